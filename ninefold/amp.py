@@ -1,0 +1,132 @@
+"""Precision: which dtype a forward pass computes in, and whether the loss is scaled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from ninefold.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Amp:
+    """A precision as configured; `on(device)` is the same one with its dtype settled.
+
+    dtype: auto (float16 on CUDA, so that scaling means something; bfloat16 on a CPU, which has
+    no fast float16 kernels), float32 (no autocast), float16 or bfloat16.
+    The scale and growth fields are torch.amp.GradScaler's.
+    """
+
+    dtype: str = "auto"
+    scaler: bool = False
+    tf32: bool = False
+    init_scale: float = 65536.0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+
+    def on(self, device: torch.device) -> Self:
+        """This precision on `device`. Raises ConfigError if the device cannot compute it."""
+        automatic = "float16" if device.type == "cuda" else "bfloat16"
+        settled = replace(self, dtype=automatic if self.dtype == "auto" else self.dtype)
+        if (
+            settled.dtype == "bfloat16"
+            and device.type == "cuda"
+            and not torch.cuda.is_bf16_supported(including_emulation=False)
+        ):
+            raise ConfigError(
+                "amp.dtype", "bfloat16", "this GPU does not compute in bfloat16",
+                f"{torch.cuda.get_device_name(device)} has float16", "use amp.dtype=float16",
+            )  # fmt: skip
+        return settled
+
+    def pin(self) -> None:
+        """Set float32 convolutions and matrix products to TF32 or to full precision."""
+        mode = "tf32" if self.tf32 else "ieee"
+        torch.backends.cuda.matmul.fp32_precision = mode
+        torch.backends.cudnn.conv.fp32_precision = mode  # type: ignore[attr-defined]
+        torch.backends.cudnn.rnn.fp32_precision = mode  # type: ignore[attr-defined]
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """`model` computing in this dtype, its outputs float32; needs a settled dtype."""
+        return model if self.dtype == "float32" else Autocast(model, getattr(torch, self.dtype))
+
+    def grad_scaler(self, device: torch.device) -> CountingScaler:
+        """The gradient scaler for `device`; without scaling each of its calls is a no-op."""
+        return CountingScaler(
+            device.type,
+            init_scale=self.init_scale,
+            growth_factor=self.growth_factor,
+            backoff_factor=self.backoff_factor,
+            growth_interval=self.growth_interval,
+            enabled=self.scaler,
+        )
+
+    def notes(self, device: torch.device) -> list[str]:
+        """Sentences on what this precision does not do on `device`; needs a settled dtype."""
+        notes = []
+        if self.tf32 and device.type != "cuda":
+            notes.append("amp.tf32 is a no-op on a CPU: TF32 is a mode of CUDA's tensor cores.")
+        if self.scaler and self.dtype != "float16":
+            notes.append(
+                f"The GradScaler is enabled, but {self.dtype} has the exponent range of float32, "
+                "so there is no underflow for it to prevent: it measures the scaler's cost."
+            )
+        if self.dtype == "float16" and device.type == "cpu":
+            notes.append("float16 has no fast kernels on a CPU: expect it to be many times slower.")
+        return notes
+
+
+class Autocast(nn.Module):
+    """Enters autocast inside forward, where DataParallel's threads see it with its dtype."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = model
+        self.dtype = dtype
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.autocast(inputs.device.type, dtype=self.dtype):
+            output: Tensor = self.model(inputs)
+        return output.float()
+
+
+class CountingScaler(torch.amp.GradScaler):
+    """A GradScaler that counts the steps it skipped, without asking the device for the answer."""
+
+    def __init__(self, device: str, *, enabled: bool, **options: float) -> None:
+        super().__init__(device, enabled=enabled, **options)  # type: ignore[arg-type]
+        self.skipped = torch.zeros((), dtype=torch.int64, device=device)
+        self._one = torch.ones((), device=device)
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        if not self.is_enabled():
+            return
+        before = self.scale(self._one)
+        super().update(new_scale)
+        self.skipped += self.scale(self._one) < before  # only a skipped step lowers the scale
+
+
+def verify(amp: Amp, scaler: CountingScaler, device: torch.device) -> None:
+    """Raise ConfigError unless what `amp` promises is what this process computes with.
+
+    A GradScaler switches itself off where its device is missing, and autocast ignores a dtype it
+    does not know, both with no more than a warning: the cell would then be another cell.
+    """
+    if scaler.is_enabled() is not amp.scaler:
+        raise ConfigError(
+            "amp.scaler", amp.scaler, "the GradScaler disabled itself",
+            f"the device is {device.type}", "use amp.scaler=false here",
+        )  # fmt: skip
+    probe = nn.Linear(8, 8, device=device)
+    seen: list[torch.dtype] = []
+    probe.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    output = amp.wrap(probe)(torch.zeros(1, 8, device=device))
+    if seen != [getattr(torch, amp.dtype)] or output.dtype != torch.float32:
+        raise ConfigError(
+            "amp.dtype", amp.dtype, "autocast did not compute in it",
+            f"it computed in {seen[0]} and returned {output.dtype}", "choose another dtype",
+        )  # fmt: skip

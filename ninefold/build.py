@@ -1,0 +1,237 @@
+"""The one place where configuration becomes objects."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from ninefold.amp import Amp, verify
+from ninefold.batches import Batches, Preparation
+from ninefold.checkpoint import Checkpoints, read
+from ninefold.clock import Clock
+from ninefold.dataset import Dataset, Examples
+from ninefold.errors import CheckpointError, ConfigError, Failure
+from ninefold.logger import Logger, Run
+from ninefold.parallel import Parallel, Place
+from ninefold.state import State
+from ninefold.training import Training
+
+CONF = Path(__file__).parents[1] / "conf"
+ASSUMED = {"amp": "fp32", "task": "classification"}
+
+
+def make(node: DictConfig, name: str, **given: Any) -> Any:
+    """The object that `node` describes. Raises ConfigError if its target does not take it."""
+    try:
+        return instantiate(node, _convert_="all", **given)
+    except InstantiationException as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, Failure):
+            raise cause from error
+        raise ConfigError(
+            name, node.get("_target_"), "it cannot be built so", str(cause),
+            f"see the keys in conf/{name.partition('.')[0]}/",
+        ) from error  # fmt: skip
+
+
+def network(job: DictConfig, place: Place) -> nn.Module:
+    """The plain model, on the device and in its memory format, drawn from the job's seed."""
+    torch.manual_seed(job.seed)  # the same weights on every process
+    model: nn.Module = make(job.model.net, "model.net")
+    layout = getattr(torch, job.model.memory_format)
+    return model.to(place.device, memory_format=layout)  # type: ignore[call-overload, no-any-return]
+
+
+def preparation(job: DictConfig, dataset: Dataset, augment: bool) -> Preparation:
+    """How bytes of `dataset` become the model's input; augmented or as they are."""
+    return Preparation(
+        channels=job.model.input_channels,
+        size=job.model.input_size,
+        mean=dataset.mean,
+        std=dataset.std,
+        flip=augment and dataset.flip,
+        crop=dataset.crop if augment else 0,
+        memory_format=getattr(torch, job.model.memory_format),
+    )
+
+
+def training(
+    job: DictConfig,
+    text: str,
+    folder: Path,
+    parallel: Parallel,
+    amp: Amp,
+    place: Place,
+    resume: bool,
+) -> Training:
+    """Everything that `job` asks for; `text` is its frozen form, `amp` its settled precision."""
+    dataset: Dataset = make(job.dataset, "dataset")
+    train, test = dataset.load("train"), dataset.load("test")
+    prepare = preparation(job, dataset, augment=True)
+    batches = Batches(train, job.batch_size, job.seed, prepare, place)
+
+    model = network(job, place)
+    optimizer: torch.optim.Optimizer = make(job.optimizer, "optimizer")(model.parameters())
+    scheduler = make(job.scheduler, "scheduler")(optimizer)
+    scaler = amp.grad_scaler(place.device)
+    verify(amp, scaler, place.device)
+    state = State(
+        model,
+        optimizer,
+        scheduler,
+        scaler,
+        loss_sum=torch.zeros((), dtype=torch.float64, device=place.device),
+    )
+    forward = parallel.wrap(amp.wrap(model), place)
+    torch.manual_seed(job.seed * 1_000_003 + place.rank)  # each process's own dropout
+
+    checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
+    if resume:
+        restore(state, checkpoints, place)
+    clock = Clock(place.device, job.clock.sample)
+    clock.seconds = state.train_seconds
+    last_step = batches.steps_per_epoch * job.epochs
+    if job.max_steps is not None:
+        last_step = min(last_step, job.max_steps)
+    return Training(
+        state=state,
+        forward=forward,
+        task=make(job.task, "task"),
+        batches=batches,
+        test=test,
+        prepare=preparation(job, dataset, augment=False),
+        parallel=parallel,
+        place=place,
+        end_of_epoch=_end_of_epoch(scheduler),
+        loggers=_loggers(job, folder, state.step, last_step) if place.rank == 0 else [],
+        clock=clock,
+        checkpoints=checkpoints,
+        batch_size=job.batch_size,
+        last_step=last_step,
+        log_every=job.log_every,
+        checkpoint_every=job.checkpoint.every,
+        warmup_steps=job.clock.warmup,
+        config=text,
+    )
+
+
+def restore(state: State, checkpoints: Checkpoints, place: Place) -> None:
+    """Put `state` where the newest checkpoint that verifies left off.
+
+    Raises CheckpointError if there is none, or it is of another model or optimizer.
+    """
+    path = checkpoints.newest()
+    content = read(path, "resume")
+    try:
+        state.restore(content, place)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise CheckpointError(
+            "resume", path, "it does not fit this run", str(error).splitlines()[0],
+            "resume with the configuration that wrote it",
+        ) from error  # fmt: skip
+
+
+def _end_of_epoch(scheduler: Any) -> Callable[[float], None]:
+    """Torch's schedulers differ in whether `step` takes the loss; ours all do."""
+    if isinstance(scheduler, ReduceLROnPlateau):
+        return lambda loss: scheduler.step(loss)
+    return lambda loss: scheduler.step()
+
+
+def _loggers(job: DictConfig, folder: Path, first_step: int, steps: int) -> list[Logger]:
+    settings = flat(OmegaConf.to_container(job))
+    run = Run(folder, first_step, steps, job.batch_size, settings)
+    return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
+
+
+def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """A nested mapping as one of dotted keys; environment references stay as written."""
+    if not isinstance(tree, Mapping):
+        return {prefix: tree}
+    items = (flat(v, f"{prefix}.{k}" if prefix else str(k)) for k, v in tree.items())
+    return {key: value for item in items for key, value in item.items()}
+
+
+def examples_and_preparation(job: DictConfig) -> tuple[Examples, Preparation]:
+    """The test split of the job's dataset, and how it becomes the model's input."""
+    dataset: Dataset = make(job.dataset, "dataset")
+    return dataset.load("test"), preparation(job, dataset, augment=False)
+
+
+@functools.cache
+def known_targets() -> frozenset[str]:
+    """Every `_target_` that a file under conf/ names."""
+    found: set[str] = set()
+    for path in CONF.rglob("*.yaml"):
+        keys = flat(OmegaConf.to_container(OmegaConf.load(path)))
+        found.update(v for k, v in keys.items() if k.rpartition(".")[2] == "_target_")
+    return frozenset(found)
+
+
+def require_known_targets(tree: Any, path: Path) -> None:
+    """Refuse a checkpoint's configuration that names anything conf/ does not.
+
+    Building it would otherwise call whatever its author wished. Raises CheckpointError.
+    """
+    if isinstance(tree, Mapping):
+        target = tree.get("_target_")
+        if target is not None and target not in known_targets():
+            raise CheckpointError(
+                "ckpt", path, f"its configuration names the target {target}",
+                "only targets in conf/ are built", "add a yaml with it there if you trust it",
+            )  # fmt: skip
+        for value in tree.values():
+            require_known_targets(value, path)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            require_known_targets(value, path)
+
+
+def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
+    """The checkpoint's own `job` with what the evaluation asks for put over it.
+
+    A bare state_dict says nothing of its precision or task: fp32 and classification are assumed.
+    Raises ConfigError where neither says which model or dataset.
+    """
+    merged = OmegaConf.create({"choices": dict(job.get("choices") or {}), "seed": 0})
+    for group in ("model", "task", "dataset", "amp", "parallel"):
+        merged[group] = job.get(group)
+        if wanted.get(group) is not None:
+            merged[group] = wanted[group]
+            merged.choices[group] = wanted.choices[group]
+        elif merged[group] is None and group in ASSUMED:
+            merged[group] = OmegaConf.load(CONF / group / f"{ASSUMED[group]}.yaml")
+            merged.choices[group] = ASSUMED[group]
+        if merged[group] is None:
+            raise ConfigError(
+                group, "null", f"{path} does not say which {group} it is for",
+                f"found {sorted(map(str, job)) or 'no configuration in it'}",
+                f"name one: {group}=...",
+            )  # fmt: skip
+    for key in ("batch_size", "threads", "device", "launch"):
+        merged[key] = wanted[key]
+    return merged
+
+
+def begin(job: DictConfig) -> tuple[Parallel, Amp]:
+    """Share out the CPU threads, pin the precision, and build both axes."""
+    torch.set_num_threads(max(1, job.threads // local_world_size()))
+    parallel: Parallel = make(job.parallel, "parallel")
+    amp: Amp = make(job.amp, "amp")
+    amp.pin()
+    return parallel, amp
+
+
+def local_world_size() -> int:
+    """Processes of this run on this host."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

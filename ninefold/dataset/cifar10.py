@@ -1,0 +1,124 @@
+"""CIFAR-10 from its official folders, binary or python, read whole into memory."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ninefold.dataset import Examples, Split, checked
+from ninefold.errors import DataError
+from ninefold.progress import bar
+
+FILES: dict[Split, list[str]] = {
+    "train": [f"data_batch_{k}" for k in range(1, 6)],
+    "test": ["test_batch"],
+}
+BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+RECORD = 1 + 3 * 32 * 32  # a label byte, then planes of red, green and blue
+
+
+@dataclass(frozen=True)
+class CIFAR10:
+    """50,000 training and 10,000 test images under `root`, or in it."""
+
+    root: str
+    download: bool = False
+    limit: int | None = None
+    classes: int = 10
+    shape: Sequence[int] = (3, 32, 32)
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    flip: bool = True
+    crop: int = 4
+    class_names: Sequence[str] = ()  # for reading an evaluation
+
+    def prepare(self) -> None:
+        if self.download and self._folder() is None:
+            from torchvision import datasets
+
+            try:
+                datasets.CIFAR10(Path(self.root).expanduser(), download=True)
+            except Exception as error:  # the network fails in many types
+                raise DataError(
+                    "dataset.download", "true", f"CIFAR-10 could not be fetched ({error})",
+                    f"nothing usable in {Path(self.root).expanduser()}",
+                    f"fetch it by other means and put {BINARY} or {PYTHON} there",
+                ) from error  # fmt: skip
+        if self._folder() is None:
+            raise DataError(
+                "dataset.root", self.root, "CIFAR-10 is not there",
+                f"looked for {BINARY} and {PYTHON} in {Path(self.root).expanduser().absolute()}",
+                "set dataset.root to the folder that holds one of them, or dataset.download=true",
+            )  # fmt: skip
+
+    def load(self, split: Split) -> Examples:
+        folder = self._folder()
+        if folder is None:
+            self.prepare()
+            return self.load(split)
+        names = FILES[split]
+        parts = [
+            self._read(folder, name)
+            for name in bar(names, "loading CIFAR-10", unit="file", delay=1.0, leave=False)
+        ]
+        records = np.concatenate(parts)
+        images = np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32)
+        examples = checked("CIFAR-10", self, Examples(images, records[:, 0].astype(np.int64)))
+        return examples.first(self.limit if split == "train" else None)
+
+    def _folder(self) -> Path | None:
+        root = Path(self.root).expanduser()
+        for folder in (root / BINARY, root / PYTHON, root):
+            for ending in (".bin", ""):
+                if (folder / f"test_batch{ending}").is_file():
+                    return folder
+        return None
+
+    def _read(self, folder: Path, name: str) -> npt.NDArray[np.uint8]:
+        """The records [n, 3073] of one file."""
+        binary = folder / f"{name}.bin"
+        path = binary if binary.is_file() else folder / name
+        try:
+            data = path.read_bytes()
+            if path == binary:
+                records = np.frombuffer(data, np.uint8).reshape(-1, RECORD)
+            else:
+                batch = _Arrays(io.BytesIO(data), encoding="bytes").load()
+                labels = np.asarray(batch[b"labels"], np.uint8)
+                records = np.concatenate([labels[:, None], batch[b"data"]], axis=1)
+        except Exception as error:  # a damaged pickle fails in any type
+            raise DataError(
+                "dataset.root", self.root, f"{path} cannot be read ({error})",
+                f"records of {RECORD} bytes, or the official pickle, are expected",
+                "fetch the set again",
+            ) from error  # fmt: skip
+        if records.shape != (10_000, RECORD):
+            raise DataError(
+                "dataset.root", self.root, f"{path} is not whole",
+                f"{len(records)} records found, 10000 expected", "fetch the set again",
+            )  # fmt: skip
+        return records
+
+
+class _Arrays(pickle.Unpickler):
+    """Reads the python version's files, which need numpy arrays and nothing else."""
+
+    ALLOWED = {  # noqa: RUF012
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+        ("_codecs", "encode"),
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module, name)

@@ -1,0 +1,36 @@
+"""Random images of any shape and number of classes: input that costs nothing to get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ninefold.dataset import Examples, Split
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Bytes and labels drawn uniformly, the same in every run."""
+
+    train_count: int = 4096
+    test_count: int = 512
+    limit: int | None = None
+    classes: int = 10
+    shape: Sequence[int] = (3, 32, 32)
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    flip: bool = False
+    crop: int = 0
+    root: None = None
+
+    def prepare(self) -> None:
+        return None
+
+    def load(self, split: Split) -> Examples:
+        count = self.train_count if split == "train" else self.test_count
+        random = np.random.default_rng(0 if split == "train" else 1)
+        images = random.integers(0, 256, (count, *self.shape), dtype=np.uint8)
+        labels = random.integers(0, self.classes, count, dtype=np.int64)
+        return Examples(images, labels).first(self.limit if split == "train" else None)

@@ -1,0 +1,164 @@
+"""Worker processes through torch elastic: from a warm forkserver, over a store on loopback.
+
+Imported late, because it imports torch: see ninefold.launch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from torch.distributed import PrefixStore, TCPStore
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from ninefold import worker
+from ninefold.errors import Failure, Interrupted, PeerError, ResourceError, relay
+from ninefold.order import Order
+
+LOOPBACK = "127.0.0.1"
+
+
+class Loopback(RendezvousHandler):
+    """The rendezvous of a one-host job: one agent, and a store that only this host can reach.
+
+    Elastic's own handlers listen on all interfaces, even when they are given 127.0.0.1.
+    """
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self._run_id = parameters.run_id
+        listener = socket.create_server((LOOPBACK, 0))
+        self._port = listener.getsockname()[1]
+        self._store = TCPStore(
+            LOOPBACK,
+            self._port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=parameters.get_as_int("timeout") or 60),
+            master_listen_fd=listener.detach(),  # the store owns it from here on
+        )
+
+    def get_backend(self) -> str:
+        return "loopback"
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        store = PrefixStore(self._run_id, self._store)
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, self._port))
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        return None
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        return True
+
+
+rendezvous_handler_registry.register("loopback", Loopback)
+
+
+def launch(order: Order, processes: int) -> None:
+    """Run `order` in `processes` worker processes and wait for them.
+
+    Raises the Failure of the worker that failed first, Interrupted on Ctrl-C.
+    """
+    with tempfile.TemporaryDirectory(prefix="ninefold-") as name, quiet():
+        reports = Path(name)
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=processes,
+            run_id=uuid.uuid4().hex,
+            role="worker",
+            rdzv_backend="loopback",
+            rdzv_endpoint=LOOPBACK,
+            rdzv_configs={"timeout": 60},
+            max_restarts=0,
+            monitor_interval=0.02,  # seconds; each run waits half of it on average
+            start_method="forkserver",
+            logs_specs=DefaultLogsSpecs(log_dir=str(reports / "elastic")),
+            local_addr=LOOPBACK,
+            signals_to_handle="SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+            shutdown_timeout=30,
+        )
+        try:
+            elastic_launch(config, worker.work)(replace(order, report=reports))
+        except SignalException as stop:
+            raise interrupted(stop.sigval.name, order.folder) from stop
+        except ChildFailedError as error:
+            exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            raise first_failure(reports, exits) from error
+
+
+def interrupted(signal_name: str, folder: Path) -> Interrupted:
+    """The failure of a run that was told to stop."""
+    saved = (folder / "checkpoints" / "last.pt").exists()
+    return Interrupted(
+        "signal", signal_name, "the run was stopped",
+        f"its checkpoints are in {folder}" if saved else "it had no checkpoint yet",
+        f"go on with: python train.py resume={folder}" if saved else "start it again",
+    )  # fmt: skip
+
+
+def first_failure(reports: Path, exits: dict[int, int]) -> Failure:
+    """What made a run fail: the earliest report, one of a peer's absence only if nothing else."""
+    found = [json.loads(path.read_text()) for path in sorted(reports.glob("rank*.json"))]
+    found.sort(key=lambda report: (report["kind"] == PeerError.__name__, report["time"]))
+    if found and found[0]["kind"] != PeerError.__name__:
+        return relay(found[0]["kind"], found[0]["line"])
+    for rank, code in exits.items():
+        if code == -signal.SIGKILL:
+            return ResourceError(
+                "rank", rank, "its process was killed (SIGKILL)",
+                "most often the kernel was short of memory", "lower batch_size, see dmesg",
+            )  # fmt: skip
+        if code == 130:
+            return Interrupted("rank", rank, "interrupted", "by a signal", "resume the run")
+        if code < 0:
+            name = signal.Signals(-code).name
+            return Failure(
+                "rank", rank, f"its process died of {name}", "no report was left", "see run.log"
+            )
+    if found:
+        return relay(found[0]["kind"], found[0]["line"])
+    return Failure(
+        "rank", next(iter(exits), "?"), f"exit codes {exits}", "no report", "see run.log"
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Elastic logs its own account of each failure; the run has one line and run.log."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)

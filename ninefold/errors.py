@@ -1,0 +1,80 @@
+"""The failures a user can act on, each one line and one exit code."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Failure(Exception):
+    """A failure that reads `error: <field>=<value>: <wrong>; <allowed>; <do>`.
+
+    `code` is the process's exit code, `status` what result.json says of the run.
+    """
+
+    code: ClassVar[int] = 1
+    status: ClassVar[str] = "failed"
+
+    def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
+        parts = (f"error: {field}={value}: {wrong}", allowed, do)
+        # A library's message may hold line breaks; an error is one line.
+        super().__init__("; ".join(" ".join(part.split()) for part in parts))
+
+
+class ConfigError(Failure):
+    """The configuration asks for something that does not exist or cannot be honoured."""
+
+    code = 2
+
+
+class CheckpointError(Failure):
+    """A checkpoint is missing, damaged or of another model."""
+
+    code = 3
+
+
+class DataError(Failure):
+    """A dataset is missing, damaged or too small."""
+
+    code = 4
+
+
+class ResourceError(Failure):
+    """Disk, memory or a port ran out."""
+
+    code = 5
+
+
+class NumericsError(Failure):
+    """Training produced a number that is not finite."""
+
+    code = 6
+    status = "diverged"
+
+
+class PeerError(Failure):
+    """Another process of the run went away or did not answer in time."""
+
+    code = 7
+
+
+class Interrupted(Failure):
+    """The user stopped the run (Ctrl-C)."""
+
+    code = 130
+    status = "preempted"
+
+
+KINDS: dict[str, type[Failure]] = {
+    kind.__name__: kind
+    for kind in (
+        Failure, ConfigError, CheckpointError, DataError, ResourceError, NumericsError,
+        PeerError, Interrupted,
+    )
+}  # fmt: skip
+
+
+def relay(kind: str, line: str) -> Failure:
+    """The failure that another process reported as its class name and its line."""
+    failure = KINDS[kind].__new__(KINDS[kind])
+    Exception.__init__(failure, line)
+    return failure

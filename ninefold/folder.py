@@ -1,0 +1,67 @@
+"""A run folder while a run is on: its log, and the one process that writes to it."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from ninefold.errors import ConfigError
+
+
+def log_file(folder: Path, rank: int) -> Path:
+    """run.log for rank 0, run.rankN.log for the others."""
+    return folder / ("run.log" if rank == 0 else f"run.rank{rank}.log")
+
+
+@contextmanager
+def logging_to(folder: Path, rank: int) -> Iterator[None]:
+    """Log to run.log, or to run.rankN.log on the other processes."""
+    folder.mkdir(parents=True, exist_ok=True)  # on another host it may not be there
+    handler = logging.FileHandler(log_file(folder, rank), delay=rank != 0)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    before = root.level, root.handlers
+    root.handlers = [handler]  # in the launcher's own process Hydra has a console handler there
+    root.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.level, root.handlers = before
+        handler.close()
+
+
+@contextmanager
+def exclusive(folder: Path, rank: int) -> Iterator[None]:
+    """Be the run folder's one writer: rank 0 holds a lock on it while the block runs.
+
+    Waits up to 5 s for the workers of a launcher that was just killed to be gone.
+    Raises ConfigError if another process goes on holding it.
+    """
+    if rank != 0:
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        deadline = time.monotonic() + 5
+        while not _locked(file):
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    "resume", folder, "another process is writing to this run folder",
+                    "one writer at a time", "wait for it or stop it",
+                )  # fmt: skip
+            time.sleep(0.1)
+        yield
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,40 @@
+"""A progress bar with loss, speed and time left, and a line for each evaluation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from ninefold.logger import Run
+from ninefold.progress import bar
+
+
+class Console:
+    """The bar goes to stderr where that is a terminal; the lines to stdout."""
+
+    def __init__(self, run: Run) -> None:
+        self._batch_size = run.batch_size
+        self._bar = bar(
+            total=run.steps,
+            initial=run.first_step,
+            unit="step",
+            dynamic_ncols=True,
+            leave=False,
+            disable=not sys.stderr.isatty(),
+        )
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._bar.update(step - self._bar.n)
+        if "loss" in values:
+            speed = values["images_per_second"]
+            self._bar.set_postfix_str(f"loss {values['loss']:.4f}, {speed:,.0f} images/s")
+        if "test_accuracy" in values:
+            self._bar.write(
+                f"epoch {values['epoch']:.4g}  step {step}  test accuracy "
+                f"{values['test_accuracy']:.4f}  test loss {values['test_loss']:.4f}",
+                file=sys.stdout,
+            )
+            sys.stdout.flush()
+
+    def close(self) -> None:
+        self._bar.close()

@@ -1,0 +1,35 @@
+"""metrics.jsonl: a line for each log point and each evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ninefold.logger import Run
+from ninefold.result import finite, write_durably
+
+
+class JSONLines:
+    """Appends to metrics.jsonl; a resumed run first drops the lines past its position."""
+
+    def __init__(self, run: Run) -> None:
+        path = run.folder / "metrics.jsonl"
+        if path.exists():
+            lines = path.read_text().splitlines()
+            kept = [line for line in lines if _step(line) <= run.first_step]
+            write_durably(path, "".join(f"{line}\n" for line in kept).encode())
+        self._file = path.open("a")
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._file.write(json.dumps(finite({"step": step, **values})) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _step(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except ValueError:  # a line that a crash cut short
+        return float("inf")

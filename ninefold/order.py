@@ -1,0 +1,22 @@
+"""What a launcher hands to a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Order:
+    """One run of the frozen job.
+
+    task: `train` or `evaluate`. job: the frozen job, YAML. started: time.time() at launch.
+    report: a folder for the worker's failure, if it runs in a process of its own.
+    """
+
+    task: str
+    job: str
+    folder: Path
+    started: float
+    resume: bool = False
+    report: Path | None = None

@@ -1,0 +1,120 @@
+"""torch.nn.parallel.DistributedDataParallel: one process a device, gradients averaged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import Self
+
+from ninefold.errors import ConfigError
+from ninefold.parallel import Place, resolve_device
+
+
+@dataclass(frozen=True)
+class DDP:
+    """The keys are DistributedDataParallel's own; `timeout` is the process group's, in seconds.
+
+    Rank, world size and the store's address come from the environment that torch elastic and
+    torchrun set; without one the group has this process alone.
+    """
+
+    processes: int = 1
+    max_processes: int | None = None
+    device: str = "auto"
+    timeout: float = 1800
+    gradient_as_bucket_view: bool = True
+    broadcast_buffers: bool = True
+    find_unused_parameters: bool = False
+    static_graph: bool = False
+    bucket_cap_mb: float = 25
+    sync_batchnorm: bool = False
+
+    @contextmanager
+    def join(self) -> Iterator[Place]:
+        rank = int(os.environ.get("RANK", "0"))
+        world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        device = resolve_device(self.device, int(os.environ.get("LOCAL_RANK", "0")))
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        alone = "MASTER_ADDR" not in os.environ
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=dist.HashStore() if alone else None,
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=self.timeout),
+        )
+        try:
+            yield Place(rank, world_size, device, replicas=world_size)
+        finally:
+            dist.destroy_process_group()
+
+    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
+        if self.sync_batchnorm:
+            if place.device.type != "cuda":
+                raise ConfigError(
+                    "parallel.sync_batchnorm", "true", "SyncBatchNorm runs on GPUs only",
+                    f"the device is {place.device.type}", "leave it false here",
+                )  # fmt: skip
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        # on by default; torch 2.15 deprecates naming it, and 2.10 knows no other name
+        buffers: dict[str, Any] = {} if self.broadcast_buffers else {"broadcast_buffers": False}
+        return Replica(
+            model,
+            DistributedDataParallel(
+                model,
+                device_ids=[place.device.index] if place.device.type == "cuda" else None,
+                gradient_as_bucket_view=self.gradient_as_bucket_view,
+                find_unused_parameters=self.find_unused_parameters,
+                static_graph=self.static_graph,
+                bucket_cap_mb=self.bucket_cap_mb,
+                **buffers,
+            ),
+        )
+
+    def total(self, values: Tensor) -> Tensor:
+        values = values.clone()
+        dist.all_reduce(values)
+        return values
+
+    def notes(self, place: Place) -> list[str]:
+        if place.world_size == 1:
+            return [
+                "parallel=ddp has one process here: it measures the cost of DDP, not its scaling."
+            ]
+        return []
+
+
+class Replica(nn.Module):
+    """DDP while training, the plain network while evaluating.
+
+    A forward pass through DDP may broadcast buffers, which is a collective, and unpadded
+    evaluation shards differ in length: calling it there could hang. Buffers are instead made
+    rank 0's once, on entering evaluation, so that every shard is measured with the statistics
+    that a checkpoint holds.
+    """
+
+    def __init__(self, network: nn.Module, parallel: DistributedDataParallel) -> None:
+        super().__init__()
+        self.network = network
+        self.parallel = parallel
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = (self.parallel if self.training else self.network)(inputs)
+        return output
+
+    def train(self, mode: bool = True) -> Self:
+        if self.training and not mode:
+            with torch.no_grad():
+                for buffer in self.network.buffers():
+                    dist.broadcast(buffer, src=0)
+        return super().train(mode)

@@ -1,0 +1,43 @@
+"""torch.nn.DataParallel: one process, a thread and a fresh copy of the model per GPU and step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ninefold.parallel import Place, resolve_device
+
+
+@dataclass(frozen=True)
+class DP:
+    """DataParallel over every GPU that is visible; on a CPU it has nothing to copy to."""
+
+    device: str = "auto"
+    processes: int = 1
+    max_processes: int = 1
+
+    @contextmanager
+    def join(self) -> Iterator[Place]:
+        device = resolve_device(self.device)
+        replicas = torch.cuda.device_count() if device.type == "cuda" else 1
+        yield Place(rank=0, world_size=1, device=device, replicas=replicas)
+
+    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
+        # On a CPU DataParallel finds no devices and calls the module itself: it is built all the
+        # same, so that the cell measures what a user of it would get.
+        ids = list(range(place.replicas)) if place.device.type == "cuda" else None
+        return nn.DataParallel(model, device_ids=ids)
+
+    def total(self, values: Tensor) -> Tensor:
+        return values
+
+    def notes(self, place: Place) -> list[str]:
+        if place.device.type == "cpu":
+            return ["parallel=dp is a no-op on a CPU: DataParallel copies models to GPUs only."]
+        if place.replicas == 1:
+            return ["parallel=dp is a no-op on one GPU: DataParallel has nothing to spread over."]
+        return []

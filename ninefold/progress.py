@@ -1,0 +1,17 @@
+"""Progress bars."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tqdm import tqdm
+
+
+def bar(*arguments: Any, **options: Any) -> tqdm[Any]:
+    """A tqdm bar that locks among this process's threads only.
+
+    tqdm's own lock is a named semaphore, which a process that is killed leaves behind.
+    """
+    tqdm.set_lock(threading.RLock())
+    return tqdm(*arguments, **options)

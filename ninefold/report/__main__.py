@@ -1,0 +1,46 @@
+"""The command `python -m ninefold.report SWEEP_FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from ninefold.errors import ConfigError, Failure
+from ninefold.report import write
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line as the rest of the program does: in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(
+            "arguments", " ".join(sys.argv[1:]), message, "one folder",
+            "type python -m ninefold.report SWEEP_FOLDER",
+        )  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write and print the report; return the exit code."""
+    parser = _Parser(
+        prog="python -m ninefold.report",
+        description="Write runs.csv, environment.json, table.md and figure.png, print the table.",
+    )
+    parser.add_argument("folder", type=Path, help="the folder of a sweep or a recorded sitting")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without "±" still gets its table
+    try:
+        folder = parser.parse_args(arguments).folder
+        print(write(folder))
+        print(f"report {folder / 'report' if (folder / 'report').is_dir() else folder}")
+    except Failure as failure:
+        print(failure, file=sys.stderr)
+        return failure.code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Sorts runs into the cells of one table and reduces a cell to a mean over its seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ninefold.report.markdown import signed
+from ninefold.report.runs import AMP, PARALLEL, PHASES, Run, finite, position
+
+BASELINE = ("none", "fp32")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs that may stand in one table: same dataset, model, batch size and epochs."""
+
+    dataset: str | None
+    model: str | None
+    batch_size: int | None
+    epochs: float | None
+    runs: tuple[Run, ...]
+
+    @property
+    def title(self) -> str:
+        """The group's conditions as a heading."""
+        return f"{self.model} on {self.dataset}, {self.size}"
+
+    @property
+    def size(self) -> str:
+        """The batch size and the epochs, which runs that all failed may not know."""
+        batch = self.batch_size or "unknown"
+        epochs = "unknown" if self.epochs is None else f"{self.epochs:g}"
+        return f"batch {batch}, {epochs} epoch{'' if self.epochs == 1 else 's'}"
+
+    @property
+    def parallels(self) -> list[str]:
+        """The rows: every strategy that a run names, none, dp and ddp first."""
+        names = {run.parallel for run in self.runs if run.parallel}
+        return sorted(names, key=lambda name: position(name, PARALLEL))
+
+    @property
+    def amps(self) -> list[str]:
+        """The columns: every precision that a run names, fp32, autocast and scaler first."""
+        names = {run.amp for run in self.runs if run.amp}
+        return sorted(names, key=lambda name: position(name, AMP))
+
+    def cell(self, parallel: str, amp: str) -> list[Run]:
+        """Return the runs of one cell."""
+        return [run for run in self.runs if (run.parallel, run.amp) == (parallel, amp)]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One thing that a table shows of every run."""
+
+    title: str
+    about: str
+    value: Callable[[Run], float | None]
+    paired: Callable[[float, float], float]
+    pair_text: Callable[[float], str]
+    decimals: int | None = None  # None: as many as the smallest value of a table needs
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A cell's values by seed, and what they come to.
+
+    `sd` is None for one seed, `relative` (to none-fp32) where no seed has a partner. `status` is
+    that of the first run that ended badly, or None; `seeds` counts all seeds that were tried.
+    """
+
+    by_seed: dict[int | None, float]
+    seeds: int
+    mean: float | None
+    sd: float | None
+    relative: float | None
+    status: str | None
+
+
+def _seconds_per_epoch(run: Run) -> float | None:
+    if run.train_seconds is None or not run.epochs:
+        return None
+    return run.train_seconds / run.epochs
+
+
+def _percent(run: Run) -> float | None:
+    return None if run.accuracy is None else 100 * run.accuracy
+
+
+def _mebibytes(run: Run) -> float | None:
+    return sum(run.peak_memory_bytes) / 2**20 if run.peak_memory_bytes else None
+
+
+def _ratio(value: float, baseline: float) -> float:
+    return value / baseline if baseline else float("nan")
+
+
+SECONDS = Measure(
+    "Seconds per epoch",
+    "Inner clock, `train_seconds / epochs`: training steps only, without evaluation, checkpoints "
+    "and logging.",
+    _seconds_per_epoch, _ratio, "×{:.2f}".format,
+)  # fmt: skip
+THROUGHPUT = Measure(
+    "Images per second",
+    "Training images over the inner clock, all devices together.",
+    lambda run: run.images_per_second, _ratio, "×{:.2f}".format,
+)  # fmt: skip
+ACCURACY = Measure(
+    "Test accuracy, percent",
+    "After the last epoch; in brackets the difference in percentage points.",
+    _percent, lambda value, baseline: value - baseline, lambda pair: signed(pair, 2), decimals=2,
+)  # fmt: skip
+MEMORY = Measure(
+    "Peak memory, MiB",
+    "Sum over devices; on a CPU the peak resident memory of the processes.",
+    _mebibytes, _ratio, "×{:.2f}".format,
+)  # fmt: skip
+MEASURES = (SECONDS, THROUGHPUT, ACCURACY, MEMORY)
+
+
+def groups(runs: Sequence[Run]) -> list[Group]:
+    """Return the groups, ordered by their conditions; runs that name no cell are in none.
+
+    A run that ended early may not know all its conditions. It joins each group it does not
+    contradict and whose cell has no successful run of its seed.
+    """
+    named = [run for run in runs if run.parallel and run.amp]
+    found: dict[tuple[str | None, str | None, int | None, float | None], list[Run]] = {}
+    for run in named:
+        if run.status == "ok":
+            key = (run.dataset, run.model, run.batch_size, run.epochs)
+            found.setdefault(key, []).append(run)
+    # Those that know most come first, so that those that know less find a group to join.
+    bad = [run for run in named if run.status != "ok"]
+    for run in sorted(bad, key=lambda run: (run.dataset, run.model, run.batch_size).count(None)):
+        fitting = [key for key in found if _fits(run, key)]
+        for key in fitting:
+            if not any((other.cell, other.seed) == (run.cell, run.seed) and other.status == "ok"
+                       for other in found[key]):  # fmt: skip
+                found[key].append(run)
+        if not fitting:
+            found[(run.dataset, run.model, run.batch_size, None)] = [run]
+    ordered = sorted(found.items(), key=lambda item: [value or 0 for value in item[0][2:]])
+    ordered.sort(key=lambda item: [value or "" for value in item[0][:2]])
+    return [Group(*key, runs=tuple(members)) for key, members in ordered]
+
+
+def _fits(run: Run, key: tuple[str | None, str | None, int | None, float | None]) -> bool:
+    # Not by epochs: a run that ended early may record the epochs it got to.
+    known = (run.dataset, run.model, run.batch_size)
+    return all(mine in (None, theirs) for mine, theirs in zip(known, key[:3], strict=True))
+
+
+def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:
+    """Return the value of each seed that succeeded; runs of the same seed are averaged."""
+    values: dict[int | None, list[float]] = {}
+    for run in group.cell(parallel, amp):
+        value = finite(measure.value(run))
+        if run.status == "ok" and value is not None:
+            values.setdefault(run.seed, []).append(value)
+    return {seed: statistics.fmean(found) for seed, found in values.items()}
+
+
+def summarize(group: Group, parallel: str, amp: str, measure: Measure) -> Summary:
+    """Reduce one cell to its mean and standard deviation (n - 1) over seeds."""
+    runs = group.cell(parallel, amp)
+    values = by_seed(group, parallel, amp, measure)
+    baseline = by_seed(group, *BASELINE, measure)
+    pairs = [measure.paired(values[seed], baseline[seed]) for seed in values if seed in baseline]
+    bad = [run.status for run in runs if run.status != "ok"]
+    return Summary(
+        by_seed=values,
+        seeds=len({run.seed for run in runs}),
+        mean=statistics.fmean(values.values()) if values else None,
+        sd=statistics.stdev(values.values()) if len(values) > 1 else None,
+        relative=finite(statistics.fmean(pairs)) if pairs else None,
+        status=bad[0] if bad else None,
+    )
+
+
+def phase_shares(group: Group, parallel: str, amp: str) -> dict[str, float] | None:
+    """Return each phase's percentage of the sampled steps, the mean over successful runs."""
+    shares: list[list[float]] = []
+    for run in group.cell(parallel, amp):
+        seconds = [run.phase(name) or 0.0 for name in PHASES]
+        if run.status == "ok" and sum(seconds) > 0:
+            shares.append([100 * part / sum(seconds) for part in seconds])
+    if not shares:
+        return None
+    means = [statistics.fmean(column) for column in zip(*shares, strict=True)]
+    return dict(zip(PHASES, means, strict=True))

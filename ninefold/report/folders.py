@@ -1,0 +1,93 @@
+"""Finds the run folders below a sweep's folder and reads what each says of itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Return each run's result with its `folder` relative to the sweep's.
+
+    A folder with a frozen job and no result is a run that never finished; a result that is no
+    JSON object has status "unreadable".
+    """
+    results = []
+    for path in sorted(folder.rglob("result.json")):
+        results.append({**_read(path), "folder": _relative(path.parent, folder)})
+    for path in sorted(folder.rglob("config.yaml")):
+        run = path.parent
+        finished = (run / "result.json").exists() or (run / "evaluation.json").exists()
+        if (run / ".hydra").is_dir() and not finished:
+            results.append({**_unfinished(run), "folder": _relative(run, folder)})
+    return results
+
+
+def read_sweep(folder: Path) -> dict[str, Any] | None:
+    """Return sweep.json, or None where the sweep left none that can be read."""
+    try:
+        sweep = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return sweep if isinstance(sweep, dict) else None
+
+
+def _relative(run: Path, folder: Path) -> str:
+    return run.relative_to(folder).as_posix()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        result = None
+    if not isinstance(result, dict) or not isinstance(result.get("status"), str):
+        return {"status": "unreadable", "error": "result.json is not a JSON object with a status"}
+    return result
+
+
+def _unfinished(run: Path) -> dict[str, Any]:
+    choices = _choices(run / ".hydra" / "hydra.yaml")
+    return {
+        "status": "unfinished",
+        "error": "no result.json: killed, or still running",
+        "study": choices.get("experiments"),
+        **{name: choices.get(name) for name in ("parallel", "amp", "dataset", "model")},
+        **{name: _number(run / "config.yaml", name) for name in ("seed", "batch_size")},
+    }
+
+
+# The report reads two kinds of line out of YAML that Hydra wrote, so that it needs no YAML reader.
+
+
+def _choices(path: Path) -> dict[str, str]:
+    """Return the group choices that Hydra wrote down for a run, without the null ones."""
+    choices: dict[str, str] = {}
+    indent = None
+    for line in _lines(path):
+        depth = len(line) - len(line.lstrip())
+        if line.strip() == "choices:":
+            indent = depth
+        elif indent is not None:
+            if depth <= indent:
+                break
+            name, _, value = line.strip().partition(": ")
+            if value and value != "null":
+                choices[name] = value
+    return choices
+
+
+def _number(path: Path, name: str) -> int | None:
+    for line in _lines(path):
+        if found := re.fullmatch(rf"{name}: (\d+)", line.rstrip()):
+            return int(found[1])
+    return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []

@@ -1,0 +1,145 @@
+"""Makes table.md, a pure function of the runs, their environment and the published table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ninefold.report.cells import (
+    MEASURES,
+    Group,
+    Measure,
+    Summary,
+    groups,
+    phase_shares,
+    summarize,
+)
+from ninefold.report.conditions import conditions, join
+from ninefold.report.environment import values
+from ninefold.report.markdown import MISSING, code, decimals_for, grid, spread
+from ninefold.report.notes import mark_cells, note_section, number_notes
+from ninefold.report.published import Published, compare
+from ninefold.report.runs import PHASES, Run, finite
+
+
+def table(
+    runs: Sequence[Run], environment: Mapping[str, Any], published: Sequence[Published]
+) -> str:
+    """Return the text of table.md; the same arguments give the same bytes."""
+    found = groups(runs)
+    notes = number_notes(runs)
+    parts = [_head(runs, environment, found)]
+    for group in found:
+        parts.append(f"## {group.title}")
+        marks = mark_cells(group, notes)
+        parts += [_measure_section(group, measure, marks) for measure in MEASURES]
+        parts.append(_phase_section(group))
+        if published:
+            parts.append(compare(group, published))
+    parts += [_clock_section(runs, environment), note_section(found, notes), _bad_section(runs)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(runs: Sequence[Run], environment: Mapping[str, Any], found: Sequence[Group]) -> str:
+    studies = values(environment.get("study"))
+    sweep = environment.get("sweep") or {}
+    lines = [f"# {join(studies) if studies else 'Runs'}", ""]
+    lines += ["; ".join(conditions(runs, environment)) + "."]
+    if command := sweep.get("command"):
+        lines += ["", f"Command: {code(str(command))}."]
+    if found:
+        lines += ["", _reading(found)]
+    return "\n".join(lines)
+
+
+def _reading(found: Sequence[Group]) -> str:
+    seeds = [
+        [run.seed for run in group.cell(parallel, amp) if run.status == "ok"]
+        for group in found for parallel in group.parallels for amp in group.amps
+    ]  # fmt: skip
+    sizes = [len(set(cell)) for cell in seeds]
+    lines = []
+    if any(size > 1 for size in sizes):
+        lines.append("A cell is the mean ± standard deviation (n − 1) over its seeds.")
+    if 1 in sizes:
+        lines.append("A cell with a single seed is that run's value and has no deviation.")
+    if any(len(cell) > len(set(cell)) for cell in seeds):
+        lines.append("Runs of the same cell and seed are averaged before anything else.")
+    lines.append(
+        "In brackets stands the ratio to none-fp32, taken seed by seed and then averaged (for the "
+        "accuracy: the difference, taken the same way)."
+    )
+    lines.append(
+        "Mean and deviation over a few seeds describe these runs; they are no test of a difference."
+    )
+    return " ".join(lines)
+
+
+def _measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
+    cells = {
+        (parallel, amp): summarize(group, parallel, amp, measure)
+        for parallel in group.parallels
+        for amp in group.amps
+    }
+    means = [abs(cell.mean) for cell in cells.values() if cell.mean]
+    decimals = measure.decimals
+    if decimals is None:
+        decimals = decimals_for(min(means, default=1.0))
+    rows = [
+        [parallel]
+        + [
+            _cell(cells[parallel, amp], measure, decimals) + marks.get(f"{parallel}-{amp}", "")
+            for amp in group.amps
+        ]
+        for parallel in group.parallels
+    ]
+    return f"### {measure.title}\n\n{measure.about}\n\n{grid(['', *group.amps], rows)}"
+
+
+def _cell(cell: Summary, measure: Measure, decimals: int) -> str:
+    if cell.mean is None:
+        return cell.status or MISSING
+    text = spread(cell.mean, cell.sd, decimals)
+    if cell.relative is not None:
+        text += f" ({measure.pair_text(cell.relative)})"
+    if len(cell.by_seed) < cell.seeds:
+        text += f", {len(cell.by_seed)} of {cell.seeds} seeds"
+    return text
+
+
+def _phase_section(group: Group) -> str:
+    rows = []
+    for parallel in group.parallels:
+        for amp in group.amps:
+            shares = phase_shares(group, parallel, amp)
+            shown = [f"{shares[name]:.1f}" if shares else MISSING for name in PHASES]
+            rows.append([f"{parallel}-{amp}", *shown])
+    about = "Percent of the sampled training steps' seconds, mean over seeds."
+    return f"### Where the time goes\n\n{about}\n\n{grid(['', *PHASES], rows)}"
+
+
+def _clock_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
+    sweep = environment.get("sweep") or {}
+    wall, count = sweep.get("wall_seconds"), sweep.get("runs")
+    if not wall or not count:
+        return ""
+    train = sum(finite(run.train_seconds) or 0.0 for run in runs)
+    evaluate = sum(finite(run.evaluate_seconds) or 0.0 for run in runs)
+    outside = (wall - train - evaluate) / count
+    if outside < 0:  # the runs ran side by side, or were not all of this sweep
+        return ""
+    return (
+        "## Outside the clock\n\n"
+        f"Outside training and evaluation: {outside:.2f} s a run (wall {wall:.1f} s for {count} "
+        f"runs, of which {train:.1f} s training, {evaluate:.1f} s evaluation)."
+    )
+
+
+def _bad_section(runs: Sequence[Run]) -> str:
+    lines = []
+    for run in runs:
+        if run.status != "ok":
+            seed = "" if run.seed is None else f", seed {run.seed}"
+            error = f": {code(run.error)}" if run.error else ""
+            lines.append(f"- {run.cell}{seed} ({code(run.folder)}) {run.status}{error}")
+    return "## Runs that are not ok\n\n" + "\n".join(lines) if lines else ""

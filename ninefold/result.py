@@ -1,0 +1,160 @@
+"""result.json: what a run came to, and under which conditions."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+FILE = "result.json"
+
+
+@dataclass
+class Result:
+    """The fields of result.json. Times are seconds, memory bytes, accuracies fractions.
+
+    epochs: trained, a fraction where max_steps cut one short. train_seconds is the inner clock
+    (training steps only), total_seconds the outer (launch to result); what is unknown is None.
+    """
+
+    status: str
+    error: str | None = None
+    study: str | None = None
+    parallel: str | None = None
+    amp: str | None = None
+    dataset: str | None = None
+    model: str | None = None
+    seed: int | None = None
+    dtype: str | None = None
+    grad_scaler: bool | None = None
+    processes: int | None = None
+    replicas: int | None = None
+    devices: list[str] = field(default_factory=list)
+    threads: int | None = None
+    batch_size: int | None = None
+    epochs: float | None = None
+    steps: int | None = None
+    skipped_steps: int | None = None
+    accuracy: float | None = None
+    best_accuracy: float | None = None
+    test_loss: float | None = None
+    test_count: int | None = None
+    train_seconds: float | None = None
+    evaluate_seconds: float | None = None
+    total_seconds: float | None = None
+    epoch_seconds: list[float] = field(default_factory=list)
+    images_per_second: float | None = None
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    phase_sampled_steps: int = 0
+    peak_memory_bytes: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> Result:
+        """The result in a run folder. Raises OSError or ValueError if there is none to read."""
+        found = json.loads((folder / FILE).read_text())
+        if not isinstance(found, dict) or "status" not in found:
+            raise ValueError(f"{folder / FILE} holds no result")
+        known = {name.name for name in fields(cls)}
+        return cls(**{key: value for key, value in found.items() if key in known})
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / FILE, asdict(self))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `path` so that a reader finds the old file or the whole new one, even after a crash."""
+    text = json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False)
+    write_durably(path, text.encode() + b"\n")
+
+
+def finite(tree: Any) -> Any:
+    """`tree` with None for NaN and infinity, which JSON does not have."""
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return None
+    if isinstance(tree, Mapping):
+        return {key: finite(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [finite(value) for value in tree]
+    return tree
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`, forced to disk before it takes the name."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's names to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def environment() -> dict[str, Any]:
+    """Versions, driver, commit, machine and time (UTC) of this process. Imports torch."""
+    import torch
+
+    versions: dict[str, str | None] = {}
+    for package in ("ninefold", "torchvision", "hydra-core", "numpy"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    root = Path(__file__).parents[1]
+    commit = _output("git", "-C", str(root), "rev-parse", "HEAD")
+    changes = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **versions,
+        "platform": platform.platform(),
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        "driver": _driver() if torch.cuda.is_available() else None,
+        "commit": commit,
+        "dirty": bool(changes) if commit else None,
+        "hostname": platform.node(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _driver() -> str | None:
+    found = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return found.splitlines()[0] if found else None
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

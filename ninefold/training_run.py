@@ -1,0 +1,122 @@
+"""A training run in a worker: from the frozen job to result.json."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+import time
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from ninefold import build, training
+from ninefold.amp import Amp
+from ninefold.order import Order
+from ninefold.parallel import device_names
+from ninefold.result import Result, environment
+from ninefold.training import Training, closing
+
+log = logging.getLogger(__name__)
+
+
+def train(order: Order) -> None:
+    """Train; rank 0 writes result.json."""
+    job = OmegaConf.create(order.job)
+    assert isinstance(job, DictConfig)
+    parallel, amp = build.begin(job)
+    with parallel.join() as place:
+        amp = amp.on(place.device)
+        run = build.training(
+            job, order.job, order.folder, parallel, amp, place, resume=order.resume
+        )
+        notes = parallel.notes(place) + amp.notes(place.device)
+        if place.rank == 0:
+            announce(job, run, amp, notes)
+        with closing(run.loggers):
+            evaluation = training.train(run)
+        memory = peak_memory(run)
+        steps, clock = run.state.step, run.clock
+        per_epoch = run.batches.steps_per_epoch
+        partial = clock.seconds - sum(run.state.epoch_seconds)
+        if place.rank != 0:
+            return
+        Result(
+            status="ok",
+            **identity(job),
+            dtype=amp.dtype,
+            grad_scaler=run.state.scaler.is_enabled(),
+            processes=place.world_size,
+            replicas=place.replicas,
+            devices=device_names(place),
+            threads=torch.get_num_threads() * build.local_world_size(),
+            batch_size=job.batch_size,
+            epochs=steps / per_epoch if steps % per_epoch else steps // per_epoch,
+            steps=steps,
+            skipped_steps=int(run.state.scaler.skipped),
+            accuracy=evaluation.accuracy,
+            best_accuracy=max(run.state.best_accuracy, evaluation.accuracy),
+            test_loss=evaluation.loss,
+            test_count=evaluation.count,
+            train_seconds=clock.seconds,
+            evaluate_seconds=run.state.evaluate_seconds,
+            total_seconds=time.time() - order.started,
+            epoch_seconds=run.state.epoch_seconds + [partial] * bool(steps % per_epoch),
+            images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
+            phase_seconds=clock.phase_seconds(steps),
+            phase_sampled_steps=clock.sampled_steps,
+            peak_memory_bytes=memory,
+            notes=notes,
+            environment=environment(),
+        ).write(order.folder)
+
+
+def identity(job: DictConfig) -> dict[str, Any]:
+    """The fields of a result that name a run's cell."""
+    choices = job.choices
+    return {
+        "study": choices.get("experiments"),
+        "parallel": choices.parallel,
+        "amp": choices.amp,
+        "dataset": choices.dataset,
+        "model": choices.model,
+        "seed": job.seed,
+    }
+
+
+def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None:
+    """Say once what is in force."""
+    place = run.place
+    scaler = ", GradScaler enabled" if run.state.scaler.is_enabled() else ""
+    tf32 = ", TF32" if amp.tf32 and place.device.type == "cuda" else ""
+    parameters = sum(p.numel() for p in run.state.model.parameters())
+    lines = [
+        f"parallel={job.choices.parallel}: {place.world_size} process(es), "
+        f"{place.replicas} replica(s) on {', '.join(sorted(set(device_names(place))))}, "
+        f"{torch.get_num_threads()} CPU thread(s) each",
+        f"amp={job.choices.amp}: {amp.dtype}{tf32}{scaler}",
+        f"dataset={job.choices.dataset}  model={job.choices.model} ({parameters:,} parameters)  "
+        f"batch {job.batch_size}  steps {run.state.step} to {run.last_step}",
+        *(f"note: {note}" for note in notes),
+    ]
+    for line in lines:
+        log.info(line)
+        print(line, flush=True)
+
+
+def peak_memory(run: Training) -> list[int]:
+    """Bytes: the allocator's peak on each GPU, or each process's peak resident set on a CPU."""
+    place = run.place
+    if place.device.type == "cuda":
+        own = place.replicas // place.world_size
+        mine = [
+            torch.cuda.max_memory_allocated((place.device.index or 0) + index)
+            for index in range(own)
+        ]
+    else:
+        unit = 1 if sys.platform == "darwin" else 1024
+        mine = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]
+    rows = torch.zeros((place.world_size, len(mine)), dtype=torch.int64, device=place.device)
+    rows[place.rank] = torch.tensor(mine)
+    return [int(value) for value in run.parallel.total(rows).flatten().tolist()]

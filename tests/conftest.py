@@ -1,0 +1,115 @@
+"""Real commands in real processes, with an account of what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass
+class Shell:
+    """Runs the project's commands in a folder of its own; every process carries its tag."""
+
+    folder: Path
+    tag: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
+        env = {**os.environ, "NINEFOLD_TEST_TAG": self.tag, **options.pop("env", {})}
+        # Threads that wait spinning take a core from those they wait for on a busy machine.
+        env["OMP_WAIT_POLICY"] = "PASSIVE"
+        env.pop("HYDRA_FULL_ERROR", None)
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=self.folder,
+            env=env,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
+
+    def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        process = self.start(*command, **options)
+        stdout, stderr = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    def train(self, *overrides: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.run(str(ROOT / "train.py"), *overrides, **options)
+
+    def evaluate(self, *overrides: str) -> subprocess.CompletedProcess[str]:
+        return self.run(str(ROOT / "evaluate.py"), *overrides)
+
+    def torchrun(self, *overrides: str) -> subprocess.CompletedProcess[str]:
+        return self.run(
+            *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+            str(ROOT / "train.py"),
+            *overrides,
+        )
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """SIGKILL to the command itself; everything that it started must follow it."""
+        process.kill()
+        process.wait()
+        left = self.survivors()
+        assert not left, f"processes that outlived their launcher: {left}"
+        process.communicate()
+
+    def processes(self) -> list[int]:
+        """The processes alive that this shell's commands started, directly or not."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                alive = "State:\tZ" not in (path.parent / "status").read_text()
+                if alive and self.tag.encode() in path.read_bytes():
+                    found.append(int(path.parent.name))
+            except OSError:  # it ended meanwhile, or is none of ours
+                continue
+        return found
+
+    def survivors(self, seconds: float = 5) -> list[int]:
+        """What is still alive after `seconds`, or nothing as soon as nothing is."""
+        deadline = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return left
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A shell in an empty folder; the test fails if it leaves a process behind."""
+    shell = Shell(tmp_path)
+    yield shell
+    left = shell.survivors()
+    for pid in left:
+        os.kill(pid, 9)
+    assert not left, f"processes left behind: {left}"
+
+
+def result(folder: Path) -> dict[str, Any]:
+    found = json.loads((folder / "result.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def metrics(folder: Path, key: str) -> list[float]:
+    """The values of `key` in metrics.jsonl, in order."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line[key] for line in lines if key in line]
+
+
+def only_run(folder: Path) -> Path:
+    """The one run folder that a command made under outputs/runs."""
+    (run,) = (folder / "outputs" / "runs").iterdir()
+    return run

@@ -1,0 +1,210 @@
+"""Precision: the dtype promised is computed in, and a skipped step is counted."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ninefold.amp import Amp, Autocast, CountingScaler, verify
+from ninefold.errors import ConfigError
+
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda")  # a name: nothing is put there
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """What a test pins in this process is put back."""
+    backends = (
+        torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn,
+    )  # fmt: skip
+    before, threads = [backend.fp32_precision for backend in backends], torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    for backend, precision in zip(backends, before, strict=True):
+        backend.fp32_precision = precision
+
+
+class Spy(nn.Module):
+    """A linear layer that remembers the dtypes its products came out in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.seen: list[torch.dtype] = []
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = self.linear(inputs)
+        self.seen.append(output.dtype)
+        return output
+
+
+def test_float32_leaves_the_model_alone() -> None:
+    model = nn.Linear(2, 2)
+    assert Amp(dtype="float32").wrap(model) is model
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_autocast_computes_in_its_dtype_and_returns_float32(dtype: str) -> None:
+    model = Spy()
+    output = Amp(dtype=dtype).wrap(model)(torch.ones(1, 4))
+    assert model.seen == [getattr(torch, dtype)]
+    assert output.dtype == torch.float32
+    assert model.linear.weight.dtype == torch.float32
+
+
+def test_autocast_ends_with_the_forward_pass() -> None:
+    wrapped = Amp(dtype="bfloat16").wrap(Spy())
+    wrapped(torch.ones(1, 4))
+    assert not torch.is_autocast_enabled("cpu")
+    assert nn.Linear(4, 4)(torch.ones(1, 4)).dtype == torch.float32
+
+
+def test_autocast_works_in_a_thread_that_did_not_enter_it() -> None:
+    model = Spy()
+    wrapped = Autocast(model, torch.bfloat16)
+    outputs: list[Tensor] = []
+    thread = threading.Thread(target=lambda: outputs.append(wrapped(torch.ones(1, 4))))
+    thread.start()
+    thread.join()
+    assert model.seen == [torch.bfloat16]
+    assert outputs[0].dtype == torch.float32
+
+
+def test_gradients_through_autocast_are_float32() -> None:
+    model = Spy()
+    Autocast(model, torch.bfloat16)(torch.ones(1, 4)).sum().backward()
+    grad = model.linear.weight.grad
+    assert grad is not None
+    assert grad.dtype == torch.float32
+    assert grad.abs().sum() > 0
+
+
+def test_auto_is_bfloat16_on_a_cpu_and_float16_on_cuda() -> None:
+    assert Amp(dtype="auto").on(CPU).dtype == "bfloat16"
+    assert Amp(dtype="auto").on(CUDA).dtype == "float16"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_dtype_that_is_named_is_kept_and_so_is_all_else(dtype: str) -> None:
+    amp = Amp(dtype=dtype, scaler=True, tf32=True, init_scale=8.0, growth_interval=7)
+    assert amp.on(CPU) == amp
+    assert replace(amp, dtype="auto").on(CPU) == replace(amp, dtype="bfloat16")
+
+
+def step(scaler: CountingScaler, model: nn.Linear, bad: float | None = None) -> None:
+    """One step of gradient descent; `bad` is put into one gradient."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.zero_grad()
+    scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+    if bad is not None:
+        assert model.weight.grad is not None
+        model.weight.grad[0, 0] = bad
+    scaler.step(optimizer)
+    scaler.update()
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_a_step_is_counted_as_skipped_exactly_when_a_gradient_is_not_finite(bad: float) -> None:
+    model, scaler = nn.Linear(2, 2), Amp(scaler=True).grad_scaler(CPU)
+    counts = []
+    for value in (None, bad, None, bad, bad):
+        before = [parameter.clone() for parameter in model.parameters()]
+        step(scaler, model, value)
+        moved = [not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+        assert all(moved) if value is None else not any(moved)
+        counts.append(int(scaler.skipped))
+    assert counts == [0, 1, 1, 2, 3]
+    assert scaler.get_scale() == 65536.0 / 8
+
+
+def test_a_growing_scale_is_not_a_skipped_step() -> None:
+    model = nn.Linear(2, 2)
+    scaler = Amp(scaler=True, init_scale=4.0, growth_interval=1).grad_scaler(CPU)
+    for _ in range(3):
+        step(scaler, model)
+    assert scaler.get_scale() == 32.0
+    assert int(scaler.skipped) == 0
+
+
+def test_a_scaled_step_is_the_unscaled_step() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    other = nn.Linear(2, 2)
+    other.load_state_dict(model.state_dict())
+    step(Amp(scaler=True).grad_scaler(CPU), model)
+    step(Amp(scaler=False).grad_scaler(CPU), other)
+    assert torch.allclose(model.weight, other.weight)
+
+
+def test_a_disabled_scaler_is_a_no_op() -> None:
+    model, scaler = nn.Linear(2, 2), Amp(scaler=False).grad_scaler(CPU)
+    loss = model(torch.ones(1, 2)).sum()
+    assert scaler.scale(loss) is loss
+    assert scaler.get_scale() == 1.0
+    step(scaler, model, math.inf)  # nobody looks: the step is taken
+    assert not model.weight.isfinite().all()
+    assert int(scaler.skipped) == 0
+    assert scaler.state_dict() == {}
+
+
+def test_the_scalers_settings_are_torchs_own() -> None:
+    amp = Amp(scaler=True, init_scale=8, growth_factor=3, backoff_factor=0.25, growth_interval=9)
+    scaler = amp.grad_scaler(CPU)
+    assert scaler.get_scale() == 8
+    assert scaler.get_growth_factor() == 3
+    assert scaler.get_backoff_factor() == 0.25
+    assert scaler.get_growth_interval() == 9
+
+
+@pytest.mark.parametrize("scaler", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_precision_that_does_what_it_promises_is_accepted(dtype: str, scaler: bool) -> None:
+    amp = Amp(dtype=dtype, scaler=scaler)
+    verify(amp, amp.grad_scaler(CPU), CPU)
+
+
+@pytest.mark.parametrize("promised", [False, True])
+def test_a_scaler_that_is_not_as_promised_is_refused(promised: bool) -> None:
+    amp = Amp(dtype="bfloat16", scaler=promised)
+    with pytest.raises(ConfigError, match=f"amp.scaler={promised}: the GradScaler"):
+        verify(amp, CountingScaler("cpu", enabled=not promised), CPU)
+
+
+@pytest.mark.filterwarnings("ignore:In CPU autocast, but the target dtype is not supported")
+def test_a_dtype_that_autocast_ignores_is_refused() -> None:
+    amp = Amp(dtype="float64")
+    with pytest.raises(ConfigError, match=r"amp.dtype=float64: .* computed in torch.float32"):
+        verify(amp, amp.grad_scaler(CPU), CPU)
+
+
+@pytest.mark.parametrize(("tf32", "mode"), [(False, "ieee"), (True, "tf32")])
+def test_pinning_settles_tf32_for_convolutions_and_products_alike(tf32: bool, mode: str) -> None:
+    Amp(dtype="float32", tf32=not tf32).pin()
+    Amp(dtype="float32", tf32=tf32).pin()
+    assert torch.backends.cuda.matmul.fp32_precision == mode
+    assert torch.backends.cudnn.conv.fp32_precision == mode
+    assert torch.backends.cudnn.rnn.fp32_precision == mode
+
+
+def test_cells_that_are_no_ops_say_so() -> None:
+    (note,) = Amp(dtype="float32", tf32=True).notes(CPU)
+    assert "tf32 is a no-op on a CPU" in note
+    (note,) = Amp(dtype="bfloat16", scaler=True).notes(CPU)
+    assert "no underflow for it to prevent" in note
+    (note,) = Amp(dtype="float16", scaler=True).notes(CPU)
+    assert "no fast kernels on a CPU" in note
+
+
+def test_cells_that_do_what_they_say_have_no_note() -> None:
+    assert Amp(dtype="float32").notes(CPU) == []
+    assert Amp(dtype="bfloat16").notes(CPU) == []
+    assert Amp(dtype="float32", tf32=True).notes(CUDA) == []
+    assert Amp(dtype="float16", scaler=True).notes(CUDA) == []

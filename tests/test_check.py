@@ -1,0 +1,257 @@
+"""Checks and errors: what is wrong is found before anything starts, and told in one line."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from ninefold.check import (
+    RULES,
+    Rule,
+    divides,
+    existing,
+    number,
+    one_of,
+    problems,
+    suggestion,
+    whole,
+)
+from ninefold.errors import KINDS, ConfigError, Failure, relay
+
+NOT_NUMBERS = (True, False, None, "1", "", [1], {"a": 1}, math.nan, math.inf, -math.inf)
+
+
+def allows(rule: Rule, value: Any) -> bool:
+    return rule(value) is None
+
+
+# Rules
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_whole_number_starts_at_its_least(least: int) -> None:
+    rule = whole(least)
+    assert [allows(rule, least + offset) for offset in (-1, 0, 1, 10**9)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert rule(least - 1) == f"a whole number of at least {least} is allowed"
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, 1.0, 1.5])
+def test_a_whole_number_is_nothing_else(value: Any) -> None:
+    assert not allows(whole(0), value)
+    assert not allows(whole(1), value)
+
+
+def test_a_whole_number_may_have_an_alternative() -> None:
+    assert allows(whole(1, otherwise=(None,)), None)
+    assert allows(whole(1, otherwise=("auto",)), "auto")
+    for value in (True, False, "Auto", 0, "null"):
+        assert not allows(whole(1, otherwise=(None,)), value)
+        assert not allows(whole(1, otherwise=("auto",)), value)
+    assert whole(1, otherwise=(None,))(0) == "a whole number of at least 1 or null is allowed"
+    assert whole(1, otherwise=("auto",))(0) == "a whole number of at least 1 or auto is allowed"
+
+
+def test_true_is_not_an_alternative_that_equals_one() -> None:
+    assert not allows(whole(5, otherwise=(1,)), True)
+    assert allows(whole(5, otherwise=(1,)), 1)
+
+
+def test_a_number_lies_above_its_bound() -> None:
+    for value, fine in ((-1, False), (0, False), (0.0, False), (5e-324, True), (1, True)):
+        assert allows(number(0), value) is fine
+    assert number(0)(0) == "a number above 0 is allowed"
+
+
+def test_an_inclusive_bound_is_allowed_itself() -> None:
+    for value, fine in ((-5e-324, False), (0, True), (0.0, True), (1.5, True)):
+        assert allows(number(0, inclusive=True), value) is fine
+    assert number(0, inclusive=True)(-1) == "a number of at least 0 is allowed"
+
+
+@pytest.mark.parametrize("value", NOT_NUMBERS)
+def test_a_number_is_finite_and_nothing_else(value: Any) -> None:
+    assert not allows(number(0), value)
+    assert not allows(number(0, inclusive=True), value)
+
+
+def test_a_number_may_be_too_large_for_a_float_without_breaking_the_check() -> None:
+    assert number(0)(10**400) is None or "is allowed" in str(number(0)(10**400))
+
+
+def test_a_choice_is_one_of_its_own_type() -> None:
+    flag = one_of(True, False)
+    assert allows(flag, True)
+    assert allows(flag, False)
+    assert not any(allows(flag, value) for value in (1, 0, 1.0, "true", None, []))
+    name = one_of("auto", "cpu")
+    assert allows(name, "cpu")
+    assert not any(allows(name, value) for value in ("CPU", "", None, True, ["cpu"]))
+    assert flag(1) == "true, false are allowed"
+    assert name(None) == "auto, cpu are allowed"
+
+
+def test_a_run_folder_is_one_with_a_configuration(tmp_path: Any) -> None:
+    assert allows(existing, None)
+    assert not allows(existing, str(tmp_path))
+    assert not allows(existing, str(tmp_path / "missing"))
+    (tmp_path / "config.yaml").touch()
+    assert allows(existing, str(tmp_path))
+
+
+def nested(field: str, value: Any) -> dict[str, Any]:
+    group, _, key = field.rpartition(".")
+    return {group: {key: value}} if group else {key: value}
+
+
+@pytest.mark.parametrize("field", RULES)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, [], "no such value", -1], ids=str)
+def test_every_field_refuses_what_cannot_be_meant(field: str, value: Any) -> None:
+    (problem,) = problems(nested(field, value), {field.partition(".")[0]})
+    assert isinstance(problem, ConfigError)
+    assert str(problem).startswith(f"error: {field}={value}: not allowed; ")
+    assert str(problem).endswith(f"; correct {field}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("amp.growth_factor", 1.0, False),
+        ("amp.growth_factor", 1.5, True),
+        ("amp.backoff_factor", 0.0, False),
+        ("amp.backoff_factor", 0.5, True),
+        ("amp.backoff_factor", 1.0, False),  # torch's GradScaler insists
+        ("optimizer.lr", 0, False),
+        ("optimizer.weight_decay", 0, True),
+        ("epochs", 0, True),
+        ("seed", 0, True),
+        ("batch_size", 0, False),
+        ("log_every", 0, False),
+        ("max_steps", None, True),
+        ("threads", None, False),
+        ("threads", "auto", True),
+        ("checkpoint.keep", 0, False),
+        ("dataset.limit", 0, False),
+        ("dataset.limit", None, True),
+        ("model.input_size", None, True),
+    ],
+)
+def test_the_edges_of_what_a_field_may_be(field: str, value: Any, allowed: bool) -> None:
+    found = problems(nested(field, value), {field.partition(".")[0]})
+    assert (found == []) is allowed
+
+
+# All of a job
+
+
+def test_a_job_without_problems_has_none() -> None:
+    job = {"seed": 0, "batch_size": 64, "checkpoint": {"every": 0, "keep": 1}, "model": None}
+    assert problems(job, {"seed", "batch_size", "checkpoint", "model"}) == []
+
+
+def test_an_unknown_key_is_told_with_the_one_it_resembles() -> None:
+    (problem,) = problems({"epocs": 3}, {"epochs", "seed", "batch_size"})
+    assert str(problem) == (
+        "error: epocs=3: no such key; did you mean epochs?; remove it or correct its name"
+    )
+
+
+def test_an_unknown_key_that_resembles_none_is_told_with_all() -> None:
+    (problem,) = problems({"zzz": 3}, {"seed", "epochs"})
+    assert "known are epochs, seed" in str(problem)
+
+
+def test_a_suggestion_names_at_most_three() -> None:
+    assert suggestion("rate1", ["rate2", "rate3", "rate4", "rate5"]).count(" or ") == 2
+
+
+def test_all_problems_are_told_at_once() -> None:
+    job = {"seed": -1, "epochs": True, "extra": 1, "amp": {"scaler": 1, "dtype": "int8"}}
+    found = problems(job, {"seed", "epochs", "amp"})
+    fields = {str(problem).split("=")[0].removeprefix("error: ") for problem in found}
+    assert fields == {"seed", "epochs", "extra", "amp.scaler", "amp.dtype"}
+    assert {problem.code for problem in found} == {2}
+
+
+def test_null_is_spelled_as_in_yaml() -> None:
+    (problem,) = problems({"seed": None}, {"seed"})
+    assert "seed=null: " in str(problem)
+
+
+def test_a_group_that_is_left_out_has_no_problems() -> None:
+    assert problems({"optimizer": None, "amp": {}}, {"optimizer", "amp"}) == []
+
+
+@pytest.mark.parametrize("section", ["checkpoint", "clock", "launch"])
+def test_a_section_that_is_no_section_is_a_problem(section: str) -> None:
+    found = problems({section: 5}, {section})
+    assert [str(problem).split(":")[1] for problem in found] == [f" {section}=5"]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "processes", "advice"),
+    [
+        (64, 1, None),
+        (64, 4, None),
+        (6, 4, "choose 4 or 8"),
+        (65, 2, "choose 64 or 66"),
+        (2, 4, "choose 4"),
+        (1, 3, "choose 3"),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
+    batch_size: int, processes: int, advice: str | None
+) -> None:
+    problem = divides(batch_size, processes)
+    if advice is None:
+        assert problem is None
+        return
+    assert str(problem) == (
+        f"error: batch_size={batch_size}: does not divide by {processes} processes; "
+        f"batch_size is global: every process takes an equal part; {advice}"
+    )
+
+
+# Errors
+
+
+def test_a_failure_reads_field_value_wrong_allowed_do() -> None:
+    failure = ConfigError("seed", -1, "not allowed", "0 or more is allowed", "correct seed")
+    assert str(failure) == "error: seed=-1: not allowed; 0 or more is allowed; correct seed"
+
+
+def test_a_failure_is_one_line_whatever_it_was_told() -> None:
+    failure = ConfigError("a\nb", "x\r\ny", "line 1\n\n  line 2", "\ttabs\t", "end\u2028here\n")
+    assert str(failure) == "error: a b=x y: line 1 line 2; tabs; end here"
+    assert len(str(failure).splitlines()) == 1
+
+
+def test_each_kind_of_failure_has_its_documented_exit_code() -> None:
+    assert {name: kind.code for name, kind in KINDS.items()} == {
+        "Failure": 1, "ConfigError": 2, "CheckpointError": 3, "DataError": 4, "ResourceError": 5,
+        "NumericsError": 6, "PeerError": 7, "Interrupted": 130,
+    }  # fmt: skip
+
+
+def test_every_kind_of_failure_can_be_relayed() -> None:
+    assert set(KINDS.values()) == {Failure, *Failure.__subclasses__()}
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind: type[Failure]) -> None:
+    failure = kind("loss", "nan", "not finite", "a number", "lower the rate")
+    relayed = relay(type(failure).__name__, str(failure))
+    assert type(relayed) is kind
+    assert str(relayed) == str(failure)
+    assert (relayed.code, relayed.status) == (failure.code, failure.status)
+
+
+def test_a_run_that_diverged_or_was_interrupted_is_not_called_failed() -> None:
+    statuses = {name: kind.status for name, kind in KINDS.items() if kind.status != "failed"}
+    assert statuses == {"NumericsError": "diverged", "Interrupted": "preempted"}

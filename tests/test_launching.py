@@ -1,0 +1,226 @@
+"""How runs are started, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from tests.conftest import ROOT, Shell, metrics, only_run, result
+
+TRAIN = str(ROOT / "train.py")
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    """Until `path` has content: the run is under way."""
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.stat().st_size):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(shell: Shell) -> None:
+    done = shell.train()
+    assert (done.returncode, done.stderr) == (0, "")
+    run = only_run(shell.folder)
+    for name in ("config.yaml", ".hydra/config.yaml", ".hydra/overrides.yaml", "run.log",
+                 "metrics.jsonl", "checkpoints/last.pt", "checkpoints/best.pt",
+                 "checkpoints/manifest.json", "result.json"):  # fmt: skip
+        assert (run / name).is_file(), name
+    assert list((run / "tensorboard").glob("events.*"))
+    found = result(run)
+    assert found["accuracy"] >= 0.95
+    assert found["accuracy"] == metrics(run, "test_accuracy")[-1]
+    assert found["best_accuracy"] == max(metrics(run, "test_accuracy"))
+    assert len(found["epoch_seconds"]) == found["epochs"] == 10
+    assert sum(found["epoch_seconds"]) == pytest.approx(found["train_seconds"])
+    assert found["train_seconds"] < found["total_seconds"]
+    assert set(found["phase_seconds"]) == {"data", "transfer", "forward", "backward", "optimizer"}
+    assert found["environment"]["torch"]
+
+
+def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(shell: Shell) -> None:
+    process = shell.start(
+        TRAIN, "-m", "dataset.limit=200,10,100", "max_steps=2", "hydra.sweep.dir=sweep"
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    last = shell.folder / "sweep" / "2_none_fp32_seed0" / "result.json"
+    assert not last.exists(), "the error came only after the next cell had run"
+    _, rest = process.communicate(timeout=120)
+    assert line.startswith("error: batch_size=64: larger than the training set; 10 examples found")
+    assert rest == ""
+    assert process.returncode == 4
+    runs = sorted((shell.folder / "sweep").glob("*_none_*"))
+    assert [result(run)["status"] for run in runs] == ["ok", "failed", "ok"]
+    assert result(runs[1])["error"] == line.strip()
+    assert (shell.folder / "sweep" / "report" / "table.md").is_file()
+
+
+def test_under_torchrun_all_ranks_share_one_run_folder(shell: Shell) -> None:
+    done = shell.torchrun("parallel=ddp", "max_steps=20")
+    assert done.returncode == 0, done.stderr
+    run = only_run(shell.folder)
+    assert result(run)["processes"] == 2
+    assert [path.name for path in run.glob("result*.json")] == ["result.json"]
+
+
+def test_under_torchrun_a_rejected_configuration_is_one_line_for_all_ranks(shell: Shell) -> None:
+    done = shell.torchrun("parallel=ddp", "epochs=-1")
+    assert done.stderr.count("error: ") == 1
+    assert "error: epochs=-1:" in done.stderr
+    assert not (shell.folder / "outputs").exists()
+
+
+def test_under_torchrun_the_strategy_must_take_its_processes(shell: Shell) -> None:
+    done = shell.torchrun("parallel=none")
+    assert done.stderr.count("error: ") == 1
+    assert "error: parallel.processes=1: torchrun started 2" in done.stderr
+
+
+def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(shell: Shell) -> None:
+    done = shell.train("-m", "launch.inline=true,false", "max_steps=5", "hydra.sweep.dir=s")
+    assert done.returncode == 0, done.stderr
+    inline, outside = sorted((shell.folder / "s").glob("*_none_*"))
+    assert metrics(inline, "test_loss") == metrics(outside, "test_loss")
+
+
+def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(shell: Shell) -> None:
+    process = shell.start(TRAIN, "parallel=ddp", "launch.cpu_processes=2", "epochs=100000",
+                          "checkpoint.every=5", "hydra.run.dir=run")  # fmt: skip
+    wait_for(shell.folder / "run" / "checkpoints" / "last.pt", process)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does: every process gets it
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.startswith("error: signal=SIGINT: the run was stopped;")
+    assert stderr.count("\n") == 1
+    assert not shell.survivors()
+    assert result(shell.folder / "run")["status"] == "preempted"
+    done = shell.train("resume=run", "epochs=1")
+    assert done.returncode == 0, done.stderr
+    assert result(shell.folder / "run")["status"] == "ok"
+
+
+def test_workers_die_with_a_launcher_that_is_killed(shell: Shell) -> None:
+    process = shell.start(TRAIN, "parallel=ddp", "launch.cpu_processes=2", "epochs=100000",
+                          "hydra.run.dir=run")  # fmt: skip
+    wait_for(shell.folder / "run" / "metrics.jsonl", process)
+    assert len(shell.processes()) >= 4  # launcher, forkserver, two workers
+    shell.kill(process)
+
+
+def test_a_run_folder_has_one_writer(shell: Shell) -> None:
+    process = shell.start(TRAIN, "epochs=100000", "hydra.run.dir=run")
+    wait_for(shell.folder / "run" / "checkpoints" / "last.pt", process)
+    second = shell.train("resume=run")
+    assert second.returncode == 2
+    assert "another process is writing to this run folder" in second.stderr
+    assert second.stderr.count("\n") == 1
+    assert process.poll() is None, "the first writer was disturbed"
+    shell.kill(process)
+
+
+def test_a_one_host_job_listens_on_loopback_only(shell: Shell) -> None:
+    process = shell.start(TRAIN, "parallel=ddp", "launch.cpu_processes=2", "epochs=100000",
+                          "hydra.run.dir=run")  # fmt: skip
+    wait_for(shell.folder / "run" / "metrics.jsonl", process)
+    addresses = listening(shell.processes())
+    shell.kill(process)
+    assert addresses, "nothing listens: the test looked too early"
+    assert addresses <= {"0100007F", "00000000000000000000000001000000"}  # 127.0.0.1 and ::1
+
+
+def listening(pids: list[int]) -> set[str]:
+    """The addresses, in the kernel's hexadecimal, that sockets of `pids` listen on."""
+    inodes = set()
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                target = os.readlink(link)
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == "0A" and columns[9] in inodes:  # 0A: LISTEN
+                found.add(columns[1].partition(":")[0])
+    return found
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job"], ["--info", "config"],
+                                       ["epochs=-1"], ["parallel=ddpp"], ["epohcs=1"]])  # fmt: skip
+def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: list[str]) -> None:
+    program = (
+        "import runpy, sys\n"
+        f"sys.argv = {[TRAIN, *arguments]!r}\n"
+        "try:\n"
+        f"    runpy.run_path({TRAIN!r}, run_name='__main__')\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "assert 'torch' not in sys.modules\n"
+        "print('clean')\n"
+    )
+    done = shell.run("-c", program, env={"PYTHONPATH": str(ROOT)})
+    assert done.stdout.endswith("clean\n"), done.stderr
+
+
+def test_a_study_runs_from_any_working_directory_and_ends_with_its_report(shell: Shell) -> None:
+    done = shell.train(
+        "experiments=nine_way", "seed=0", "epochs=1", "amp=fp32", "parallel=none,ddp"
+    )
+    assert done.returncode == 0, done.stderr
+    (sweep,) = (shell.folder / "outputs" / "nine_way").iterdir()
+    assert "Seconds per epoch" in done.stdout
+    for name in ("table.md", "runs.csv", "environment.json", "figure.png"):
+        assert (sweep / "report" / name).is_file()
+    runs = sorted(sweep.glob("*/result.json"))
+    assert [result(run.parent)["study"] for run in runs] == ["nine_way", "nine_way"]
+
+
+def test_environment_references_are_resolved_in_the_worker_and_written_nowhere(
+    shell: Shell,
+) -> None:
+    secret = "a-secret-that-must-not-be-written"
+    done = shell.train(
+        "dataset=synthetic", "dataset.root=${oc.env:NINEFOLD_SECRET}", "max_steps=2",
+        "dataset.train_count=64", "dataset.test_count=8", env={"NINEFOLD_SECRET": secret},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run = only_run(shell.folder)
+    stored = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
+    assert isinstance(stored, dict)
+    assert stored["dataset"]["root"] == "${oc.env:NINEFOLD_SECRET}"
+    for path in run.rglob("*"):
+        assert path.is_dir() or secret.encode() not in path.read_bytes(), path
+    assert secret not in done.stdout
+
+
+def test_a_terminal_shows_loss_speed_and_time_left(shell: Shell) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    process = shell.start(TRAIN, "epochs=3", stdout=slave, stderr=slave)
+    os.close(slave)
+    shown = b""
+    try:
+        while block := os.read(master, 4096):
+            shown += block
+    except OSError:  # the terminal's other side is closed
+        pass
+    assert process.wait(timeout=60) == 0
+    text = shown.decode()
+    assert "images/s" in text
+    assert "loss " in text
+    assert "<00:0" in text  # the time left

@@ -1,0 +1,150 @@
+"""result.json: what was written is read, whole, with its conditions."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import signal
+import subprocess
+import sys
+import warnings
+from dataclasses import fields
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ninefold.result import FILE, Result, environment, write_durably, write_json
+
+FULL = Result(
+    status="ok", parallel="ddp", amp="scaler", dataset="digits", model="convnet", seed=3,
+    dtype="bfloat16", grad_scaler=True, processes=2, replicas=2, devices=["cpu", "cpu"], threads=2,
+    batch_size=64, epochs=1.5, steps=33, skipped_steps=0, accuracy=0.9, best_accuracy=0.95,
+    test_loss=0.25, test_count=360, train_seconds=1.5, total_seconds=2.5, epoch_seconds=[1.0, 0.5],
+    images_per_second=1408.0, phase_seconds={"data": 0.1}, peak_memory_bytes=[1, 2],
+    notes=["Größe: 8×8\nand a second line"], environment={"torch": "2.15", "driver": None},
+)  # fmt: skip
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    FULL.write(tmp_path)
+    assert Result.read(tmp_path) == FULL
+
+
+def test_what_a_run_does_not_know_is_null(tmp_path: Path) -> None:
+    Result(status="failed", error="error: ...").write(tmp_path)
+    found = json.loads((tmp_path / FILE).read_text())
+    assert found["accuracy"] is None
+    assert Result.read(tmp_path) == Result(status="failed", error="error: ...")
+
+
+def test_the_file_has_the_documented_keys(tmp_path: Path) -> None:
+    FULL.write(tmp_path)
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert set(found) == {field.name for field in fields(Result)}
+    assert set(found) >= {
+        "status", "parallel", "amp", "dataset", "model", "seed", "dtype", "grad_scaler",
+        "processes", "replicas", "devices", "threads", "batch_size", "epochs", "steps",
+        "skipped_steps", "accuracy", "best_accuracy", "test_loss", "test_count", "train_seconds",
+        "total_seconds", "epoch_seconds", "images_per_second", "phase_seconds",
+        "peak_memory_bytes", "notes", "environment",
+    }  # fmt: skip
+
+
+def test_keys_of_another_version_are_ignored(tmp_path: Path) -> None:
+    FULL.write(tmp_path)
+    found = json.loads((tmp_path / FILE).read_text())
+    del found["notes"]
+    (tmp_path / FILE).write_text(json.dumps({**found, "invented_later": 1}))
+    read = Result.read(tmp_path)
+    assert (read.status, read.steps, read.notes) == ("ok", 33, [])
+
+
+@pytest.mark.parametrize("text", [None, "", '{"status": "ok"', "{}", "[]", "null"])
+def test_a_folder_without_a_result_raises_what_is_documented(
+    tmp_path: Path, text: str | None
+) -> None:
+    if text is not None:
+        (tmp_path / FILE).write_text(text)
+    with pytest.raises((OSError, ValueError)):
+        Result.read(tmp_path)
+
+
+def test_writing_leaves_nothing_but_the_file(tmp_path: Path) -> None:
+    FULL.write(tmp_path)
+    FULL.write(tmp_path)
+    assert os.listdir(tmp_path) == [FILE]
+
+
+def test_a_crash_while_writing_leaves_the_old_file_whole(tmp_path: Path) -> None:
+    write_json(tmp_path / FILE, {"old": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: other threads may run
+        process = os.fork()
+    if process == 0:  # SIGXFSZ kills it in the middle of the file
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
+        write_durably(tmp_path / FILE, bytes(2**20))
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert status == -signal.SIGXFSZ
+    assert json.loads((tmp_path / FILE).read_text()) == {"old": True}
+    write_json(tmp_path / FILE, {"new": True})  # what it left is in nobody's way
+    assert os.listdir(tmp_path) == [FILE]
+    assert json.loads((tmp_path / FILE).read_text()) == {"new": True}
+
+
+def test_a_reader_finds_the_old_file_or_the_new_one_and_nothing_between(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    write_json(path, 0)
+    with path.open() as old:
+        write_json(path, list(range(1000)))
+        assert json.load(old) == 0  # replaced, not overwritten
+    assert json.loads(path.read_text()) == list(range(1000))
+
+
+def test_text_stays_readable_for_people(tmp_path: Path) -> None:
+    write_json(tmp_path / FILE, {"note": "8×8"})
+    assert (tmp_path / FILE).read_bytes() == '{\n  "note": "8×8"\n}\n'.encode()
+
+
+def test_the_environment_says_versions_machine_commit_and_time() -> None:
+    found = environment()
+    assert {
+        "python", "torch", "torchvision", "hydra-core", "numpy", "ninefold", "platform", "cuda",
+        "driver", "commit", "dirty", "hostname", "cpu", "cores", "time",
+    } <= set(found)  # fmt: skip
+    assert found["torch"] == torch.__version__
+    assert found["numpy"] == np.__version__
+    assert found["python"] == platform.python_version()
+    assert found["hostname"] == platform.node()
+    assert found["cpu"]
+    assert found["cores"] >= 1
+    age = datetime.now(timezone.utc) - datetime.fromisoformat(found["time"])
+    assert timedelta() <= age < timedelta(minutes=1)
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_the_commit_is_the_projects_own_wherever_it_is_run_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).parents[1]
+    git = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True
+    )
+    expected = git.stdout.strip() if git.returncode == 0 else None
+    monkeypatch.chdir(tmp_path)
+    found = environment()
+    assert found["commit"] == expected
+    assert found["dirty"] is None if expected is None else isinstance(found["dirty"], bool)
+
+
+def test_reading_results_needs_no_torch() -> None:
+    code = "import sys, ninefold.result; assert 'torch' not in sys.modules"
+    root = Path(__file__).parents[1]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)

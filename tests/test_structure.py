@@ -1,0 +1,234 @@
+"""The shape of the house: imports go down only, the axes are ignorant of each other."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).parents[1]
+CONF = ROOT / "conf"
+
+# Low to high; a module is on the first floor that has a pattern for it.
+FLOORS: list[list[str]] = [
+    ["__init__", "errors", "parent_death"],
+    ["*/__init__", "order", "check", "result", "progress"],
+    ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages",
+     "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
+    ["state", "checkpoint", "evaluation"],
+    ["training"],
+    ["build"],
+    ["training_run", "evaluation_run"],
+    ["worker"],
+    ["elastic", "torchrun", "job", "report/*"],
+    ["launch"],
+    ["train.py", "evaluate.py"],
+]  # fmt: skip
+COMPOSING = {
+    "train.py", "evaluate.py", "launch", "job", "messages", "build", "training_run",
+    "evaluation_run",
+}  # fmt: skip
+PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
+PARALLELISM = {
+    "distributeddataparallel", "dataparallel", "distributed", "world_size", "ddp", "rank",
+    "all_reduce",
+}  # fmt: skip
+
+
+def modules() -> dict[str, Path]:
+    """Every module of ours: `amp`, `parallel/ddp`, `parallel/__init__`, `train.py`."""
+    package = ROOT / "ninefold"
+    found = {
+        path.relative_to(package).with_suffix("").as_posix(): path for path in package.rglob("*.py")
+    }
+    return {**found, **{path.name: path for path in ROOT.glob("*.py")}}
+
+
+MODULES = modules()
+
+
+def floor(module: str) -> int:
+    for number, patterns in enumerate(FLOORS):
+        for pattern in patterns:
+            if fnmatch(module, pattern) and not (
+                pattern == "*/__init__" and module.startswith("report/")
+            ):
+                return number
+    raise AssertionError(f"{module} is on no floor: put it on one")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The absolute dotted names that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide what is imported"
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def ours(name: str) -> str | None:
+    """The module of ours that an import of this name reaches."""
+    parts = name.split(".")
+    if parts[0] != "ninefold":
+        return None
+    for end in (len(parts), len(parts) - 1):  # the last part may be a name in a module
+        module = "/".join(parts[1:end])
+        for candidate in (module, f"{module}/__init__".lstrip("/")):
+            if candidate in MODULES:
+                return candidate
+    raise AssertionError(f"{name} is no module of ours")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down_only(module: str) -> None:
+    package = module.rpartition("/")[0]
+    for name in imported(MODULES[module]):
+        target = ours(name)
+        if target is None or (package and target == f"{package}/__init__"):
+            continue
+        if module.startswith("report/") and target.startswith("report/"):
+            continue
+        assert floor(target) < floor(module), f"{module} imports {name}"
+
+
+def test_every_module_is_on_a_floor_and_every_floor_has_modules() -> None:
+    housed = {floor(module) for module in MODULES}
+    assert housed == set(range(len(FLOORS)))
+    for patterns in FLOORS:
+        for pattern in patterns:
+            assert any(fnmatch(module, pattern) for module in MODULES), f"{pattern} is nobody"
+
+
+def test_only_the_parts_that_compose_know_hydra_and_omegaconf() -> None:
+    knowing = {
+        module
+        for module, path in MODULES.items()
+        for name in imported(path)
+        if name.split(".")[0] in ("hydra", "omegaconf")
+    }
+    assert knowing == COMPOSING
+
+
+def words(source: str) -> set[str]:
+    """The words of a file's code: names and strings, but no comments and no docstrings."""
+    docstrings = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            first = node.body[0] if node.body else None
+            if ast.get_docstring(node, clean=False) is not None and first is not None:
+                docstrings.add((first.lineno, first.col_offset))
+    found: set[str] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        kind = tokenize.tok_name[token.type]  # f-strings are tokens of their own from 3.12 on
+        if kind in ("NAME", "STRING", "FSTRING_MIDDLE") and token.start not in docstrings:
+            found.update(re.findall(r"\w+", token.string.lower()))
+    return found
+
+
+def test_words_are_those_of_the_code_alone() -> None:
+    code = 'import ddp  # rank\ndef f():\n    "half"\n    return f"a{world_size}b" + "Bf16"\n'
+    source = '"""amp"""\n' + code
+    assert {"ddp", "world_size", "bf16", "f"} <= words(source)
+    assert not words(source) & {"amp", "rank", "half"}
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if m.startswith("parallel/")))
+def test_parallelism_knows_no_precision(module: str) -> None:
+    assert not words(MODULES[module].read_text()) & PRECISION
+
+
+def test_precision_knows_no_parallelism() -> None:
+    assert not words(MODULES["amp"].read_text()) & PARALLELISM
+
+
+def yamls(group: str) -> set[str]:
+    return {path.stem for path in (CONF / group).glob("*.yaml")}
+
+
+@pytest.mark.parametrize("group", ["parallel", "dataset", "task"])
+def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> None:
+    files = {m.rpartition("/")[2] for m in MODULES if m.startswith(f"{group}/")} - {"__init__"}
+    assert yamls(group) == files
+    for name in files:
+        target = OmegaConf.load(CONF / group / f"{name}.yaml")["_target_"]
+        assert target.rpartition(".")[0] == f"ninefold.{group}.{name}"
+
+
+def test_each_model_of_ours_has_the_name_of_its_configuration() -> None:
+    own = set()
+    for name in yamls("model"):
+        target = OmegaConf.load(CONF / "model" / f"{name}.yaml")["net"]["_target_"]
+        if target.startswith("ninefold"):
+            assert target.rpartition(".")[0] == f"ninefold.model.{name}"
+            own.add(name)
+    assert {f"model/{name}" for name in own} == {
+        m for m in MODULES if m.startswith("model/") and m != "model/__init__"
+    }
+
+
+def test_each_logger_is_in_the_default_configuration_under_its_own_name() -> None:
+    loggers = OmegaConf.load(CONF / "logger" / "default.yaml")
+    assert {f"logger/{name}" for name in loggers} == {
+        m for m in MODULES if m.startswith("logger/") and m != "logger/__init__"
+    }
+    for name, node in loggers.items():
+        assert node["_target_"].rpartition(".")[0] == f"ninefold.logger.{name}"
+
+
+def targets(tree: Any) -> Iterator[str]:
+    if isinstance(tree, dict):
+        if "_target_" in tree:
+            yield tree["_target_"]
+        for value in tree.values():
+            yield from targets(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from targets(value)
+
+
+@pytest.mark.parametrize("path", sorted(CONF.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_target_in_the_configuration_can_be_imported(path: Path) -> None:
+    for target in targets(OmegaConf.to_container(OmegaConf.load(path))):
+        module, _, name = target.rpartition(".")
+        assert callable(getattr(import_module(module), name))
+
+
+def test_the_training_loop_has_no_branch_on_a_mode() -> None:
+    tree = ast.parse(MODULES["training"].read_text())
+    (train,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "train")
+    branches = [n.test for n in ast.walk(train) if isinstance(n, ast.If | ast.IfExp)]
+    subjects = [n.subject for n in ast.walk(train) if isinstance(n, ast.Match)]
+    modes = PRECISION | PARALLELISM | {
+        "dtype", "scaler", "fp32", "tf32", "precision", "parallel", "dp", "place", "device",
+        "cuda", "cpu", "replicas", "isinstance", "type", "is_enabled",
+    }  # fmt: skip
+    assert branches
+    for test in [*branches, *subjects]:
+        assert not words(ast.unparse(test)) & modes, ast.unparse(test)
+
+
+@pytest.mark.parametrize(
+    "module", ["launch", "job", "check", "result", "messages", "dataset.digits"]
+)
+def test_the_launchers_side_imports_no_torch(module: str) -> None:
+    code = f"import sys, ninefold.{module}; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_no_import_of_torch_is_hidden_at_the_top_of_the_launchers_side() -> None:
+    for module in ("launch", "job", "check", "errors", "result", "messages", "order"):
+        body = ast.parse(MODULES[module].read_text()).body
+        names = [n for node in body if isinstance(node, ast.Import) for n in node.names]
+        assert all(name.name.split(".")[0] != "torch" for name in names)

@@ -1,0 +1,52 @@
+"""TensorBoard, started for real, serves what a run wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+import urllib.request
+from typing import Any
+
+from tests.conftest import Shell
+
+
+def fetch(url: str, body: dict[str, Any] | None = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.loads(answer.read())
+
+
+def test_tensorboard_serves_the_scalars_and_hyper_parameters_of_a_run(shell: Shell) -> None:
+    assert shell.train("epochs=2", "hydra.run.dir=run").returncode == 0
+    server = shell.start(
+        "-m", "tensorboard.main", "--logdir", "run/tensorboard", "--host", "127.0.0.1",
+        "--port", "0", "--load_fast=false", stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None
+        shown = ""
+        while not (address := re.search(r"http://127\.0\.0\.1:\d+/", shown)):
+            line = server.stdout.readline()
+            assert line, shown
+            shown += line
+        url = address.group()
+        tags = fetch(f"{url}data/plugin/scalars/tags")
+        deadline = time.monotonic() + 30
+        while not tags and time.monotonic() < deadline:
+            time.sleep(0.2)
+            tags = fetch(f"{url}data/plugin/scalars/tags")
+        (run,) = tags
+        assert {"train/loss", "train/lr", "test/accuracy", "test/loss"} <= set(tags[run])
+        points = fetch(f"{url}data/plugin/scalars/scalars?run={run}&tag=test%2Faccuracy")
+        assert [step for _, step, _ in points] == [22, 44]
+        experiment = fetch(f"{url}data/plugin/hparams/experiment", {"experimentName": ""})
+        names = {info["name"] for info in experiment["hparamInfos"]}
+        assert {"seed", "batch_size", "optimizer.lr", "choices.parallel"} <= names
+        metrics = {info["name"]["tag"] for info in experiment["metricInfos"]}
+        assert "final/test_accuracy" in metrics
+    finally:
+        server.kill()
+        server.communicate()

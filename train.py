@@ -1,0 +1,17 @@
+"""Train a model: python train.py [-m] [group=option ...] [key=value ...]."""
+
+import hydra
+from omegaconf import DictConfig
+
+from ninefold import launch
+
+launch.register_resolvers()
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="train")
+def train(config: DictConfig) -> float:
+    return launch.train(config)
+
+
+if __name__ == "__main__":
+    launch.main(train)
