@@ -3,16 +3,21 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ERROR := error: PYTHON=$(PYTHON): it cannot make virtual environments; python 3.10 or later with \
+	the venv module is needed; on Debian run apt-get install python3-venv
 
-.PHONY: setup matrix test test-long lint clean
+.PHONY: setup matrix test lint clean
 
 setup: $(VENV)/.installed
 
+# Debian's python3 comes without ensurepip; root is helped to it, anyone else is told.
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
-	  echo "error: python=$(PYTHON): it has no venv module; python >= 3.10 with venv is needed; on Debian: apt-get install python3-venv" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv; } \
+	  || { echo "$(ERROR)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 matrix: setup
@@ -24,10 +29,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -m 'not long'
-
-test-long: setup
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from ninefold.errors import ConfigError
 
@@ -28,7 +27,7 @@ class Amp:
     backoff_factor: float = 0.5
     growth_interval: int = 2000
 
-    def on(self, device: torch.device) -> Self:
+    def on(self, device: torch.device) -> Amp:
         """This precision on `device`. Raises ConfigError if the device cannot compute it."""
         automatic = "float16" if device.type == "cuda" else "bfloat16"
         settled = replace(self, dtype=automatic if self.dtype == "auto" else self.dtype)
@@ -49,6 +48,7 @@ class Amp:
         torch.backends.cuda.matmul.fp32_precision = mode
         torch.backends.cudnn.conv.fp32_precision = mode  # type: ignore[attr-defined]
         torch.backends.cudnn.rnn.fp32_precision = mode  # type: ignore[attr-defined]
+        assert torch.backends.cuda.matmul.fp32_precision == mode
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """`model` computing in this dtype, its outputs float32; needs a settled dtype."""
@@ -70,6 +70,8 @@ class Amp:
         notes = []
         if self.tf32 and device.type != "cuda":
             notes.append("amp.tf32 is a no-op on a CPU: TF32 is a mode of CUDA's tensor cores.")
+        elif self.tf32 and torch.cuda.get_device_capability(device) < (8, 0):
+            notes.append("amp.tf32 is a no-op on this GPU: tensor cores have TF32 from Ampere on.")
         if self.scaler and self.dtype != "float16":
             notes.append(
                 f"The GradScaler is enabled, but {self.dtype} has the exponent range of float32, "

@@ -6,6 +6,7 @@ restart or a different strategy cannot change what is trained on.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -59,14 +60,16 @@ class Preparation:
     def augment(self, images: Tensor, bits: npt.NDArray[np.uint64]) -> Tensor:
         """uint8 [n, c, h, w] to the same, mirrored and cropped as `bits` say."""
         if self.flip:
-            mirrored = torch.from_numpy(bits & np.uint64(1)).bool().to(images.device)
+            mirrored = to_device(
+                torch.from_numpy((bits & np.uint64(1)).astype(bool)), images.device
+            )
             images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
         if self.crop:
             height, width = images.shape[2:]
             places = np.uint64(2 * self.crop + 1)
             padded = F.pad(images, [self.crop] * 4)
             corner = np.stack([(bits >> np.uint64(8)) % places, (bits >> np.uint64(32)) % places])
-            top, left = torch.from_numpy(corner.astype(np.int64)).to(images.device)
+            top, left = to_device(torch.from_numpy(corner.astype(np.int64)), images.device)
             rows = top[:, None] + torch.arange(height, device=images.device)
             columns = left[:, None] + torch.arange(width, device=images.device)
             example = torch.arange(len(images), device=images.device)
@@ -80,9 +83,8 @@ class Preparation:
         if self.size is not None and tuple(floats.shape[2:]) != (self.size,) * 2:
             floats = F.interpolate(floats, self.size, mode="bilinear", align_corners=False)
         if self.mean is not None and self.std is not None:
-            mean = torch.tensor(self.mean, device=floats.device)[:, None, None]
-            std = torch.tensor(self.std, device=floats.device)[:, None, None]
-            floats = (floats - mean) / std
+            mean = per_channel(tuple(self.mean), floats.device)
+            floats = (floats - mean) / per_channel(tuple(self.std), floats.device)
         floats = floats.expand(-1, self.channels, -1, -1)
         return floats.contiguous(memory_format=self.memory_format)
 
@@ -160,6 +162,12 @@ def shard(
             prepare(to_device(images[rows], place.device)),
             to_device(labels[rows], place.device),
         )
+
+
+@functools.cache
+def per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """float32 [channels, 1, 1], copied to the device once: each copy would make the host wait."""
+    return torch.tensor(values, device=device)[:, None, None]
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

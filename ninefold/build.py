@@ -134,6 +134,8 @@ def restore(state: State, checkpoints: Checkpoints, place: Place) -> None:
     content = read(path, "resume")
     try:
         state.restore(content, place)
+    except torch.OutOfMemoryError:
+        raise
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(
             "resume", path, "it does not fit this run", str(error).splitlines()[0],
@@ -225,11 +227,17 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
 
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
     """Share out the CPU threads, pin the precision, and build both axes."""
-    torch.set_num_threads(max(1, job.threads // local_world_size()))
+    torch.set_num_threads(thread_share(job.threads))
     parallel: Parallel = make(job.parallel, "parallel")
     amp: Amp = make(job.amp, "amp")
     amp.pin()
     return parallel, amp
+
+
+def thread_share(total: int) -> int:
+    """This process's part of a host's `total` threads, at least one; the first get the rest."""
+    each, rest = divmod(total, local_world_size())
+    return max(1, each + (int(os.environ.get("LOCAL_RANK", "0")) < rest))
 
 
 def local_world_size() -> int:

@@ -14,17 +14,18 @@ from ninefold.errors import ConfigError, Failure
 Rule = Callable[[Any], str | None]
 
 
-def whole(least: int, *, otherwise: tuple[Any, ...] = ()) -> Rule:
-    """An integer of at least `least`, or one of the values in `otherwise`."""
+def whole(least: int, *, most: float = math.inf, otherwise: tuple[Any, ...] = ()) -> Rule:
+    """An integer from `least` to `most`, or one of the values in `otherwise`."""
+    upper = "" if most == math.inf else f" and at most {most}"
     also = "".join(f" or {'null' if value is None else value}" for value in otherwise)
 
     def rule(value: Any) -> str | None:
         # 1 == True in Python: `in` alone would let booleans through
         if any(value is other or value == other for other in otherwise if value is not True):
             return None
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return None
-        return f"a whole number of at least {least}{also} is allowed"
+        return f"a whole number of at least {least}{upper}{also} is allowed"
 
     return rule
 
@@ -41,6 +42,16 @@ def number(above: float, *, inclusive: bool = False, below: float = math.inf) ->
         return f"a number {lower}{upper} is allowed"
 
     return rule
+
+
+def optional(rule: Rule) -> Rule:
+    """What `rule` allows, or null."""
+
+    def either(value: Any) -> str | None:
+        wrong = None if value is None else rule(value)
+        return wrong and f"{wrong}, or null"
+
+    return either
 
 
 def one_of(*choices: Any) -> Rule:
@@ -64,7 +75,7 @@ def existing(value: Any) -> str | None:
 
 FLAG = one_of(True, False)
 RULES: dict[str, Rule] = {
-    "seed": whole(0),
+    "seed": whole(0, most=2**32 - 1),
     "epochs": whole(0),
     "batch_size": whole(1),
     "max_steps": whole(0, otherwise=(None,)),
@@ -85,7 +96,7 @@ RULES: dict[str, Rule] = {
     "parallel.broadcast_buffers": FLAG,
     "parallel.find_unused_parameters": FLAG,
     "parallel.static_graph": FLAG,
-    "parallel.bucket_cap_mb": number(0),
+    "parallel.bucket_cap_mb": optional(number(0)),
     "parallel.sync_batchnorm": FLAG,
     "amp.dtype": one_of("auto", "float32", "float16", "bfloat16"),
     "amp.scaler": FLAG,
@@ -151,12 +162,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(names)}"
 
 
-def divides(batch_size: int, processes: int) -> Failure | None:
-    """The global batch must divide by the processes."""
+def require_division(batch_size: int, processes: int) -> None:
+    """Raise ConfigError unless the global batch divides by the processes."""
     if batch_size % processes == 0:
-        return None
+        return
     below, above = (batch_size // processes) * processes, -(-batch_size // processes) * processes
-    return ConfigError(
+    raise ConfigError(
         "batch_size", batch_size, f"does not divide by {processes} processes",
         "batch_size is global: every process takes an equal part",
         f"choose {below or above} or {above}" if below and below != above else f"choose {above}",

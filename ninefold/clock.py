@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-PHASES = ("data", "transfer", "forward", "backward", "optimizer")
+from ninefold.result import PHASES
 
 
 class Clock:
@@ -53,7 +53,7 @@ class Clock:
     def begin_step(self) -> None:
         """The first moment of a step: before its batch is gathered."""
         self._seen += 1
-        if self._sample and self._seen % self._sample == 0:
+        if self._sample and self._seen % self._sample == 1 % self._sample:
             self._marks = [("", self._now())]
 
     def mark(self, phase: str) -> None:

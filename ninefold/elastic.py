@@ -13,9 +13,10 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
@@ -30,10 +31,11 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ninefold import worker
-from ninefold.errors import Failure, Interrupted, PeerError, ResourceError, relay
+from ninefold.errors import Failure, Interrupted, PeerError, Preempted, ResourceError, relay
 from ninefold.order import Order
 
 LOOPBACK = "127.0.0.1"
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Loopback(RendezvousHandler):
@@ -92,43 +94,72 @@ def launch(order: Order, processes: int) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="ninefold-") as name, quiet():
         reports = Path(name)
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=processes,
-            run_id=uuid.uuid4().hex,
-            role="worker",
-            rdzv_backend="loopback",
-            rdzv_endpoint=LOOPBACK,
-            rdzv_configs={"timeout": 60},
-            max_restarts=0,
-            monitor_interval=0.02,  # seconds; each run waits half of it on average
-            start_method="forkserver",
-            logs_specs=DefaultLogsSpecs(log_dir=str(reports / "elastic")),
-            local_addr=LOOPBACK,
-            signals_to_handle="SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-            shutdown_timeout=30,
-        )
+        config = launch_config(processes, reports / "elastic")
+        # Elastic turns signals into exceptions from here on, and leaves it at that.
+        before = {number: signal.getsignal(number) for number in SIGNALS}
         try:
             elastic_launch(config, worker.work)(replace(order, report=reports))
         except SignalException as stop:
-            raise interrupted(stop.sigval.name, order.folder) from stop
+            raise stopped(stop.sigval, order.folder) from stop
         except ChildFailedError as error:
             exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
-            raise first_failure(reports, exits) from error
+            raise first_failure(reports, exits, order.folder) from error
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
-def interrupted(signal_name: str, folder: Path) -> Interrupted:
-    """The failure of a run that was told to stop."""
-    saved = (folder / "checkpoints" / "last.pt").exists()
-    return Interrupted(
-        "signal", signal_name, "the run was stopped",
-        f"its checkpoints are in {folder}" if saved else "it had no checkpoint yet",
-        f"go on with: python train.py resume={folder}" if saved else "start it again",
+def launch_config(processes: int, logs: Path) -> LaunchConfig:
+    """Elastic's settings, each one named: its defaults restart workers and trust the network."""
+    settings: dict[str, Any] = {
+        "min_nodes": 1,
+        "max_nodes": 1,
+        "nproc_per_node": processes,
+        "run_id": uuid.uuid4().hex,
+        "role": "worker",
+        "rdzv_backend": "loopback",
+        "rdzv_endpoint": LOOPBACK,
+        "rdzv_configs": {"timeout": 60},
+        "max_restarts": 0,
+        "monitor_interval": 0.02,  # seconds; each run waits half of it on average
+        "start_method": "forkserver",
+        "logs_specs": DefaultLogsSpecs(log_dir=str(logs)),
+        "log_line_prefix_template": None,
+        "metrics_cfg": {},
+        "local_addr": LOOPBACK,
+        "event_log_handler": "null",
+        "signals_to_handle": ",".join(number.name for number in SIGNALS),
+        "duplicate_stdout_filters": None,
+        "duplicate_stderr_filters": None,
+        "virtual_local_rank": False,
+        "shutdown_timeout": 30,
+    }
+    known = {field.name for field in fields(LaunchConfig)}  # torch 2.10 lacks the last few
+    config = LaunchConfig(**{key: value for key, value in settings.items() if key in known})
+    # Left alone, it would pin workers to the cores next to their GPU where there is one for each,
+    # and so give the cells of a matrix different cores.
+    config.numa_options = None
+    return config
+
+
+def stopped(number: signal.Signals, folder: Path) -> Failure:
+    """The failure of a run that was told to stop: by a person (SIGINT), or by a scheduler."""
+    if not (folder / "checkpoints" / "last.pt").exists():
+        return Interrupted(
+            "signal",
+            number.name,
+            "the run was stopped",
+            "it had no checkpoint yet",
+            "start it again",
+        )
+    kind = Interrupted if number == signal.SIGINT else Preempted
+    return kind(
+        "signal", number.name, "the run was stopped", f"its checkpoints are in {folder}",
+        f"go on with: python train.py resume={folder}",
     )  # fmt: skip
 
 
-def first_failure(reports: Path, exits: dict[int, int]) -> Failure:
+def first_failure(reports: Path, exits: dict[int, int], folder: Path) -> Failure:
     """What made a run fail: the earliest report, one of a peer's absence only if nothing else."""
     found = [json.loads(path.read_text()) for path in sorted(reports.glob("rank*.json"))]
     found.sort(key=lambda report: (report["kind"] == PeerError.__name__, report["time"]))
@@ -140,17 +171,24 @@ def first_failure(reports: Path, exits: dict[int, int]) -> Failure:
                 "rank", rank, "its process was killed (SIGKILL)",
                 "most often the kernel was short of memory", "lower batch_size, see dmesg",
             )  # fmt: skip
-        if code == 130:
-            return Interrupted("rank", rank, "interrupted", "by a signal", "resume the run")
+        if code == -signal.SIGABRT:
+            return PeerError(
+                "rank", rank, "its process aborted", "as NCCL does when a peer does not answer",
+                f"see the logs in {folder}; launch.timeout is how long one waits",
+            )  # fmt: skip
+        if code == Interrupted.code:
+            return stopped(signal.SIGINT, folder)
         if code < 0:
             name = signal.Signals(-code).name
             return Failure(
-                "rank", rank, f"its process died of {name}", "no report was left", "see run.log"
-            )
+                "rank", rank, f"its process died of {name}", "no report was left",
+                f"see the logs in {folder}",
+            )  # fmt: skip
     if found:
         return relay(found[0]["kind"], found[0]["line"])
+    rank, code = next(iter(exits.items()))
     return Failure(
-        "rank", next(iter(exits), "?"), f"exit codes {exits}", "no report", "see run.log"
+        "rank", rank, f"its process ended with {code}", "no report was left", f"see {folder}"
     )
 
 

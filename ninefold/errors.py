@@ -57,18 +57,36 @@ class PeerError(Failure):
     code = 7
 
 
+class Busy(ConfigError):
+    """The run folder belongs to another process: nothing may be written there."""
+
+
+class Preempted(Failure):
+    """The run was told to stop, with a checkpoint to go on from."""
+
+    code = 75
+    status = "preempted"
+
+
 class Interrupted(Failure):
-    """The user stopped the run (Ctrl-C)."""
+    """The user stopped the run (Ctrl-C), or it was stopped with nothing saved."""
 
     code = 130
     status = "preempted"
 
 
+def resource_failure(error: OSError, found: str, do: str) -> ResourceError:
+    """What the system refused: full disk, missing permission, closed pipe."""
+    return ResourceError(
+        "file", error.filename or "?", error.strerror or type(error).__name__, found, do
+    )
+
+
 KINDS: dict[str, type[Failure]] = {
     kind.__name__: kind
     for kind in (
-        Failure, ConfigError, CheckpointError, DataError, ResourceError, NumericsError,
-        PeerError, Interrupted,
+        Failure, ConfigError, Busy, CheckpointError, DataError, ResourceError, NumericsError,
+        PeerError, Preempted, Interrupted,
     )
 }  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -47,7 +46,6 @@ def evaluate(
     task: Task,
     parallel: Parallel,
     place: Place,
-    tick: Callable[[], None] = lambda: None,
 ) -> Evaluation:
     """Measure `forward` on all of `examples`; every process gets the result for all of them.
 
@@ -62,7 +60,6 @@ def evaluate(
         loss += task.loss(output, targets).double() * len(targets)
         counts = task.measure(output, targets)
         measure = counts if measure is None else measure + counts
-        tick()
     if measure is None:  # more processes than examples
         measure = task.measure(*_nothing(examples, place))
     measure = parallel.total(measure)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold import build, confusion, evaluation
+from ninefold.amp import verify
 from ninefold.checkpoint import read
 from ninefold.errors import CheckpointError
 from ninefold.order import Order
@@ -21,18 +24,12 @@ def evaluate(order: Order) -> None:
     assert isinstance(wanted, DictConfig)
     path = Path(wanted.checkpoint_file)
     content = read(path)
-    job = OmegaConf.create(content.get("config") or "{}")
-    if not isinstance(job, DictConfig):
-        raise CheckpointError(
-            "ckpt", path, "its configuration is no mapping", "see config.yaml of a run",
-            "name model, task and dataset",
-        )  # fmt: skip
-    build.require_known_targets(OmegaConf.to_container(job), path)
-    job = build.overlay(job, wanted, path)
+    job = build.overlay(stored_job(content, path), wanted, path)
 
     parallel, amp = build.begin(job)
     with parallel.join() as place:
         amp = amp.on(place.device)
+        verify(amp, amp.grad_scaler(place.device), place.device)
         model = build.network(job, place)
         report = load_weights(model, weights(content))
         if place.rank == 0:
@@ -80,3 +77,25 @@ def evaluate(order: Order) -> None:
         for name, accuracy in zip(names, result.per_class, strict=True):
             print(f"  {name:<12} " + ("no examples" if accuracy is None else f"{accuracy:.4f}"))
         print(f"folder {order.folder}", flush=True)
+
+
+def stored_job(content: Mapping[str, Any], path: Path) -> DictConfig:
+    """The frozen job in a checkpoint, which names no target that conf/ does not; empty if none.
+
+    Raises CheckpointError.
+    """
+    text = content.get("config")
+    try:
+        job = OmegaConf.create(text if isinstance(text, str) else "{}")
+    except Exception as error:  # anybody may have written it
+        raise CheckpointError(
+            "ckpt", path, "its configuration cannot be read", str(error).partition("\n")[0],
+            "see config.yaml of a run of ours",
+        ) from error  # fmt: skip
+    if not isinstance(job, DictConfig):
+        raise CheckpointError(
+            "ckpt", path, "its configuration is no mapping", f"it is a {type(job).__name__}",
+            "see config.yaml of a run of ours",
+        )  # fmt: skip
+    build.require_known_targets(OmegaConf.to_container(job), path)
+    return job

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from ninefold.errors import ConfigError
+from ninefold.errors import Busy
 
 
 def log_file(folder: Path, rank: int) -> Path:
@@ -42,7 +42,7 @@ def exclusive(folder: Path, rank: int) -> Iterator[None]:
     """Be the run folder's one writer: rank 0 holds a lock on it while the block runs.
 
     Waits up to 5 s for the workers of a launcher that was just killed to be gone.
-    Raises ConfigError if another process goes on holding it.
+    Raises Busy if another process goes on holding it.
     """
     if rank != 0:
         yield
@@ -51,7 +51,7 @@ def exclusive(folder: Path, rank: int) -> Iterator[None]:
         deadline = time.monotonic() + 5
         while not _locked(file):
             if time.monotonic() > deadline:
-                raise ConfigError(
+                raise Busy(
                     "resume", folder, "another process is writing to this run folder",
                     "one writer at a time", "wait for it or stop it",
                 )  # fmt: skip

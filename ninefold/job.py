@@ -1,16 +1,13 @@
 """A job on its way from a composed configuration to a frozen file: checked, settled, resolved.
 
-Nothing here imports torch before the checks that can do without it have passed.
+Nothing here imports torch but `Job.settle`, and that only to count GPUs.
 """
 
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,10 @@ from ninefold.errors import CheckpointError, ConfigError, Failure
 ROOT = Path(__file__).parents[1]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 MAY_CHANGE = ("epochs", "max_steps", "log_every", "checkpoint.every", "checkpoint.keep",
-              "launch.inline", "launch.timeout")  # fmt: skip
+              "launch.inline")  # fmt: skip
+# What a result says in fields of its own, or what does not bear on it.
+NOT_A_VARIANT = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "resume",
+                 "experiments", "logger", "dataset.root", "dataset.download")  # fmt: skip
 
 
 class Job:
@@ -54,26 +54,44 @@ class Job:
         self.frozen = _keep_environment(self.config) if resolves else self.values
 
     def problems(self) -> list[Failure]:
-        """Everything wrong with it, the cheap checks first; settles what `auto` stands for."""
+        """Everything wrong with it that shows without a look at data or devices."""
         if self._unresolved:
             return self._unresolved
         found = check.problems(self.values, _known_keys(self.evaluates))
-        found += self._checkpoint_problems() if self.evaluates else self._resume_problems()
-        if not found:
-            found += self._data_problems()
-        if not found:
-            found += self._settle()
+        if self.evaluates:
+            found += self._find_checkpoint()
+        if self.resumes and not found:
+            found += self._take_up()
         return found
+
+    def settle(self) -> None:
+        """See that the data is there (fetching it if asked) and what `auto` stands for here.
+
+        Raises Failure.
+        """
+        self._prepare_data()
+        parallel = self.frozen["parallel"]
+        parallel["processes"] = self._processes(parallel["processes"], parallel["max_processes"])
+        if self.frozen["threads"] == "auto":
+            linux = sys.platform == "linux"
+            self.frozen["threads"] = len(os.sched_getaffinity(0)) if linux else os.cpu_count()
 
     @property
     def processes(self) -> int:
         return int(self.frozen["parallel"]["processes"])
 
+    @property
+    def variant(self) -> list[str]:
+        """The overrides in which runs of one cell and seed may differ."""
+        return [
+            text for text in self.overrides if text.lstrip("+~").split("=")[0] not in NOT_A_VARIANT
+        ]
+
     def text(self) -> str:
         """The frozen job, YAML."""
         return OmegaConf.to_yaml(OmegaConf.create({**self.frozen, "choices": self.choices}))
 
-    def _checkpoint_problems(self) -> list[Failure]:
+    def _find_checkpoint(self) -> list[Failure]:
         given = self.values["ckpt"]
         path = Path(str(given)).expanduser().absolute()
         file = path / "checkpoints" / "last.pt" if path.is_dir() else path
@@ -85,10 +103,8 @@ class Job:
         self.frozen["checkpoint_file"] = str(file)
         return []
 
-    def _resume_problems(self) -> list[Failure]:
+    def _take_up(self) -> list[Failure]:
         """Take the job of the run to go on with, and what may change of it."""
-        if not self.resumes:
-            return []
         folder = Path(str(self.values["resume"]))
         given = {override.lstrip("+~").partition("=")[0] for override in self.overrides}
         wrong = sorted(given - {"resume", *MAY_CHANGE})
@@ -97,8 +113,6 @@ class Job:
                 "resume", folder, f"{', '.join(wrong)} cannot change in a resumed run",
                 f"{', '.join(MAY_CHANGE)} may", "leave the others out or start a new run",
             )]  # fmt: skip
-        if not (folder / "config.yaml").is_file():
-            return []  # said already
         stored = OmegaConf.load(folder / "config.yaml")
         for key in given - {"resume"}:
             OmegaConf.update(stored, key, OmegaConf.select(self.config, key))
@@ -109,112 +123,70 @@ class Job:
             del tree["choices"]
         return []
 
-    def _data_problems(self) -> list[Failure]:
+    def _prepare_data(self) -> None:
         node = self.values.get("dataset")
         if node is None:
-            return []
+            return  # an evaluation's, in its checkpoint
         try:
             instantiate({**node}, _convert_="all").prepare()
-        except Failure as failure:
-            return [failure]
         except HydraException as error:
-            cause = error.__cause__ or error
-            return [ConfigError(
-                "dataset", self.choices["dataset"], "it cannot be built so", str(cause),
-                "see the keys in conf/dataset/",
-            )]  # fmt: skip
+            raise ConfigError(
+                "dataset", self.choices["dataset"], "it cannot be built so",
+                str(error.__cause__ or error), "see the keys in conf/dataset/",
+            ) from error  # fmt: skip
         root = self.frozen["dataset"].get("root")
         if isinstance(root, str) and "${" not in root:  # a run folder is used from anywhere
             self.frozen["dataset"]["root"] = str(Path(root).expanduser().absolute())
-        return []
 
-    def _settle(self) -> list[Failure]:
-        """Replace `auto` in processes and threads by what it is here."""
-        parallel, device = self.values["parallel"], self.values["device"]
-        wanted, most = parallel["processes"], parallel["max_processes"]
-        batch_size = None if self.evaluates else self.values["batch_size"]
-        name = self.choices["parallel"]
-        if wanted != "auto":
-            if most is not None and wanted > most:
-                return [ConfigError(
-                    "parallel.processes", wanted, f"parallel={name} runs in {most} process",
-                    "ddp takes any number", "use parallel=ddp",
-                )]  # fmt: skip
-            wrong = batch_size and check.divides(batch_size, wanted)
-            if wrong:
-                return [wrong]
-        preload(_target_modules(self.values))
-        gpus = 0
-        if device != "cpu" and not (device == "auto" and most == 1):
-            gpus = _count_gpus()
-            if device == "cuda" and not gpus:
-                return [ConfigError(
-                    "device", "cuda", "no usable GPU", "this machine has a CPU",
-                    "use device=cpu or device=auto",
-                )]  # fmt: skip
-        if under_torchrun():
-            world_size = int(os.environ["WORLD_SIZE"])
-            if wanted == "auto" and most is None:
-                wanted = world_size
-            if wanted == "auto" or wanted != world_size:
-                return [ConfigError(
-                    "parallel.processes", wanted, f"torchrun started {world_size}",
-                    f"parallel={name} takes {most or wanted}",
-                    "let --nproc-per-node agree with it",
-                )]  # fmt: skip
-        elif wanted == "auto":
-            wanted = min(gpus or self.values["launch"]["cpu_processes"], most or math.inf)
-        elif gpus and wanted > gpus:
-            return [ConfigError(
+    def _processes(self, wanted: Any, most: int | None) -> int:
+        """How many processes `wanted` comes to. Raises ConfigError if they cannot be had."""
+        if wanted != "auto":  # most mistakes show before torch is imported to look for GPUs
+            self._require_fitting(wanted, most)
+        device = self.values["device"]
+        gpus = 0 if device == "cpu" or (device == "auto" and most == 1) else _count_gpus()
+        if device == "cuda" and not gpus:
+            raise ConfigError(
+                "device", "cuda", "no usable GPU", "this machine has a CPU",
+                "use device=cpu or device=auto",
+            )  # fmt: skip
+        started = int(os.environ["WORLD_SIZE"]) if under_torchrun() else None
+        if wanted == "auto":
+            here = started or gpus or self.values["launch"]["cpu_processes"]
+            wanted = int(min(here, most or math.inf))
+        self._require_fitting(wanted, most)
+        if started is not None and wanted != started:
+            raise ConfigError(
+                "parallel.processes", wanted, f"torchrun started {started}",
+                f"parallel={self.choices['parallel']} wants {wanted}",
+                f"use --nproc-per-node {wanted}",
+            )  # fmt: skip
+        if started is None and gpus and wanted > gpus:
+            raise ConfigError(
                 "parallel.processes", wanted, "more processes than GPUs", f"{gpus} found",
                 f"use parallel.processes={gpus} or device=cpu",
-            )]  # fmt: skip
-        if self.values["launch"]["inline"] and wanted != 1:
-            return [ConfigError(
-                "launch.inline", "true", f"the job has {wanted} processes",
+            )  # fmt: skip
+        return int(wanted)
+
+    def _require_fitting(self, processes: int, most: int | None) -> None:
+        """Raise ConfigError unless strategy, launcher and batch take so many processes."""
+        if most is not None and processes > most:
+            raise ConfigError(
+                "parallel.processes", processes,
+                f"parallel={self.choices['parallel']} runs in {most} process",
+                "ddp takes any number", "use parallel=ddp",
+            )  # fmt: skip
+        if self.values["launch"]["inline"] and processes != 1:
+            raise ConfigError(
+                "launch.inline", "true", f"the job has {processes} processes",
                 "one process can run inline", "set parallel.processes=1",
-            )]  # fmt: skip
-        wrong = batch_size and check.divides(batch_size, int(wanted))
-        if wrong:
-            return [wrong]
-        self.frozen["parallel"]["processes"] = int(wanted)
-        if self.values["threads"] == "auto":
-            self.frozen["threads"] = (
-                len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-            )
-        return []
+            )  # fmt: skip
+        if not self.evaluates:
+            check.require_division(self.values["batch_size"], processes)
 
 
 def under_torchrun() -> bool:
     """Whether torchrun (or whatever sets its variables) started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
-
-
-def preload(modules: Sequence[str]) -> None:
-    """Start the forkserver that workers come from, with `modules` imported; the first call decides.
-
-    It imports torch in a process of its own while this one goes on.
-    """
-    if under_torchrun():
-        return  # torchrun started the workers
-    modules = ["ninefold.leash", "ninefold.worker", *modules]
-    if not Path("/dev/nvidiactl").exists():
-        # The first optimizer of a process imports it, which takes 0.8 s. Beside a GPU that is left
-        # to each worker: if it asked the driver anything here, no worker could use CUDA.
-        modules.append("torch._dynamo")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(modules)
-    # A forkserver is not told its parent's sys.path (CPython up to 3.12), and silently preloads
-    # nothing that it does not find: without ninefold.leash it would outlive a killed launcher.
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [before])])
-    try:
-        forkserver.ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
@@ -240,17 +212,6 @@ def _known_keys(evaluates: bool) -> set[str]:
     """The top-level keys of the configuration file and its groups."""
     stored = OmegaConf.load(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml"))
     return {str(key) for key in stored if key not in ("defaults", "hydra")} | set(GROUPS)
-
-
-def _target_modules(tree: Any) -> list[str]:
-    """The modules that a job's targets live in."""
-    found: set[str] = set()
-    if isinstance(tree, Mapping):
-        if isinstance(tree.get("_target_"), str):
-            found.add(tree["_target_"].rpartition(".")[0])
-        for value in tree.values():
-            found.update(_target_modules(value))
-    return sorted(found)
 
 
 def _count_gpus() -> int:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,8 +25,16 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold import messages, parent_death
-from ninefold.errors import ConfigError, Failure, Interrupted
+from ninefold import forkserver, messages, parent_death
+from ninefold.errors import (
+    Busy,
+    ConfigError,
+    Failure,
+    Interrupted,
+    Preempted,
+    resource_failure,
+)
+from ninefold.folder import exclusive
 from ninefold.job import ROOT, Job, under_torchrun
 from ninefold.order import Order
 from ninefold.result import FILE, Result, write_durably, write_json
@@ -32,9 +42,14 @@ from ninefold.result import FILE, Result, write_durably, write_json
 
 @dataclass
 class Session:
-    """What one command has done so far: a run, or the runs of a sweep."""
+    """What one command has come to so far: a run, or the runs of a sweep.
+
+    checked: the job that Check has found to be right. debug: HYDRA_FULL_ERROR was set by the user.
+    """
 
     started: float = field(default_factory=time.time)
+    checked: Job | None = None
+    debug: bool = False
     codes: list[int] = field(default_factory=list)
     sweep: Path | None = None
     study: str | None = None
@@ -64,33 +79,43 @@ def _run_folder(resume: str | None) -> str:
 
 def main(entry: Callable[[], Any]) -> NoReturn:
     """Run a Hydra entry point and exit with the documented code."""
-    wanted = os.environ.get("HYDRA_FULL_ERROR")
+    SESSION.debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises; the one line is written here
-    code = 1
     try:
         if under_torchrun() and os.environ["RANK"] != "0":
-            code = follow()
-        else:
-            entry()
-            code = SESSION.codes[0] if SESSION.codes else 0
-    except Exception as error:
-        if wanted:
-            raise
-        failure = failure_of(error)
-        report([failure])
-        code = failure.code
+            leave(follow())
+        entry()
+        code = SESSION.codes[0] if SESSION.codes else 0
     except KeyboardInterrupt:
         report([Interrupted("signal", "SIGINT", "interrupted", "nothing runs now", "start again")])
         code = Interrupted.code
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
-    finally:
-        if under_torchrun() and os.environ["RANK"] == "0":
-            from ninefold import torchrun
+    except Exception as error:
+        failure = failure_of(error)
+        report([failure])
+        code = failure.code
+    if under_torchrun():
+        from ninefold import torchrun
 
+        with suppress(ConfigError):  # said already
             torchrun.dismiss(code)
-        if SESSION.sweep is not None:
+    if SESSION.sweep is not None:
+        try:
             finish_sweep(SESSION.sweep)
+        except Exception as error:
+            failure = failure_of(error)
+            report([failure])
+            code = code or failure.code
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit; under torchrun after a failure at once, or NCCL might wait for peers that are gone."""
+    if code and under_torchrun():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
@@ -99,34 +124,52 @@ class Check(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
-            problems = Job(config, config.hydra).problems()
+            job = Job(config, config.hydra)
+            problems = examine(job)
         except Exception as error:  # Hydra would go on, with a warning
             problems = [failure_of(error)]
-        reject(problems)
+        if problems:
+            report(problems)
+            raise SystemExit(problems[0].code)
+        SESSION.checked = job
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         if under_torchrun():
-            reject([ConfigError(
+            report([ConfigError(
                 "hydra.mode", "MULTIRUN", "a sweep starts processes of its own",
                 "torchrun starts one run", "leave torchrun out: python train.py -m ...",
             )])  # fmt: skip
+            raise SystemExit(ConfigError.code)
+
+
+def examine(job: Job) -> list[Failure]:
+    """What is wrong with `job`; with nothing found, it is settled and ready to run."""
+    problems = job.problems()
+    if problems:
+        return problems
+    if not under_torchrun():
+        forkserver.start(job.values)  # it imports torch while this process looks at the data
+    try:
+        job.settle()
+    except Failure as failure:
+        return [failure]
+    return []
 
 
 def failure_of(error: Exception) -> Failure:
-    """`error` as one line: what Hydra says of a configuration, or a bug of ours."""
+    """`error` as one line: what Hydra says of a configuration, the system of a file, or a bug."""
     if isinstance(error, Failure):
         return error
+    if SESSION.debug:
+        traceback.print_exception(error)
     if isinstance(error, HydraException | OmegaConfBaseException):
         return messages.of_composition(error, ROOT / "conf")
+    if isinstance(error, OSError):
+        return resource_failure(
+            error, "a run writes its folder", "choose another hydra.run.dir or hydra.sweep.dir"
+        )
     what = f"{type(error).__name__}: {error}"
     return Failure("ninefold", "bug", what, "HYDRA_FULL_ERROR=1 shows where", "please report it")
-
-
-def reject(problems: Sequence[Failure]) -> None:
-    """Print what is wrong and leave; nothing if nothing is."""
-    if problems:
-        report(problems)
-        raise SystemExit(problems[0].code)
 
 
 def report(failures: Sequence[Failure]) -> None:
@@ -167,24 +210,44 @@ def evaluate(config: DictConfig) -> None:
 
 def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bool:
     """Freeze the job into `folder` and run it. Reports a failure; returns whether it was fine."""
-    started, choices = time.time(), hydra.runtime.choices
-    failures: list[Failure] = []
+    started = time.time()
     try:
-        job = Job(config, hydra)
-        failures = job.problems()
+        checked, SESSION.checked = SESSION.checked, None
+        job = checked or Job(config, hydra)
+        failures = examine(job) if checked is None else []
+        if job.resumes and hydra.mode == RunMode.MULTIRUN:
+            failures = [ConfigError(
+                "resume", config.resume, "a sweep makes new runs", "one run can be resumed",
+                "leave out -m",
+            )]  # fmt: skip
         if not failures:
-            text = job.text()
-            write_durably(folder / "config.yaml", text.encode())
-            start(Order(task, text, folder, started, resume=job.resumes), job)
+            with exclusive(folder, rank=0):
+                write_durably(folder / "config.yaml", job.text().encode())
+            order = Order(
+                task, job.text(), folder, started, resume=job.resumes, overrides=job.variant
+            )
+            start(order, job)
             return True
     except Exception as error:
-        if not isinstance(error, Failure):
-            with (folder / "run.log").open("a") as log:
-                traceback.print_exc(file=log)
         failures = [failure_of(error)]
-    if not under_torchrun() or _first_to_report():
+    SESSION.codes.append(failures[0].code)
+    if first_to_report(failures[0]):
         report(failures)
-    if task == "train" and not (folder / FILE).exists():  # a resumed run's result stays
+    if task == "train" and not isinstance(failures[0], Busy):
+        record(failures, config, hydra, folder, started)
+    if isinstance(failures[0], Interrupted | Preempted):
+        raise SystemExit(failures[0].code)  # it ends a sweep, not one cell of it
+    return False
+
+
+def record(
+    failures: Sequence[Failure], config: DictConfig, hydra: HydraConf, folder: Path, started: float
+) -> None:
+    """Write the result.json of a run that failed, unless its worker got to write one."""
+    if (folder / FILE).exists():
+        return
+    choices = hydra.runtime.choices
+    try:
         Result(
             status=failures[0].status,
             error="\n".join(map(str, failures)),
@@ -194,12 +257,11 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
             dataset=choices.get("dataset"),
             model=choices.get("model"),
             seed=config.get("seed"),
+            batch_size=config.get("batch_size"),
             total_seconds=time.time() - started,
         ).write(folder)
-    SESSION.codes.append(failures[0].code)
-    if isinstance(failures[0], Interrupted):
-        raise SystemExit(Interrupted.code)  # Ctrl-C ends a sweep, not one cell of it
-    return False
+    except OSError as error:
+        report([failure_of(error)])
 
 
 def start(order: Order, job: Job) -> None:
@@ -214,7 +276,7 @@ def start(order: Order, job: Job) -> None:
         try:
             worker.run(order)
         except KeyboardInterrupt:
-            raise elastic.interrupted("SIGINT", order.folder) from None
+            raise elastic.stopped(signal.SIGINT, order.folder) from None
     else:
         elastic.launch(order, job.processes)
 
@@ -224,22 +286,28 @@ def follow() -> int:
     from ninefold import torchrun, worker
 
     parent_death.follow_parent()
-    order = torchrun.receive()
-    if isinstance(order, int):
-        return order
     try:
+        order = torchrun.receive()
+        if isinstance(order, int):
+            return order
         worker.run(order)
     except Failure as failure:
-        if torchrun.first_to_report():
+        if first_to_report(failure):
             report([failure])
         return failure.code
     return 0
 
 
-def _first_to_report() -> bool:
+def first_to_report(failure: Failure) -> bool:
+    """Whether this process is the one to print `failure`: of several ranks, one is."""
+    if not under_torchrun():
+        return True
     from ninefold import torchrun
 
-    return torchrun.first_to_report()
+    try:
+        return torchrun.first_to_report(failure)
+    except ConfigError:  # no store to agree through
+        return os.environ["RANK"] == "0"
 
 
 def finish_sweep(folder: Path) -> None:

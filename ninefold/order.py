@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -12,6 +12,7 @@ class Order:
 
     task: `train` or `evaluate`. job: the frozen job, YAML. started: time.time() at launch.
     report: a folder for the worker's failure, if it runs in a process of its own.
+    overrides: what result.json is to say of the command line.
     """
 
     task: str
@@ -20,3 +21,4 @@ class Order:
     started: float
     resume: bool = False
     report: Path | None = None
+    overrides: list[str] = field(default_factory=list)

@@ -9,9 +9,9 @@ from tqdm import tqdm
 
 
 def bar(*arguments: Any, **options: Any) -> tqdm[Any]:
-    """A tqdm bar that locks among this process's threads only.
+    """A tqdm bar on stderr, shown on a terminal only, that locks among this process's threads.
 
     tqdm's own lock is a named semaphore, which a process that is killed leaves behind.
     """
     tqdm.set_lock(threading.RLock())
-    return tqdm(*arguments, **options)
+    return tqdm(*arguments, **{"disable": None, "leave": False, **options})

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = "result.json"
+PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 
 
 @dataclass
@@ -23,7 +24,9 @@ class Result:
     """The fields of result.json. Times are seconds, memory bytes, accuracies fractions.
 
     epochs: trained, a fraction where max_steps cut one short. train_seconds is the inner clock
-    (training steps only), total_seconds the outer (launch to result); what is unknown is None.
+    (training steps only), total_seconds the outer (launch to result); phase_seconds the estimated
+    part of each of PHASES in train_seconds. overrides: what the command line set besides the cell,
+    its seed and where things are. What is unknown is None.
     """
 
     status: str
@@ -57,6 +60,7 @@ class Result:
     phase_sampled_steps: int = 0
     peak_memory_bytes: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -113,8 +117,12 @@ def environment() -> dict[str, Any]:
     """Versions, driver, commit, machine and time (UTC) of this process. Imports torch."""
     import torch
 
-    versions: dict[str, str | None] = {}
-    for package in ("ninefold", "torchvision", "hydra-core", "numpy"):
+    versions: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+    }
+    for package in ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
@@ -123,11 +131,8 @@ def environment() -> dict[str, Any]:
     commit = _output("git", "-C", str(root), "rev-parse", "HEAD")
     changes = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
     return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        **versions,
+        "versions": versions,
         "platform": platform.platform(),
-        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "driver": _driver() if torch.cuda.is_available() else None,
         "commit": commit,
         "dirty": bool(changes) if commit else None,

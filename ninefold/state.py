@@ -69,8 +69,8 @@ class State:
             # set_rng_state reads a view of a larger tensor from the wrong place: it wants its own
             cpu, *cuda = (rows[place.rank].clone() for rows in saved["rng"])
             torch.set_rng_state(cpu)
-            if cuda and place.device.type == "cuda":
-                torch.cuda.set_rng_state(cuda[0], place.device)
+            for device, state in zip(_gpus(place), cuda, strict=False):
+                torch.cuda.set_rng_state(state, device)
         else:  # the mean over processes is what counts
             self.loss_sum.copy_(saved["loss_sum"].mean())
         self.step = saved["step"]
@@ -83,7 +83,7 @@ class State:
 def _copy(tree: Any) -> Any:
     """`tree` with its tensors cloned to the CPU."""
     if isinstance(tree, Tensor):
-        return tree.detach().cpu().clone()
+        return tree.detach().to("cpu", copy=True)
     if isinstance(tree, Mapping):
         return {key: _copy(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -92,11 +92,16 @@ def _copy(tree: Any) -> Any:
 
 
 def _rng(place: Place) -> list[Tensor]:
-    """The generators that training may draw from: torch's, and the device's."""
-    states = [torch.get_rng_state()]
-    if place.device.type == "cuda":
-        states.append(torch.cuda.get_rng_state(place.device))
-    return states
+    """The generators that training may draw from: torch's, and those of this process's GPUs."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(index) for index in _gpus(place))]
+
+
+def _gpus(place: Place) -> range:
+    """The GPUs that this process computes on."""
+    if place.device.type != "cuda":
+        return range(0)
+    first = place.device.index or 0
+    return range(first, first + place.replicas // place.world_size)
 
 
 def _gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:

@@ -7,43 +7,57 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 
+from ninefold.errors import ConfigError, Failure, PeerError
 from ninefold.order import Order
 
-KEY = "ninefold/order"
 
+def store() -> dist.Store:
+    """The store that torchrun's agent serves, seen by this attempt alone.
 
-def store() -> Any:
-    """The store that torchrun's agent serves: the one that the process group will use, too."""
+    Raises ConfigError if there is none to share.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        raise ConfigError(
+            "TORCHELASTIC_USE_AGENT_STORE", os.environ.get("TORCHELASTIC_USE_AGENT_STORE"),
+            "torchrun does not share its store", "ranks receive their job through it",
+            "unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+        )  # fmt: skip
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return dist.TCPStore(address, port, is_master=False, timeout=timedelta(minutes=15))
+    client = dist.TCPStore(address, port, is_master=False, timeout=timedelta(minutes=15))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"ninefold/{attempt}", client)
 
 
 def hand_out(order: Order) -> None:
     """Rank 0: give `order` to the other ranks."""
-    content = {**asdict(order), "folder": str(order.folder)}
-    store().set(KEY, json.dumps(content))
+    store().set("order", json.dumps({**asdict(order), "folder": str(order.folder)}))
 
 
 def dismiss(code: int) -> None:
     """Rank 0: tell ranks that still wait for an order to leave with exit code `code`."""
-    store().compare_set(KEY, "", json.dumps(code))
+    store().compare_set("order", "", json.dumps(code))
 
 
 def receive() -> Order | int:
     """Any other rank: the order, or the exit code to leave with."""
-    content = json.loads(store().get(KEY))
+    content = json.loads(store().get("order"))
     if isinstance(content, int):
         return content
     return Order(**{**content, "folder": Path(content["folder"])})
 
 
-def first_to_report() -> bool:
-    """Whether no other rank has reported this run's failure yet."""
-    return bool(store().add("ninefold/failed", 1) == 1)
+def first_to_report(failure: Failure) -> bool:
+    """Whether no other rank has reported this run's failure yet.
+
+    A rank that only misses another waits, so that the one that knows the cause goes first.
+    """
+    if isinstance(failure, PeerError):
+        time.sleep(2)
+    return bool(store().add("failed", 1) == 1)

@@ -87,20 +87,28 @@ def train(run: Training) -> Evaluation:
                     log_step(run, loss)
             if state.step == run.last_step:
                 break
-            if run.checkpoint_every and state.step % run.checkpoint_every == 0:
+            if due(run, state.step):
                 with clock.paused():
+                    mean_loss(run)  # a run that has diverged is not worth keeping
                     save(run, best=False)
         clock.stop()
 
+        loss_of_epoch = mean_loss(run)
         if state.step % steps_per_epoch == 0:
             state.epoch_seconds.append(clock.seconds - sum(state.epoch_seconds))
-            run.end_of_epoch(mean_loss(run))
+            run.end_of_epoch(loss_of_epoch)
             state.loss_sum.zero_()
         evaluation = measure(run)
         best = evaluation.accuracy > state.best_accuracy
         state.best_accuracy = max(state.best_accuracy, evaluation.accuracy)
         save(run, best)
     return evaluation or measure(run)
+
+
+def due(run: Training, step: int) -> bool:
+    """Whether a checkpoint is due within the epoch; at its end one is written anyway."""
+    every, ends_epoch = run.checkpoint_every, step % run.batches.steps_per_epoch == 0
+    return every > 0 and step % every == 0 and not ends_epoch
 
 
 def warm_up(run: Training, step: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -127,7 +135,7 @@ def log_step(run: Training, loss: Tensor) -> None:
     state = run.state
     value = run.parallel.total(loss).item() / run.place.world_size
     values = {
-        "epoch": (state.step - 1) // run.batches.steps_per_epoch + 1,
+        "epoch": state.step / run.batches.steps_per_epoch,
         "loss": value,
         "lr": state.optimizer.param_groups[0]["lr"],
         "scale": state.scaler.get_scale(),
@@ -139,9 +147,13 @@ def log_step(run: Training, loss: Tensor) -> None:
 
 
 def mean_loss(run: Training) -> float:
-    """The epoch's training loss, averaged over its steps and over the processes."""
+    """The training loss of the epoch so far, averaged over its steps and over the processes.
+
+    Every process must call it. Raises NumericsError if it is not finite.
+    """
     total = run.parallel.total(run.state.loss_sum).item()
-    value = total / run.place.world_size / run.batches.steps_per_epoch
+    steps = (run.state.step - 1) % run.batches.steps_per_epoch + 1
+    value = total / run.place.world_size / steps
     require_finite(value, run)
     return value
 

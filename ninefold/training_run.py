@@ -32,6 +32,12 @@ def train(order: Order) -> None:
             job, order.job, order.folder, parallel, amp, place, resume=order.resume
         )
         notes = parallel.notes(place) + amp.notes(place.device)
+        threads = max(job.threads, build.local_world_size())
+        if threads != job.threads:
+            notes.append(
+                f"{threads} processes have a CPU thread each, where one process would have "
+                f"{job.threads}: this cell has more of them than its neighbors."
+            )
         if place.rank == 0:
             announce(job, run, amp, notes)
         with closing(run.loggers):
@@ -50,7 +56,7 @@ def train(order: Order) -> None:
             processes=place.world_size,
             replicas=place.replicas,
             devices=device_names(place),
-            threads=torch.get_num_threads() * build.local_world_size(),
+            threads=threads,
             batch_size=job.batch_size,
             epochs=steps / per_epoch if steps % per_epoch else steps // per_epoch,
             steps=steps,
@@ -68,6 +74,7 @@ def train(order: Order) -> None:
             phase_sampled_steps=clock.sampled_steps,
             peak_memory_bytes=memory,
             notes=notes,
+            overrides=order.overrides,
             environment=environment(),
         ).write(order.folder)
 

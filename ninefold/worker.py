@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 
 from ninefold import parent_death, training_run
-from ninefold.errors import Failure, PeerError, ResourceError
+from ninefold.errors import Failure, PeerError, ResourceError, resource_failure
 from ninefold.folder import exclusive, log_file, logging_to
 from ninefold.order import Order
-from ninefold.result import write_json
+from ninefold.result import FILE, write_json
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ def run(order: Order) -> None:
         try:
             with exclusive(order.folder, rank):
                 if order.task == "train":
+                    if rank == 0:  # what an earlier part of this run came to no longer holds
+                        (order.folder / FILE).unlink(missing_ok=True)
                     training_run.train(order)
                 else:
                     from ninefold import evaluation_run  # it draws, and matplotlib loads slowly
@@ -72,12 +74,8 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
             "memory", "exhausted", str(error).partition("\n")[0] or "out of memory", details,
             "lower batch_size or choose a smaller model",
         )  # fmt: skip
-    if isinstance(error, BrokenPipeError) and "gloo" not in str(error):
-        return ResourceError("stdout", "closed", "its reader has gone", details, "keep it open")
-    if isinstance(error, OSError) and error.filename is not None:
-        return ResourceError(
-            "file", error.filename, error.strerror or str(error), details, "make it writable"
-        )
+    if isinstance(error, OSError):
+        return resource_failure(error, details, "see that it can be written to")
     if isinstance(error, dist.DistError) or any(words in str(error) for words in PEER_GONE):
         return PeerError(
             "rank", rank, f"a peer went away or did not answer ({str(error)[:120]})", details,

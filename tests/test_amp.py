@@ -206,5 +206,4 @@ def test_cells_that_are_no_ops_say_so() -> None:
 def test_cells_that_do_what_they_say_have_no_note() -> None:
     assert Amp(dtype="float32").notes(CPU) == []
     assert Amp(dtype="bfloat16").notes(CPU) == []
-    assert Amp(dtype="float32", tf32=True).notes(CUDA) == []
     assert Amp(dtype="float16", scaler=True).notes(CUDA) == []

@@ -10,11 +10,11 @@ import pytest
 from ninefold.check import (
     RULES,
     Rule,
-    divides,
     existing,
     number,
     one_of,
     problems,
+    require_division,
     suggestion,
     whole,
 )
@@ -208,11 +208,12 @@ def test_a_section_that_is_no_section_is_a_problem(section: str) -> None:
 def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
     batch_size: int, processes: int, advice: str | None
 ) -> None:
-    problem = divides(batch_size, processes)
     if advice is None:
-        assert problem is None
+        require_division(batch_size, processes)
         return
-    assert str(problem) == (
+    with pytest.raises(ConfigError) as raised:
+        require_division(batch_size, processes)
+    assert str(raised.value) == (
         f"error: batch_size={batch_size}: does not divide by {processes} processes; "
         f"batch_size is global: every process takes an equal part; {advice}"
     )
@@ -235,12 +236,14 @@ def test_a_failure_is_one_line_whatever_it_was_told() -> None:
 def test_each_kind_of_failure_has_its_documented_exit_code() -> None:
     assert {name: kind.code for name, kind in KINDS.items()} == {
         "Failure": 1, "ConfigError": 2, "CheckpointError": 3, "DataError": 4, "ResourceError": 5,
-        "NumericsError": 6, "PeerError": 7, "Interrupted": 130,
+        "NumericsError": 6, "PeerError": 7, "Preempted": 75, "Interrupted": 130, "Busy": 2,
     }  # fmt: skip
 
 
 def test_every_kind_of_failure_can_be_relayed() -> None:
-    assert set(KINDS.values()) == {Failure, *Failure.__subclasses__()}
+    direct = Failure.__subclasses__()
+    indirect = [kind for parent in direct for kind in parent.__subclasses__()]
+    assert set(KINDS.values()) == {Failure, *direct, *indirect}
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
@@ -254,4 +257,5 @@ def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind: type[Failu
 
 def test_a_run_that_diverged_or_was_interrupted_is_not_called_failed() -> None:
     statuses = {name: kind.status for name, kind in KINDS.items() if kind.status != "failed"}
-    assert statuses == {"NumericsError": "diverged", "Interrupted": "preempted"}
+    stopped = {"Preempted": "preempted", "Interrupted": "preempted"}
+    assert statuses == {"NumericsError": "diverged", **stopped}

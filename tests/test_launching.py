@@ -46,7 +46,7 @@ def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(shell: Shell
     assert sum(found["epoch_seconds"]) == pytest.approx(found["train_seconds"])
     assert found["train_seconds"] < found["total_seconds"]
     assert set(found["phase_seconds"]) == {"data", "transfer", "forward", "backward", "optimizer"}
-    assert found["environment"]["torch"]
+    assert found["environment"]["versions"]["torch"]
 
 
 def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(shell: Shell) -> None:
@@ -65,6 +65,25 @@ def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(shell: Shell) 
     assert [result(run)["status"] for run in runs] == ["ok", "failed", "ok"]
     assert result(runs[1])["error"] == line.strip()
     assert (shell.folder / "sweep" / "report" / "table.md").is_file()
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_6(shell: Shell) -> None:
+    done = shell.train("optimizer=sgd", "optimizer.lr=1e30", "log_every=1", "hydra.run.dir=run")
+    assert done.returncode == 6
+    assert done.stderr.startswith("error: loss=nan: not finite at step ")
+    assert done.stderr.count("\n") == 1
+    assert result(shell.folder / "run")["status"] == "diverged"
+
+
+def test_a_killed_worker_is_one_line_and_the_exit_code_of_a_lost_resource(shell: Shell) -> None:
+    process = shell.start(TRAIN, "epochs=100000", "hydra.run.dir=run")
+    wait_for(shell.folder / "run" / "metrics.jsonl", process)
+    os.kill(max(shell.processes()), signal.SIGKILL)  # the youngest is the worker
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert stderr.startswith("error: rank=0: its process was killed (SIGKILL);")
+    assert stderr.count("\n") == 1
+    assert result(shell.folder / "run")["status"] == "failed"
 
 
 def test_under_torchrun_all_ranks_share_one_run_folder(shell: Shell) -> None:
@@ -111,6 +130,39 @@ def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(shell: Shell) -> Non
     assert result(shell.folder / "run")["status"] == "ok"
 
 
+def test_a_scheduler_that_stops_a_run_with_a_checkpoint_is_answered_with_75(shell: Shell) -> None:
+    process = shell.start(TRAIN, "epochs=100000", "hydra.run.dir=run")
+    wait_for(shell.folder / "run" / "checkpoints" / "last.pt", process)
+    process.terminate()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert stderr.startswith("error: signal=SIGTERM: the run was stopped;")
+    assert stderr.count("\n") == 1
+
+
+def test_ctrl_c_between_two_cells_ends_the_sweep(shell: Shell) -> None:
+    seeds = ",".join(map(str, range(50)))
+    process = shell.start(TRAIN, "-m", f"seed={seeds}", "max_steps=1", "hydra.sweep.dir=s")
+    wait_for(shell.folder / "s" / "1_none_fp32_seed1" / "result.json", process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.startswith("error: signal=SIGINT:")
+    assert stderr.count("\n") == 1
+    assert len(list((shell.folder / "s").glob("*_none_*"))) < 50
+    assert (shell.folder / "s" / "report" / "table.md").is_file()
+
+
+def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(shell: Shell) -> None:
+    assert shell.train("epochs=1", "hydra.run.dir=run").returncode == 0
+    process = shell.start(TRAIN, "resume=run", "epochs=100000")
+    wait_for(shell.folder / "run" / "checkpoints" / "step-00000088.pt", process)
+    assert not (shell.folder / "run" / "result.json").exists()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert result(shell.folder / "run")["status"] == "preempted"
+
+
 def test_workers_die_with_a_launcher_that_is_killed(shell: Shell) -> None:
     process = shell.start(TRAIN, "parallel=ddp", "launch.cpu_processes=2", "epochs=100000",
                           "hydra.run.dir=run")  # fmt: skip
@@ -124,6 +176,7 @@ def test_a_run_folder_has_one_writer(shell: Shell) -> None:
     wait_for(shell.folder / "run" / "checkpoints" / "last.pt", process)
     second = shell.train("resume=run")
     assert second.returncode == 2
+    assert not (shell.folder / "run" / "result.json").exists()
     assert "another process is writing to this run folder" in second.stderr
     assert second.stderr.count("\n") == 1
     assert process.poll() is None, "the first writer was disturbed"

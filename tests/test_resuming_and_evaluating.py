@@ -46,6 +46,15 @@ def test_a_run_stopped_within_an_epoch_and_resumed_ends_like_one_that_never_stop
     assert result(stopped)["steps"] == 66
 
 
+def test_a_checkpoint_due_at_the_end_of_an_epoch_holds_the_epochs_end(shell: Shell) -> None:
+    """It is the state after the scheduler's step, not the one before."""
+    job = ["checkpoint.every=22", "epochs=2", "logger=quiet", "checkpoint.keep=9"]
+    assert shell.train(*job, "hydra.run.dir=run").returncode == 0
+    saved = read(shell.folder / "run" / "checkpoints" / "step-00000022.pt")
+    assert saved["scheduler"]["last_epoch"] == 1
+    assert saved["loss_sum"].sum() == 0
+
+
 def test_warm_up_steps_leave_no_trace(shell: Shell) -> None:
     done = shell.train("-m", "clock.warmup=0,5", "parallel=ddp", "amp=scaler", "max_steps=10",
                        "log_every=1", "hydra.sweep.dir=s")  # fmt: skip

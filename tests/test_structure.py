@@ -23,7 +23,7 @@ CONF = ROOT / "conf"
 # Low to high; a module is on the first floor that has a pattern for it.
 FLOORS: list[list[str]] = [
     ["__init__", "errors", "parent_death"],
-    ["*/__init__", "order", "check", "result", "progress"],
+    ["*/__init__", "order", "check", "result", "progress", "forkserver"],
     ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages",
      "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
     ["state", "checkpoint", "evaluation"],

@@ -206,12 +206,3 @@ def test_an_example_that_is_lost_on_the_way_is_noticed() -> None:
             network(), examples(8), batch_size=8, prepare=Preparation(1), task=Classification(5),
             parallel=Single(), place=Place(0, 2, CPU),
         )  # fmt: skip
-
-
-def test_progress_ticks_once_a_batch() -> None:
-    ticks: list[int] = []
-    evaluate(
-        network(), examples(20), batch_size=8, prepare=Preparation(1), task=Classification(5),
-        parallel=Single(), place=ALONE, tick=lambda: ticks.append(1),
-    )  # fmt: skip
-    assert len(ticks) == 3

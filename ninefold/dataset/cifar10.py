@@ -66,7 +66,7 @@ class CIFAR10:
         names = FILES[split]
         parts = [
             self._read(folder, name)
-            for name in bar(names, "loading CIFAR-10", unit="file", delay=1.0, leave=False)
+            for name in bar(names, "loading CIFAR-10", unit="file", delay=1.0)
         ]
         records = np.concatenate(parts)
         images = np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32)

@@ -19,8 +19,6 @@ class Console:
             initial=run.first_step,
             unit="step",
             dynamic_ncols=True,
-            leave=False,
-            disable=not sys.stderr.isatty(),
         )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:

@@ -23,15 +23,11 @@ class Place:
 
 
 class Parallel(Protocol):
-    """A strategy: a function from a plain model to a wrapped one, and what goes with it."""
+    """A strategy: a function from a plain model to a wrapped one, and what goes with it.
 
-    @property
-    def processes(self) -> int:
-        """How many processes the launcher is asked for."""
-
-    @property
-    def max_processes(self) -> int | None:
-        """How many the strategy can use at most; None: any number."""
+    Its yaml also says for the launcher how many `processes` it wants (`auto`: one for each GPU)
+    and `max_processes`, how many it can use (null: any number).
+    """
 
     def join(self) -> AbstractContextManager[Place]:
         """Enter the process group, leave it at the end."""

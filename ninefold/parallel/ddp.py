@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from typing_extensions import Self
 
 from ninefold.errors import ConfigError
 from ninefold.parallel import Place, resolve_device
@@ -35,7 +34,7 @@ class DDP:
     broadcast_buffers: bool = True
     find_unused_parameters: bool = False
     static_graph: bool = False
-    bucket_cap_mb: float = 25
+    bucket_cap_mb: float | None = None
     sync_batchnorm: bool = False
 
     @contextmanager
@@ -53,10 +52,10 @@ class DDP:
             world_size=world_size,
             timeout=timedelta(seconds=self.timeout),
         )
-        try:
-            yield Place(rank, world_size, device, replicas=world_size)
-        finally:
-            dist.destroy_process_group()
+        yield Place(rank, world_size, device, replicas=world_size)
+        # Not after a failure: NCCL would wait here for peers that wait for this process, and the
+        # failure would go unreported. The process ends then, and its group with it.
+        dist.destroy_process_group()
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         if self.sync_batchnorm:
@@ -112,9 +111,10 @@ class Replica(nn.Module):
         output: Tensor = (self.parallel if self.training else self.network)(inputs)
         return output
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> Replica:
         if self.training and not mode:
             with torch.no_grad():
                 for buffer in self.network.buffers():
                     dist.broadcast(buffer, src=0)
-        return super().train(mode)
+        super().train(mode)
+        return self

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError, ResourceError
-from ninefold.report.environment import gather, read_json, write_json
+from ninefold.report.environment import gather, read_json
 from ninefold.report.figure import draw
 from ninefold.report.folders import read_results, read_sweep
 from ninefold.report.privacy import Scrubber
 from ninefold.report.published import Published, read_published
 from ninefold.report.runs import Run, read_csv, write_csv
 from ninefold.report.tables import table
+from ninefold.result import write_json
 
 __all__ = ["Published", "Run", "read_csv", "read_json", "read_published", "table", "write"]
 
@@ -81,4 +82,8 @@ def _rebuild(target: Path) -> str:
 
 def _environment(result: dict[str, Any]) -> dict[str, Any]:
     environment = result.get("environment")
-    return environment if isinstance(environment, dict) else {}
+    if not isinstance(environment, dict):
+        return {}
+    versions = environment.get("versions")
+    rest = {key: value for key, value in environment.items() if key != "versions"}
+    return {**versions, **rest} if isinstance(versions, dict) else rest

@@ -7,25 +7,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ninefold.report.markdown import signed
-from ninefold.report.runs import AMP, PARALLEL, PHASES, Run, finite, position
+from ninefold.report.runs import AMP, PARALLEL, Run, finite, position
+from ninefold.result import PHASES
 
 BASELINE = ("none", "fp32")
 
 
 @dataclass(frozen=True)
 class Group:
-    """The runs that may stand in one table: same dataset, model, batch size and epochs."""
+    """The runs that may stand in one table: same dataset, model, batch size and epochs.
+
+    `variant` says in which other overrides they agree and the runs of other groups do not.
+    """
 
     dataset: str | None
     model: str | None
     batch_size: int | None
     epochs: float | None
+    variant: str
     runs: tuple[Run, ...]
 
     @property
     def title(self) -> str:
         """The group's conditions as a heading."""
-        return f"{self.model} on {self.dataset}, {self.size}"
+        variant = f", {self.variant}" if self.variant else ""
+        return f"{self.model} on {self.dataset}, {self.size}{variant}"
 
     @property
     def size(self) -> str:
@@ -128,10 +134,10 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     contradict and whose cell has no successful run of its seed.
     """
     named = [run for run in runs if run.parallel and run.amp]
-    found: dict[tuple[str | None, str | None, int | None, float | None], list[Run]] = {}
+    found: dict[_Key, list[Run]] = {}
     for run in named:
         if run.status == "ok":
-            key = (run.dataset, run.model, run.batch_size, run.epochs)
+            key = (run.dataset, run.model, run.batch_size, run.epochs, run.overrides)
             found.setdefault(key, []).append(run)
     # Those that know most come first, so that those that know less find a group to join.
     bad = [run for run in named if run.status != "ok"]
@@ -142,16 +148,26 @@ def groups(runs: Sequence[Run]) -> list[Group]:
                        for other in found[key]):  # fmt: skip
                 found[key].append(run)
         if not fitting:
-            found[(run.dataset, run.model, run.batch_size, None)] = [run]
-    ordered = sorted(found.items(), key=lambda item: [value or 0 for value in item[0][2:]])
+            found[(run.dataset, run.model, run.batch_size, None, run.overrides)] = [run]
+    ordered = sorted(found.items(), key=lambda item: [value or 0 for value in item[0][2:4]])
     ordered.sort(key=lambda item: [value or "" for value in item[0][:2]])
-    return [Group(*key, runs=tuple(members)) for key, members in ordered]
+    shared = set.intersection(*(set(key[4]) for key in found)) if found else set()
+    return [
+        Group(
+            *key[:4], variant=", ".join(x for x in key[4] if x not in shared), runs=tuple(members)
+        )
+        for key, members in ordered
+    ]
 
 
-def _fits(run: Run, key: tuple[str | None, str | None, int | None, float | None]) -> bool:
+_Key = tuple[str | None, str | None, int | None, float | None, tuple[str, ...]]
+
+
+def _fits(run: Run, key: _Key) -> bool:
     # Not by epochs: a run that ended early may record the epochs it got to.
     known = (run.dataset, run.model, run.batch_size)
-    return all(mine in (None, theirs) for mine, theirs in zip(known, key[:3], strict=True))
+    same = all(mine in (None, theirs) for mine, theirs in zip(known, key[:3], strict=True))
+    return same and run.overrides in ((), key[4])
 
 
 def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:

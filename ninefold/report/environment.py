@@ -50,12 +50,6 @@ def values(merged: Any) -> list[Any]:
     return [merged]
 
 
-def write_json(path: Path, environment: Mapping[str, Any]) -> None:
-    """Write environment.json, readable in a diff."""
-    text = json.dumps(environment, indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8", newline="\n")
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """Read environment.json; ConfigError when it is missing or no JSON object."""
     try:

@@ -19,7 +19,8 @@ from ninefold.report.cells import (
 )
 from ninefold.report.conditions import conditions
 from ninefold.report.environment import values
-from ninefold.report.runs import AMP, PHASES, Run
+from ninefold.report.runs import AMP, Run
+from ninefold.result import PHASES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
+from ninefold.result import PHASES
 
 PARALLEL = ("none", "dp", "ddp")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
-PHASES = ("data", "transfer", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Run:
     epoch_seconds: tuple[float, ...] = ()
     peak_memory_bytes: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
 
     @property
     def cell(self) -> str:

@@ -19,7 +19,8 @@ from ninefold.report.environment import values
 from ninefold.report.markdown import MISSING, code, decimals_for, grid, spread
 from ninefold.report.notes import mark_cells, note_section, number_notes
 from ninefold.report.published import Published, compare
-from ninefold.report.runs import PHASES, Run, finite
+from ninefold.report.runs import Run, finite
+from ninefold.result import PHASES
 
 
 def table(
