@@ -17,6 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from ninefold.errors import ConfigError
 from ninefold.parallel import Place, resolve_device
 
+# DDP's reducer owns the process group. To free it deletes the group while holding Python's lock,
+# and waits for gloo's threads, one of which may be waiting for that lock to free the last tensor it
+# reduced (seen with torch 2.10). So what was wrapped lives as long as its process.
+_ALIVE: list[nn.Module] = []
+
 
 @dataclass(frozen=True)
 class DDP:
@@ -67,7 +72,7 @@ class DDP:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         # on by default; torch 2.15 deprecates naming it, and 2.10 knows no other name
         buffers: dict[str, Any] = {} if self.broadcast_buffers else {"broadcast_buffers": False}
-        return Replica(
+        replica = Replica(
             model,
             DistributedDataParallel(
                 model,
@@ -79,6 +84,8 @@ class DDP:
                 **buffers,
             ),
         )
+        _ALIVE.append(replica)
+        return replica
 
     def total(self, values: Tensor) -> Tensor:
         values = values.clone()
