@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 
@@ -84,6 +85,12 @@ class Shell:
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.1)
         return left
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Tiny tensors in this process: a second thread would only compete with real commands."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +19,6 @@ from ninefold.parallel import Place
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def numbered(count: int, channels: int = 1, side: int = 8) -> Examples:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,6 @@ from ninefold.model.convnet import ConvNet
 from ninefold.model.resnet18 import resnet18
 
 CONF = Path(__file__).parents[1] / "conf"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def configured(name: str, shape: list[int], classes: int) -> tuple[nn.Module, DictConfig]:

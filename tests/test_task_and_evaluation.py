@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -22,14 +21,6 @@ from ninefold.task.classification import Classification
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_the_measure_is_the_confusion_matrix() -> None:
