@@ -31,6 +31,7 @@ class Checkpoints:
     A file is written under a temporary name, forced to disk, read back, added to the manifest,
     and only then given its names; what the manifest said of those names before is dropped last.
     At whatever instant the process dies, the file under each name is one whose sha256 is listed.
+    The names that one save gives share its bytes on disk.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:

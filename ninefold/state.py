@@ -69,7 +69,7 @@ class State:
             # set_rng_state reads a view of a larger tensor from the wrong place: it wants its own
             cpu, *cuda = (rows[place.rank].clone() for rows in saved["rng"])
             torch.set_rng_state(cpu)
-            for device, state in zip(_gpus(place), cuda, strict=False):
+            for device, state in zip(place.gpus, cuda, strict=False):
                 torch.cuda.set_rng_state(state, device)
         else:  # the mean over processes is what counts
             self.loss_sum.copy_(saved["loss_sum"].mean())
@@ -93,15 +93,7 @@ def _copy(tree: Any) -> Any:
 
 def _rng(place: Place) -> list[Tensor]:
     """The generators that training may draw from: torch's, and those of this process's GPUs."""
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(index) for index in _gpus(place))]
-
-
-def _gpus(place: Place) -> range:
-    """The GPUs that this process computes on."""
-    if place.device.type != "cuda":
-        return range(0)
-    first = place.device.index or 0
-    return range(first, first + place.replicas // place.world_size)
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(index) for index in place.gpus)]
 
 
 def _gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:

@@ -125,9 +125,8 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], Tensor]) -> None:
             if taken == run.warmup_steps:
                 break
     run.state.restore(before, run.place)
-    if run.place.device.type == "cuda":
-        for index in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(index)
+    for index in run.place.gpus:
+        torch.cuda.reset_peak_memory_stats(index)
 
 
 def log_step(run: Training, loss: Tensor) -> None:

@@ -116,11 +116,7 @@ def peak_memory(run: Training) -> list[int]:
     """Bytes: the allocator's peak on each GPU, or each process's peak resident set on a CPU."""
     place = run.place
     if place.device.type == "cuda":
-        own = place.replicas // place.world_size
-        mine = [
-            torch.cuda.max_memory_allocated((place.device.index or 0) + index)
-            for index in range(own)
-        ]
+        mine = [torch.cuda.max_memory_allocated(index) for index in place.gpus]
     else:
         unit = 1 if sys.platform == "darwin" else 1024
         mine = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]

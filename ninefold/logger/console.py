@@ -19,6 +19,7 @@ class Console:
             initial=run.first_step,
             unit="step",
             dynamic_ncols=True,
+            delay=1e-3,  # draw at the first log point, below what is said before it
         )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:

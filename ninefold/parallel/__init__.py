@@ -21,6 +21,14 @@ class Place:
     device: torch.device
     replicas: int = 1
 
+    @property
+    def gpus(self) -> range:
+        """The indices of the GPUs that this process computes on; none on a CPU."""
+        if self.device.type != "cuda":
+            return range(0)
+        first = self.device.index or 0
+        return range(first, first + self.replicas // self.world_size)
+
 
 class Parallel(Protocol):
     """A strategy: a function from a plain model to a wrapped one, and what goes with it.
