@@ -23,10 +23,10 @@ PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a traini
 class Result:
     """The fields of result.json. Times are seconds, memory bytes, accuracies fractions.
 
-    epochs: trained, a fraction where max_steps cut one short. train_seconds is the inner clock
-    (training steps only), total_seconds the outer (launch to result); phase_seconds the estimated
-    part of each of PHASES in train_seconds. overrides: what the command line set besides the cell,
-    its seed and where things are. What is unknown is None.
+    epochs: trained, a fraction where max_steps cut one short. threads: of all processes together.
+    train_seconds is the inner clock (training steps only), total_seconds the outer (launch to
+    result); phase_seconds the estimated part of each of PHASES in train_seconds. overrides: what
+    the command line set besides the cell, its seed and where things are. What is unknown is None.
     """
 
     status: str

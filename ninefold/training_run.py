@@ -32,17 +32,17 @@ def train(order: Order) -> None:
             job, order.job, order.folder, parallel, amp, place, resume=order.resume
         )
         notes = parallel.notes(place) + amp.notes(place.device)
-        threads = max(job.threads, build.local_world_size())
-        if threads != job.threads:
+        if build.local_world_size() > job.threads:
             notes.append(
-                f"{threads} processes have a CPU thread each, where one process would have "
-                f"{job.threads}: this cell has more of them than its neighbors."
+                f"{build.local_world_size()} processes have a CPU thread each, where one process "
+                f"would have {job.threads}: this cell has more of them than its neighbors."
             )
         if place.rank == 0:
             announce(job, run, amp, notes)
         with closing(run.loggers):
             evaluation = training.train(run)
         memory = peak_memory(run)
+        threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
         steps, clock = run.state.step, run.clock
         per_epoch = run.batches.steps_per_epoch
         partial = clock.seconds - sum(run.state.epoch_seconds)
@@ -56,7 +56,7 @@ def train(order: Order) -> None:
             processes=place.world_size,
             replicas=place.replicas,
             devices=device_names(place),
-            threads=threads,
+            threads=int(threads),
             batch_size=job.batch_size,
             epochs=steps / per_epoch if steps % per_epoch else steps // per_epoch,
             steps=steps,
