@@ -35,6 +35,7 @@ from ninefold.errors import Failure, Interrupted, PeerError, Preempted, Resource
 from ninefold.order import Order
 
 LOOPBACK = "127.0.0.1"
+IGNORED = (signal.SIG_IGN, None)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -94,9 +95,11 @@ def launch(order: Order, processes: int) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="ninefold-") as name, quiet():
         reports = Path(name)
-        config = launch_config(processes, reports / "elastic")
-        # Elastic turns signals into exceptions from here on, and leaves it at that.
+        # Elastic turns signals into exceptions from here on, and leaves it at that. A signal that
+        # is ignored stays so: nohup ignores SIGHUP.
         before = {number: signal.getsignal(number) for number in SIGNALS}
+        before = {n: handler for n, handler in before.items() if handler not in IGNORED}
+        config = launch_config(processes, reports / "elastic", list(before))
         try:
             elastic_launch(config, worker.work)(replace(order, report=reports))
         except SignalException as stop:
@@ -109,7 +112,7 @@ def launch(order: Order, processes: int) -> None:
                 signal.signal(number, handler)
 
 
-def launch_config(processes: int, logs: Path) -> LaunchConfig:
+def launch_config(processes: int, logs: Path, signals: list[signal.Signals]) -> LaunchConfig:
     """Elastic's settings, each one named: its defaults restart workers and trust the network."""
     settings: dict[str, Any] = {
         "min_nodes": 1,
@@ -128,7 +131,7 @@ def launch_config(processes: int, logs: Path) -> LaunchConfig:
         "metrics_cfg": {},
         "local_addr": LOOPBACK,
         "event_log_handler": "null",
-        "signals_to_handle": ",".join(number.name for number in SIGNALS),
+        "signals_to_handle": ",".join(number.name for number in signals),
         "duplicate_stdout_filters": None,
         "duplicate_stderr_filters": None,
         "virtual_local_rank": False,

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,7 +210,7 @@ def evaluate(config: DictConfig) -> None:
 
 def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bool:
     """Freeze the job into `folder` and run it. Reports a failure; returns whether it was fine."""
-    started = time.time()
+    started, job = time.time(), None
     try:
         checked, SESSION.checked = SESSION.checked, None
         job = checked or Job(config, hydra)
@@ -234,19 +234,24 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
     if first_to_report(failures[0]):
         report(failures)
     if task == "train" and not isinstance(failures[0], Busy):
-        record(failures, config, hydra, folder, started)
+        # A resumed run is what its folder says, not what the defaults of this command are.
+        choices, values = (job.choices, job.values) if job else (hydra.runtime.choices, config)
+        record(failures, choices, values, folder, started)
     if isinstance(failures[0], Interrupted | Preempted):
         raise SystemExit(failures[0].code)  # it ends a sweep, not one cell of it
     return False
 
 
 def record(
-    failures: Sequence[Failure], config: DictConfig, hydra: HydraConf, folder: Path, started: float
+    failures: Sequence[Failure],
+    choices: Mapping[Any, Any],
+    values: Mapping[Any, Any],
+    folder: Path,
+    started: float,
 ) -> None:
     """Write the result.json of a run that failed, unless its worker got to write one."""
     if (folder / FILE).exists():
         return
-    choices = hydra.runtime.choices
     try:
         Result(
             status=failures[0].status,
@@ -256,8 +261,8 @@ def record(
             amp=choices.get("amp"),
             dataset=choices.get("dataset"),
             model=choices.get("model"),
-            seed=config.get("seed"),
-            batch_size=config.get("batch_size"),
+            seed=values.get("seed"),
+            batch_size=values.get("batch_size"),
             total_seconds=time.time() - started,
         ).write(folder)
     except OSError as error:

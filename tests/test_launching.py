@@ -140,6 +140,18 @@ def test_a_scheduler_that_stops_a_run_with_a_checkpoint_is_answered_with_75(shel
     assert stderr.count("\n") == 1
 
 
+def test_a_run_under_nohup_outlives_its_terminal(shell: Shell) -> None:
+    process = shell.start(TRAIN, "epochs=40", "hydra.run.dir=run", preexec_fn=ignore_hangup)
+    wait_for(shell.folder / "run" / "metrics.jsonl", process)
+    os.killpg(process.pid, signal.SIGHUP)
+    _, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr) == (0, "")
+
+
+def ignore_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 def test_ctrl_c_between_two_cells_ends_the_sweep(shell: Shell) -> None:
     seeds = ",".join(map(str, range(50)))
     process = shell.start(TRAIN, "-m", f"seed={seeds}", "max_steps=1", "hydra.sweep.dir=s")
@@ -154,13 +166,14 @@ def test_ctrl_c_between_two_cells_ends_the_sweep(shell: Shell) -> None:
 
 
 def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(shell: Shell) -> None:
-    assert shell.train("epochs=1", "hydra.run.dir=run").returncode == 0
+    assert shell.train("epochs=1", "amp=scaler", "seed=3", "hydra.run.dir=run").returncode == 0
     process = shell.start(TRAIN, "resume=run", "epochs=100000")
     wait_for(shell.folder / "run" / "checkpoints" / "step-00000088.pt", process)
     assert not (shell.folder / "run" / "result.json").exists()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert result(shell.folder / "run")["status"] == "preempted"
+    found = result(shell.folder / "run")
+    assert (found["status"], found["amp"], found["seed"]) == ("preempted", "scaler", 3)
 
 
 def test_workers_die_with_a_launcher_that_is_killed(shell: Shell) -> None:
