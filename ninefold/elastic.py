@@ -179,7 +179,7 @@ def first_failure(reports: Path, exits: dict[int, int], folder: Path) -> Failure
                 "rank", rank, "its process aborted", "as NCCL does when a peer does not answer",
                 f"see the logs in {folder}; launch.timeout is how long one waits",
             )  # fmt: skip
-        if code == Interrupted.code:
+        if code in (Interrupted.code, -signal.SIGINT):
             return stopped(signal.SIGINT, folder)
         if code < 0:
             name = signal.Signals(-code).name

@@ -100,7 +100,7 @@ def main(entry: Callable[[], Any]) -> NoReturn:
 
         with suppress(ConfigError):  # said already
             torchrun.dismiss(code)
-    if SESSION.sweep is not None:
+    if SESSION.sweep is not None and any(SESSION.sweep.rglob(FILE)):
         try:
             finish_sweep(SESSION.sweep)
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import time
 import traceback
@@ -28,7 +29,9 @@ def work(order: Order) -> None:
     if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep gloo's sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # loggers want to be closed
         run(order)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     except KeyboardInterrupt:
         os._exit(130)
     except Failure as failure:
