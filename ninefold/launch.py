@@ -221,11 +221,10 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
                 "leave out -m",
             )]  # fmt: skip
         if not failures:
+            text = job.text()
             with exclusive(folder, rank=0):
-                write_durably(folder / "config.yaml", job.text().encode())
-            order = Order(
-                task, job.text(), folder, started, resume=job.resumes, overrides=job.variant
-            )
+                write_durably(folder / "config.yaml", text.encode())
+            order = Order(task, text, folder, started, resume=job.resumes, overrides=job.variant)
             start(order, job)
             return True
     except Exception as error:

@@ -114,6 +114,17 @@ def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(shell:
     assert metrics(inline, "test_loss") == metrics(outside, "test_loss")
 
 
+def test_a_cell_that_fails_inside_the_launcher_leaves_the_next_a_clean_process_group(
+    shell: Shell,
+) -> None:
+    done = shell.train("-m", "parallel=ddp", "launch.inline=true", "dataset.limit=200,10,100",
+                       "max_steps=2", "hydra.sweep.dir=s")  # fmt: skip
+    assert done.returncode == 4
+    assert done.stderr.count("\n") == 1
+    runs = sorted((shell.folder / "s").glob("*_ddp_*"))
+    assert [result(run)["status"] for run in runs] == ["ok", "failed", "ok"]
+
+
 def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(shell: Shell) -> None:
     process = shell.start(TRAIN, "parallel=ddp", "launch.cpu_processes=2", "epochs=100000",
                           "checkpoint.every=5", "hydra.run.dir=run")  # fmt: skip

@@ -57,10 +57,15 @@ class DDP:
             world_size=world_size,
             timeout=timedelta(seconds=self.timeout),
         )
-        yield Place(rank, world_size, device, replicas=world_size)
-        # Not after a failure: NCCL would wait here for peers that wait for this process, and the
-        # failure would go unreported. The process ends then, and its group with it.
-        dist.destroy_process_group()
+        failed = True
+        try:
+            yield Place(rank, world_size, device, replicas=world_size)
+            failed = False
+        finally:
+            # After a failure NCCL would wait here for peers that wait for this process, and the
+            # failure would go unreported: the process ends then, and its group with it.
+            if world_size == 1 or not failed:
+                dist.destroy_process_group()
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         if self.sync_batchnorm:
