@@ -1,12 +1,15 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
-# Both install what they need into .venv first.
+# make faults: crashes, signals, damaged files, full disks, bad input, at length (about an hour).
+# All install what they need into .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ERROR := error: PYTHON=$(PYTHON): it cannot make virtual environments; python 3.10 or later with \
 	the venv module is needed; on Debian run apt-get install python3-venv
+NO_STRACE := error: strace=missing: faults are injected into system calls with it; Linux is needed; \
+	on Debian run apt-get install strace
 
-.PHONY: setup matrix test lint clean
+.PHONY: setup matrix test faults lint clean
 
 setup: $(VENV)/.installed
 
@@ -30,6 +33,13 @@ lint: setup
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Faults are injected into system calls by strace; root is helped to it, anyone else is told.
+faults: setup
+	@command -v strace >/dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy strace; } \
+	  || { echo "$(NO_STRACE)" >&2; exit 2; }
+	$(BIN)/python -m pytest tests/faults -m '' -n 2
 
 clean:
 	rm -rf $(VENV) build *.egg-info
