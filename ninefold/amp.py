@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
 
+COLLAPSED = 2.0**-14  # gradients that overflow at such a loss scale do so at any
+
 
 @dataclass(frozen=True)
 class Amp:
@@ -54,8 +56,16 @@ class Amp:
         """`model` computing in this dtype, its outputs float32; needs a settled dtype."""
         return model if self.dtype == "float32" else Autocast(model, getattr(torch, self.dtype))
 
-    def grad_scaler(self, device: torch.device) -> CountingScaler:
-        """The gradient scaler for `device`; without scaling each of its calls is a no-op."""
+    def grad_scaler(self, device: torch.device, skip: bool = False) -> CountingScaler:
+        """The gradient scaler for `device`; without scaling each of its calls is a no-op.
+
+        To `skip` the steps whose gradients are not finite takes a scaler in any precision. Without
+        scaling it starts at 1 and goes no higher.
+        """
+        if skip and not self.scaler:
+            return CountingScaler(
+                device.type, enabled=True, most=1.0, init_scale=1.0, growth_interval=1
+            )
         return CountingScaler(
             device.type,
             init_scale=self.init_scale,
@@ -97,10 +107,16 @@ class Autocast(nn.Module):
 
 
 class CountingScaler(torch.amp.GradScaler):
-    """A GradScaler that counts the steps it skipped, without asking the device for the answer."""
+    """A GradScaler that counts the steps it skipped, without asking the device for the answer.
 
-    def __init__(self, device: str, *, enabled: bool, **options: float) -> None:
+    most: the scale goes no higher; None: no bound.
+    """
+
+    def __init__(
+        self, device: str, *, enabled: bool, most: float | None = None, **options: float
+    ) -> None:
         super().__init__(device, enabled=enabled, **options)  # type: ignore[arg-type]
+        self._most = most
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)
         self._one = torch.ones((), device=device)
 
@@ -109,7 +125,14 @@ class CountingScaler(torch.amp.GradScaler):
             return
         before = self.scale(self._one)
         super().update(new_scale)
-        self.skipped += self.scale(self._one) < before  # only a skipped step lowers the scale
+        after = self.scale(self._one)
+        self.skipped += after < before  # only a skipped step lowers the scale
+        if self._most is not None:
+            super().update(after.clamp(max=self._most))
+
+    def collapsed(self) -> bool:
+        """Whether so many steps were skipped that no scale will help. Waits for the device."""
+        return self.is_enabled() and self.get_scale() < COLLAPSED
 
 
 def verify(amp: Amp, scaler: CountingScaler, device: torch.device) -> None:

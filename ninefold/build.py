@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -16,6 +18,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ninefold.amp import Amp, verify
+from ninefold.average import Average
 from ninefold.batches import Batches, Preparation
 from ninefold.checkpoint import Checkpoints, read
 from ninefold.clock import Clock
@@ -24,7 +27,9 @@ from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.logger import Logger, Run
 from ninefold.parallel import Parallel, Place
 from ninefold.state import State
+from ninefold.stop import Stop
 from ninefold.training import Training
+from ninefold.watch import Watch
 
 CONF = Path(__file__).parents[1] / "conf"
 ASSUMED = {"amp": "fp32", "task": "classification"}
@@ -72,6 +77,7 @@ def training(
     parallel: Parallel,
     amp: Amp,
     place: Place,
+    stop: Stop,
     resume: bool,
 ) -> Training:
     """Everything that `job` asks for; `text` is its frozen form, `amp` its settled precision."""
@@ -83,17 +89,13 @@ def training(
     model = network(job, place)
     optimizer: torch.optim.Optimizer = make(job.optimizer, "optimizer")(model.parameters())
     scheduler = make(job.scheduler, "scheduler")(optimizer)
-    scaler = amp.grad_scaler(place.device)
-    verify(amp, scaler, place.device)
-    state = State(
-        model,
-        optimizer,
-        scheduler,
-        scaler,
-        loss_sum=torch.zeros((), dtype=torch.float64, device=place.device),
-    )
+    verify(amp, amp.grad_scaler(place.device), place.device)
+    skip = job.on_nonfinite == "skip"
+    scaler = amp.grad_scaler(place.device, skip)
+    watch = Watch(optimizer, scaler, place.device, skip)
+    state = State(model, optimizer, scheduler, scaler, Average(model, job.ema), watch)
     forward = parallel.wrap(amp.wrap(model), place)
-    torch.manual_seed(job.seed * 1_000_003 + place.rank)  # each process's own dropout
+    seed_generators(job.seed * 1_000_003 + place.rank)  # each process's own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
@@ -112,17 +114,28 @@ def training(
         prepare=preparation(job, dataset, augment=False),
         parallel=parallel,
         place=place,
+        stop=stop,
         end_of_epoch=_end_of_epoch(scheduler),
         loggers=_loggers(job, folder, state.step, last_step) if place.rank == 0 else [],
         clock=clock,
         checkpoints=checkpoints,
         batch_size=job.batch_size,
+        accumulate=job.accumulate,
         last_step=last_step,
+        patience=job.patience,
         log_every=job.log_every,
         checkpoint_every=job.checkpoint.every,
+        save_or_stop=job.checkpoint.on_error == "stop",
         warmup_steps=job.clock.warmup,
         config=text,
     )
+
+
+def seed_generators(seed: int) -> None:
+    """Start every generator that training may draw from at `seed`."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def restore(state: State, checkpoints: Checkpoints, place: Place) -> None:
@@ -231,6 +244,10 @@ def begin(job: DictConfig) -> tuple[Parallel, Amp]:
     parallel: Parallel = make(job.parallel, "parallel")
     amp: Amp = make(job.amp, "amp")
     amp.pin()
+    deterministic = bool(job.get("deterministic"))
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for
+    torch.use_deterministic_algorithms(deterministic)
     return parallel, amp
 
 

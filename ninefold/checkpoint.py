@@ -18,7 +18,7 @@ import torch
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.result import sync_folder, write_json
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 log = logging.getLogger(__name__)
 
@@ -111,6 +111,11 @@ class Checkpoints:
         """Whether the file is, byte for byte, one that the manifest lists under its name."""
         known = {entry["sha256"] for entry in self.manifest().get(path.name, [])}
         return path.is_file() and _sha256(path) in known
+
+
+def has_checkpoint(run: Path) -> bool:
+    """Whether a checkpoint of the run in folder `run` has ever been written."""
+    return (run / "checkpoints" / MANIFEST).exists()
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:

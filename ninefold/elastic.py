@@ -5,7 +5,6 @@ Imported late, because it imports torch: see ninefold.launch.
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import socket
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
@@ -30,13 +29,16 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from ninefold import worker
+from ninefold import reports, worker
+from ninefold.checkpoint import has_checkpoint
 from ninefold.errors import Failure, Interrupted, PeerError, Preempted, ResourceError, relay
 from ninefold.order import Order
+from ninefold.stop import SIGNALS
+from ninefold.stop import failure as ending
+from ninefold.supervisor import Supervisor
 
 LOOPBACK = "127.0.0.1"
-IGNORED = (signal.SIG_IGN, None)
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+STOPPED_BY = {Preempted.code: signal.SIGTERM, Interrupted.code: signal.SIGINT}  # a forced exit
 
 
 class Loopback(RendezvousHandler):
@@ -47,6 +49,7 @@ class Loopback(RendezvousHandler):
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id
+        self._round = 0
         listener = socket.create_server((LOOPBACK, 0))
         self._port = listener.getsockname()[1]
         self._store = TCPStore(
@@ -66,7 +69,8 @@ class Loopback(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        store = PrefixStore(self._run_id, self._store)
+        self._round += 1  # a restart finds nothing of what went before
+        store = PrefixStore(f"{self._run_id}/{self._round}", self._store)
         return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, self._port))
 
     def is_closed(self) -> bool:
@@ -88,31 +92,26 @@ class Loopback(RendezvousHandler):
 rendezvous_handler_registry.register("loopback", Loopback)
 
 
-def launch(order: Order, processes: int) -> None:
+def launch(order: Order, processes: int, max_restarts: int) -> None:
     """Run `order` in `processes` worker processes and wait for them.
 
-    Raises the Failure of the worker that failed first, Interrupted on Ctrl-C.
+    Raises the Failure of the worker that failed first; Preempted or Interrupted if the launcher
+    was told to stop.
     """
     with tempfile.TemporaryDirectory(prefix="ninefold-") as name, quiet():
-        reports = Path(name)
-        # Elastic turns signals into exceptions from here on, and leaves it at that. A signal that
-        # is ignored stays so: nohup ignores SIGHUP.
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        before = {n: handler for n, handler in before.items() if handler not in IGNORED}
-        config = launch_config(processes, reports / "elastic", list(before))
-        try:
-            elastic_launch(config, worker.work)(replace(order, report=reports))
-        except SignalException as stop:
-            raise stopped(stop.sigval, order.folder) from stop
-        except ChildFailedError as error:
-            exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
-            raise first_failure(reports, exits, order.folder) from error
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        folder = Path(name)
+        config = launch_config(processes, folder / "elastic", max_restarts)
+        with Supervisor(folder, order.grace) as supervisor:
+            try:
+                elastic_launch(config, worker.work)(replace(order, report=folder))
+            except ChildFailedError as error:
+                exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
+                raise first_failure(supervisor, folder, exits, order) from error
+        if supervisor.signal is not None:  # it came as the run ended: a sweep ends with it
+            raise stopped(supervisor.signal, order.folder)
 
 
-def launch_config(processes: int, logs: Path, signals: list[signal.Signals]) -> LaunchConfig:
+def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig:
     """Elastic's settings, each one named: its defaults restart workers and trust the network."""
     settings: dict[str, Any] = {
         "min_nodes": 1,
@@ -123,7 +122,7 @@ def launch_config(processes: int, logs: Path, signals: list[signal.Signals]) -> 
         "rdzv_backend": "loopback",
         "rdzv_endpoint": LOOPBACK,
         "rdzv_configs": {"timeout": 60},
-        "max_restarts": 0,
+        "max_restarts": max_restarts,
         "monitor_interval": 0.02,  # seconds; each run waits half of it on average
         "start_method": "forkserver",
         "logs_specs": DefaultLogsSpecs(log_dir=str(logs)),
@@ -131,7 +130,7 @@ def launch_config(processes: int, logs: Path, signals: list[signal.Signals]) -> 
         "metrics_cfg": {},
         "local_addr": LOOPBACK,
         "event_log_handler": "null",
-        "signals_to_handle": ",".join(number.name for number in signals),
+        "signals_to_handle": "",  # the supervisor does
         "duplicate_stdout_filters": None,
         "duplicate_stderr_filters": None,
         "virtual_local_rank": False,
@@ -145,29 +144,32 @@ def launch_config(processes: int, logs: Path, signals: list[signal.Signals]) -> 
     return config
 
 
-def stopped(number: signal.Signals, folder: Path) -> Failure:
-    """The failure of a run that was told to stop: by a person (SIGINT), or by a scheduler."""
-    if not (folder / "checkpoints" / "last.pt").exists():
-        return Interrupted(
-            "signal",
-            number.name,
-            "the run was stopped",
-            "it had no checkpoint yet",
-            "start it again",
-        )
-    kind = Interrupted if number == signal.SIGINT else Preempted
-    return kind(
-        "signal", number.name, "the run was stopped", f"its checkpoints are in {folder}",
-        f"go on with: python train.py resume={folder}",
+def stopped(number: int, folder: Path) -> Failure:
+    """The failure of a run that was stopped without a report of where it was saved."""
+    saved = has_checkpoint(folder)
+    return ending(number)(
+        "signal", signal.Signals(number).name, "the run was stopped",
+        f"its last checkpoint is in {folder}" if saved else "it had no checkpoint yet",
+        f"go on with: python train.py resume={folder}" if saved else "start it again",
     )  # fmt: skip
 
 
-def first_failure(reports: Path, exits: dict[int, int], folder: Path) -> Failure:
-    """What made a run fail: the earliest report, one of a peer's absence only if nothing else."""
-    found = [json.loads(path.read_text()) for path in sorted(reports.glob("rank*.json"))]
-    found.sort(key=lambda report: (report["kind"] == PeerError.__name__, report["time"]))
-    if found and found[0]["kind"] != PeerError.__name__:
-        return relay(found[0]["kind"], found[0]["line"])
+def first_failure(
+    supervisor: Supervisor, folder: Path, exits: dict[int, int], order: Order
+) -> Failure:
+    """What made a run fail: a signal, or the earliest report, that of a peer's absence last."""
+    found = reports.read(folder)
+    causes = [report for report in found if report.kind != PeerError.__name__]
+    if causes:
+        return relay(causes[0].kind, causes[0].line)
+    if supervisor.signal is not None:
+        return stopped(supervisor.signal, order.folder)
+    for rank in sorted(supervisor.hung):
+        return PeerError(
+            "rank", rank, "its process hung: the others waited for it in vain",
+            f"launch.timeout is how long they wait; logs are in {order.folder}",
+            "see what it was doing, and resume",
+        )  # fmt: skip
     for rank, code in exits.items():
         if code == -signal.SIGKILL:
             return ResourceError(
@@ -177,21 +179,21 @@ def first_failure(reports: Path, exits: dict[int, int], folder: Path) -> Failure
         if code == -signal.SIGABRT:
             return PeerError(
                 "rank", rank, "its process aborted", "as NCCL does when a peer does not answer",
-                f"see the logs in {folder}; launch.timeout is how long one waits",
+                f"see the logs in {order.folder}; launch.timeout is how long one waits",
             )  # fmt: skip
-        if code in (Interrupted.code, -signal.SIGINT):
-            return stopped(signal.SIGINT, folder)
+        if -code in SIGNALS or code in (Preempted.code, Interrupted.code):
+            return stopped(-code if code < 0 else STOPPED_BY[code], order.folder)
         if code < 0:
             name = signal.Signals(-code).name
             return Failure(
                 "rank", rank, f"its process died of {name}", "no report was left",
-                f"see the logs in {folder}",
+                f"see the logs in {order.folder}",
             )  # fmt: skip
     if found:
-        return relay(found[0]["kind"], found[0]["line"])
+        return relay(found[0].kind, found[0].line)
     rank, code = next(iter(exits.items()))
     return Failure(
-        "rank", rank, f"its process ended with {code}", "no report was left", f"see {folder}"
+        "rank", rank, f"its process ended with {code}", "no report was left", f"see {order.folder}"
     )
 
 

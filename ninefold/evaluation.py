@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +37,10 @@ class Evaluation:
         return [r / n if n else None for r, n in zip(right, of, strict=True)]
 
 
+class Unfinished(Exception):
+    """A process was told to break the evaluation off."""
+
+
 @torch.no_grad()
 def evaluate(
     forward: nn.Module,
@@ -46,20 +51,29 @@ def evaluate(
     task: Task,
     parallel: Parallel,
     place: Place,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """Measure `forward` on all of `examples`; every process gets the result for all of them.
 
-    Raises AssertionError if the examples measured are not each counted once.
+    Raises Unfinished on all of them if one was `interrupted`, which is asked for each batch, and
+    AssertionError if the examples measured are not each counted once.
     """
     was_training = forward.training
     forward.eval()
     loss = torch.zeros((), dtype=torch.float64, device=place.device)
     measure: Tensor | None = None
+    broken = torch.zeros((), device=place.device)
     for inputs, targets in shard(examples, batch_size, prepare, place):
+        if interrupted():
+            broken += 1
+            break
         output = forward(inputs)
         loss += task.loss(output, targets).double() * len(targets)
         counts = task.measure(output, targets)
         measure = counts if measure is None else measure + counts
+    if parallel.total(broken).item():
+        forward.train(was_training)
+        raise Unfinished
     if measure is None:  # more processes than examples
         measure = task.measure(*_nothing(examples, place))
     measure = parallel.total(measure)

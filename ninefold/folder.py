@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import logging
 import time
@@ -22,16 +23,19 @@ def log_file(folder: Path, rank: int) -> Path:
 def logging_to(folder: Path, rank: int) -> Iterator[None]:
     """Log to run.log, or to run.rankN.log on the other processes."""
     folder.mkdir(parents=True, exist_ok=True)  # on another host it may not be there
-    handler = logging.FileHandler(log_file(folder, rank), delay=rank != 0)
+    handler = logging.FileHandler(log_file(folder, rank))
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     before = root.level, root.handlers
     root.handlers = [handler]  # in the launcher's own process Hydra has a console handler there
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)
+    assert handler.stream is not None
+    faulthandler.enable(handler.stream)  # a crash of the interpreter leaves its stack there too
     try:
         yield
     finally:
+        faulthandler.disable()
         logging.captureWarnings(False)
         root.level, root.handlers = before
         handler.close()

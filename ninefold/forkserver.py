@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Mapping
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
+
+from ninefold.stop import SIGNALS
 
 ROOT = Path(__file__).parents[1]
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
@@ -26,11 +29,15 @@ def start(job: Mapping[str, Any]) -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
     # A forkserver is not told its parent's sys.path (CPython up to 3.12), and silently preloads
     # nothing that it does not find: without ninefold.leash it would outlive a killed launcher.
+    # Multiprocessing's resource tracker, which is started along, would not survive a SIGUSR1 to the
+    # process group: it inherits the mask.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [before])])
     try:
         forkserver.ensure_running()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if before is None:
             del os.environ["PYTHONPATH"]
         else:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from hydra.conf import HydraConf
@@ -25,7 +26,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold import forkserver, messages, parent_death
+from ninefold import forkserver, messages, parent_death, stop
 from ninefold.errors import (
     Busy,
     ConfigError,
@@ -38,6 +39,7 @@ from ninefold.folder import exclusive
 from ninefold.job import ROOT, Job, under_torchrun
 from ninefold.order import Order
 from ninefold.result import FILE, Result, write_durably, write_json
+from ninefold.stop import IGNORED, SIGNALS
 
 
 @dataclass
@@ -81,14 +83,19 @@ def main(entry: Callable[[], Any]) -> NoReturn:
     """Run a Hydra entry point and exit with the documented code."""
     SESSION.debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises; the one line is written here
+    for number in SIGNALS:
+        if number != signal.SIGINT and signal.getsignal(number) not in IGNORED:
+            signal.signal(number, _interrupt)  # as Ctrl-C does; workers, once there, are told first
     try:
         if under_torchrun() and os.environ["RANK"] != "0":
             leave(follow())
         entry()
         code = SESSION.codes[0] if SESSION.codes else 0
-    except KeyboardInterrupt:
-        report([Interrupted("signal", "SIGINT", "interrupted", "nothing runs now", "start again")])
-        code = Interrupted.code
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.args[0] if interrupt.args else signal.SIGINT
+        name, kind = signal.Signals(number).name, stop.failure(number)
+        report([kind("signal", name, "interrupted", "nothing runs now", "start again")])
+        code = kind.code
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
     except Exception as error:
@@ -108,6 +115,10 @@ def main(entry: Callable[[], Any]) -> NoReturn:
             report([failure])
             code = code or failure.code
     leave(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt(number)
 
 
 def leave(code: int) -> NoReturn:
@@ -224,11 +235,18 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
             text = job.text()
             with exclusive(folder, rank=0):
                 write_durably(folder / "config.yaml", text.encode())
-            order = Order(task, text, folder, started, resume=job.resumes, overrides=job.variant)
+            order = Order(
+                task, text, folder, started, resume=job.resumes, overrides=job.variant,
+                grace=job.values["launch"]["grace"],
+            )  # fmt: skip
             start(order, job)
             return True
     except Exception as error:
         failures = [failure_of(error)]
+    if hydra.mode == RunMode.RUN and isinstance(failures[0], Interrupted | Preempted):
+        with suppress(OSError, ValueError):
+            if Result.read(folder).status == "ok":  # the signal came too late to stop anything
+                return True
     SESSION.codes.append(failures[0].code)
     if first_to_report(failures[0]):
         report(failures)
@@ -278,11 +296,11 @@ def start(order: Order, job: Job) -> None:
         worker.run(order)
     elif job.values["launch"]["inline"]:
         try:
-            worker.run(order)
+            worker.run(order, inline=True)
         except KeyboardInterrupt:
             raise elastic.stopped(signal.SIGINT, order.folder) from None
     else:
-        elastic.launch(order, job.processes)
+        elastic.launch(order, job.processes, job.values["launch"]["max_restarts"])
 
 
 def follow() -> int:

@@ -1,15 +1,17 @@
-"""Imported first by the forkserver: ties it to the launcher's life, and its children's quiet end.
+"""Imported first by the forkserver: ties it to the launcher's life, and holds signals back.
 
 The workers hold the write end of the pipe by which a forkserver notices its parent's end, so
-without the kernel's signal it would live on with them, orphaned. And a child that Ctrl-C reaches
-before or after its work would print a traceback: it is to end without a word, as the launcher
-speaks for it. A preloaded module can act in the forkserver only while it is imported, so this one
-does.
+without the kernel's signal it would live on with them, orphaned. A signal to a whole process group
+must not end it either: its workers would die with it, before they could save. And a worker is to
+receive a signal when it is ready to act on it: until then it is held back, not lost. A preloaded
+module can act in the forkserver only while it is imported, so this one does.
 """
 
 import signal
 
 from ninefold.parent_death import follow_parent
+from ninefold.stop import SIGNALS
 
 follow_parent()
 signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

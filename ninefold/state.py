@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ninefold.amp import CountingScaler
+from ninefold.average import Average
 from ninefold.parallel import Parallel, Place
+from ninefold.watch import Watch
 
 
 class Stateful(Protocol):
@@ -25,15 +29,19 @@ class Stateful(Protocol):
 class State:
     """Where a training run stands. `step` counts optimizer steps and is the position in the data.
 
-    loss_sum: this process's summed training losses of the running epoch, a float64 scalar.
+    watch: this process's training losses of the running epoch. measured: the step at which the
+    model was last evaluated; best_step: at which with the best accuracy.
     """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     scheduler: Stateful
     scaler: CountingScaler
-    loss_sum: Tensor
+    average: Average
+    watch: Watch
     step: int = 0
+    measured: int = 0
+    best_step: int = 0
     best_accuracy: float = -1.0
     train_seconds: float = 0.0
     evaluate_seconds: float = 0.0
@@ -47,9 +55,12 @@ class State:
             "scheduler": _copy(self.scheduler.state_dict()),
             "scaler": self.scaler.state_dict(),
             "skipped": int(self.scaler.skipped),
-            "rng": [_gather(rng, parallel, place) for rng in _rng(place)],
-            "loss_sum": _gather(self.loss_sum, parallel, place),
+            "average": _copy(self.average.state_dict()),
+            "rng": [gather(rng, parallel, place) for rng in _rng(place)],
+            "losses": gather(torch.stack([self.watch.total, self.watch.held]), parallel, place),
             "step": self.step,
+            "measured": self.measured,
+            "best_step": self.best_step,
             "best_accuracy": self.best_accuracy,
             "train_seconds": self.train_seconds,
             "evaluate_seconds": self.evaluate_seconds,
@@ -64,16 +75,17 @@ class State:
         if saved["scaler"]:
             self.scaler.load_state_dict(saved["scaler"])
         self.scaler.skipped.fill_(saved["skipped"])
-        if len(saved["loss_sum"]) == place.world_size:
-            self.loss_sum.copy_(saved["loss_sum"][place.rank])
-            # set_rng_state reads a view of a larger tensor from the wrong place: it wants its own
-            cpu, *cuda = (rows[place.rank].clone() for rows in saved["rng"])
-            torch.set_rng_state(cpu)
-            for device, state in zip(place.gpus, cuda, strict=False):
-                torch.cuda.set_rng_state(state, device)
-        else:  # the mean over processes is what counts
-            self.loss_sum.copy_(saved["loss_sum"].mean())
-        self.step = saved["step"]
+        self.average.load_state_dict(saved["average"])
+        losses = saved["losses"]
+        same = len(losses) == place.world_size
+        if same:
+            _set_rng([rows[place.rank] for rows in saved["rng"]], place)
+        # what counts in the end is their mean over the processes
+        total, held = losses[place.rank] if same else losses.mean(dim=0)
+        self.watch.total.copy_(total)
+        self.watch.held.copy_(held)
+        self.step, self.measured = saved["step"], saved["measured"]
+        self.best_step = saved["best_step"]
         self.best_accuracy = saved["best_accuracy"]
         self.train_seconds = saved["train_seconds"]
         self.evaluate_seconds = saved["evaluate_seconds"]
@@ -92,11 +104,34 @@ def _copy(tree: Any) -> Any:
 
 
 def _rng(place: Place) -> list[Tensor]:
-    """The generators that training may draw from: torch's, and those of this process's GPUs."""
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(index) for index in place.gpus)]
+    """The generators that training may draw from: Python's, NumPy's, torch's, its GPUs'."""
+    _, integers, gauss = random.getstate()
+    array = np.random.get_state(legacy=False)
+    keys, position = array["state"]["key"], array["state"]["pos"]
+    return [
+        torch.tensor([*integers, gauss is not None, gauss or 0.0], dtype=torch.float64),
+        torch.tensor([*keys, position, array["has_gauss"], array["gauss"]], dtype=torch.float64),
+        torch.get_rng_state(),
+        *(torch.cuda.get_rng_state(index) for index in place.gpus),
+    ]
 
 
-def _gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
+def _set_rng(states: list[Tensor], place: Place) -> None:
+    """Put the generators where `_rng` found them."""
+    python, array, cpu, *cuda = states
+    *integers, has_gauss, gauss = python.tolist()
+    random.setstate((3, tuple(map(int, integers)), gauss if has_gauss else None))
+    *keys, position, has_gauss, gauss = array.tolist()
+    np.random.set_state(
+        ("MT19937", np.array(keys, np.uint32), int(position), int(has_gauss), gauss)
+    )
+    # set_rng_state reads a view of a larger tensor from the wrong place: it wants its own
+    torch.set_rng_state(cpu.clone())
+    for device, state in zip(place.gpus, cuda, strict=False):
+        torch.cuda.set_rng_state(state.clone(), device)
+
+
+def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
     """[world_size, ...] on the CPU: the `values` of every process, on every process."""
     rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
     rows[place.rank] = values

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from signal import Signals
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from ninefold.batches import Batches, Preparation
-from ninefold.checkpoint import Checkpoints
+from ninefold.checkpoint import FORMAT, Checkpoints
 from ninefold.clock import Clock
 from ninefold.dataset import Examples
-from ninefold.errors import NumericsError
-from ninefold.evaluation import Evaluation, evaluate
+from ninefold.errors import NumericsError, ResourceError
+from ninefold.evaluation import Evaluation, Unfinished, evaluate
 from ninefold.logger import Logger
 from ninefold.parallel import Parallel, Place
-from ninefold.state import State
+from ninefold.state import State, gather
+from ninefold.stop import Stop, failure
 from ninefold.task import Task
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -29,7 +36,11 @@ class Training:
 
     forward: the wrapped network to call; state.model is the plain one to save.
     end_of_epoch: steps the scheduler, given the epoch's mean training loss.
-    last_step: the optimizer step to stop after. config: the frozen job, kept in checkpoints.
+    last_step: the optimizer step to stop after. accumulate: equal parts that a batch is computed
+    in. patience: epochs without a better test accuracy to stop after; None: never.
+    checkpoint_every: steps; 0 = each epoch, None = only when told to stop.
+    save_or_stop: whether a checkpoint that cannot be written ends the run.
+    config: the frozen job, kept in checkpoints.
     """
 
     state: State
@@ -40,75 +51,141 @@ class Training:
     prepare: Preparation
     parallel: Parallel
     place: Place
+    stop: Stop
     end_of_epoch: Callable[[float], None]
     loggers: list[Logger]
     clock: Clock
     checkpoints: Checkpoints
     batch_size: int
+    accumulate: int
     last_step: int
+    patience: int | None
     log_every: int
-    checkpoint_every: int
+    checkpoint_every: int | None
+    save_or_stop: bool
     warmup_steps: int
     config: str
 
+    @property
+    def evaluation_due(self) -> bool:
+        """Whether an epoch or the run is trained to its end and not measured yet."""
+        step, per_epoch = self.state.step, self.batches.steps_per_epoch
+        return self.state.measured < step and (step % per_epoch == 0 or step >= self.last_step)
+
+    @property
+    def finished(self) -> bool:
+        waited = self.state.measured - self.state.best_step
+        tired = self.patience is not None and waited >= self.patience * self.batches.steps_per_epoch
+        return not self.evaluation_due and (self.state.step >= self.last_step or tired)
+
 
 def train(run: Training) -> Evaluation:
-    """Train from where `run.state` stands to `run.last_step`; returns the last evaluation.
+    """Train from where `run.state` stands to its end; returns the last evaluation.
 
-    Raises NumericsError if the loss is not finite at a log point or at the end of an epoch.
+    Raises NumericsError if a loss, a parameter or the loss scale is no longer usable, and
+    Preempted or Interrupted, with a checkpoint written, if a process was told to stop.
     """
-    state, clock, steps_per_epoch = run.state, run.clock, run.batches.steps_per_epoch
+    state, clock, batches = run.state, run.clock, run.batches
     scaler, optimizer = state.scaler, state.optimizer
+    gradients = in_parts(run, compute(run)) if run.accumulate > 1 else compute(run)
 
     def step(inputs: Tensor, targets: Tensor) -> Tensor:
-        loss = run.task.loss(run.forward(inputs), targets)
-        clock.mark("forward")
-        scaler.scale(loss).backward()
-        clock.mark("backward")
+        loss = gradients(inputs, targets)
+        state.watch.see(loss)
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
+        state.average.update()
         clock.mark("optimizer")
-        return loss.detach()
+        return loss
 
     run.forward.train()
     warm_up(run, step)
     evaluation = None
-    while state.step < run.last_step:
-        epoch, position = divmod(state.step, steps_per_epoch)
-        clock.start()
-        for inputs, targets in run.batches.epoch(epoch, position, clock.begin_step, clock.mark):
-            loss = step(inputs, targets)
-            clock.end_step()
-            state.loss_sum += loss
-            state.step += 1
-            if state.step % run.log_every == 0:
-                with clock.paused():
-                    log_step(run, loss)
-            if state.step == run.last_step:
-                break
-            if due(run, state.step):
-                with clock.paused():
-                    mean_loss(run)  # a run that has diverged is not worth keeping
-                    save(run, best=False)
-        clock.stop()
-
-        loss_of_epoch = mean_loss(run)
-        if state.step % steps_per_epoch == 0:
-            state.epoch_seconds.append(clock.seconds - sum(state.epoch_seconds))
-            run.end_of_epoch(loss_of_epoch)
-            state.loss_sum.zero_()
+    while not run.finished:
+        if not run.evaluation_due:
+            epoch, position = divmod(state.step, batches.steps_per_epoch)
+            clock.start()
+            for inputs, targets in batches.epoch(epoch, position, clock.begin_step, clock.mark):
+                loss = step(inputs, targets)
+                clock.end_step()
+                state.step += 1
+                between_steps(run, loss)
+                if state.step == run.last_step:
+                    break
+            clock.stop()
         evaluation = measure(run)
-        best = evaluation.accuracy > state.best_accuracy
-        state.best_accuracy = max(state.best_accuracy, evaluation.accuracy)
-        save(run, best)
+        end_epoch(run, evaluation)
     return evaluation or measure(run)
 
 
-def due(run: Training, step: int) -> bool:
-    """Whether a checkpoint is due within the epoch; at its end one is written anyway."""
-    every, ends_epoch = run.checkpoint_every, step % run.batches.steps_per_epoch == 0
-    return every > 0 and step % every == 0 and not ends_epoch
+def compute(run: Training) -> Callable[..., Tensor]:
+    """The function from a batch to its loss, which leaves gradients behind."""
+    forward, mark, scale, loss_of = (
+        run.forward,
+        run.clock.mark,
+        run.state.scaler.scale,
+        run.task.loss,
+    )
+
+    def whole(inputs: Tensor, targets: Tensor, share: float | None = None) -> Tensor:
+        loss = loss_of(forward(inputs), targets)
+        if share is not None:
+            loss = loss * share
+        mark("forward")
+        scale(loss).backward()
+        mark("backward")
+        return loss.detach()
+
+    return whole
+
+
+def in_parts(run: Training, compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`compute` on equal parts of a batch, one after the other: the same gradients, less memory."""
+    parts = run.accumulate
+
+    def accumulate(inputs: Tensor, targets: Tensor) -> Tensor:
+        pairs = zip(inputs.chunk(parts), targets.chunk(parts), strict=True)
+        losses = []
+        for number, (some, their) in enumerate(pairs, 1):
+            with run.parallel.accumulating(run.forward, last=number == parts):
+                losses.append(compute(some, their, 1 / parts))
+        return torch.stack(losses).sum()
+
+    return accumulate
+
+
+def between_steps(run: Training, loss: Tensor) -> None:
+    """What is due after a step: a log line, a checkpoint, or the end if it was asked for."""
+    step = run.state.step
+    logs, stops = step % run.log_every == 0, run.stop.due(step)
+    saves = bool(run.checkpoint_every) and step % (run.checkpoint_every or 1) == 0
+    if not (logs or stops or saves):
+        return
+    with run.clock.paused():
+        if logs:
+            stops = log_step(run, loss) or stops
+        if stops:
+            leave(run)
+        if saves and not run.evaluation_due:  # it will be saved then
+            mean_loss(run)  # a run that has diverged is not worth keeping
+            save(run)
+
+
+def end_epoch(run: Training, evaluation: Evaluation) -> None:
+    """Take note of an evaluation, let the scheduler step, and save."""
+    state = run.state
+    loss = mean_loss(run)
+    if state.step % run.batches.steps_per_epoch == 0:
+        state.epoch_seconds.append(run.clock.seconds - sum(state.epoch_seconds))
+        run.end_of_epoch(loss)
+        state.watch.start_epoch()
+    state.measured = state.step
+    best = evaluation.accuracy > state.best_accuracy
+    if best:
+        state.best_accuracy, state.best_step = evaluation.accuracy, state.step
+    if run.checkpoint_every is not None:
+        save(run, best)
 
 
 def warm_up(run: Training, step: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -129,10 +206,15 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], Tensor]) -> None:
         torch.cuda.reset_peak_memory_stats(index)
 
 
-def log_step(run: Training, loss: Tensor) -> None:
-    """Log the loss of the step just taken, over the whole global batch."""
+def log_step(run: Training, loss: Tensor) -> bool:
+    """Log the loss of the step just taken, over the whole global batch.
+
+    Every process must call it. Returns whether any of them has been told to stop.
+    """
     state = run.state
-    value = run.parallel.total(loss).item() / run.place.world_size
+    signal = torch.tensor(float(run.stop.signal), device=loss.device)
+    rows = gather(torch.stack([loss, signal]), run.parallel, run.place)
+    value = rows[:, 0].mean().item()
     values = {
         "epoch": state.step / run.batches.steps_per_epoch,
         "loss": value,
@@ -142,44 +224,82 @@ def log_step(run: Training, loss: Tensor) -> None:
     }
     for logger in run.loggers:
         logger.log(state.step, values)
-    require_finite(value, run)
+    mean_loss(run)
+    return bool(rows[:, 1].any())
 
 
 def mean_loss(run: Training) -> float:
     """The training loss of the epoch so far, averaged over its steps and over the processes.
 
-    Every process must call it. Raises NumericsError if it is not finite.
+    Every process must call it. Raises NumericsError if it is not finite or the scale collapsed.
     """
-    total = run.parallel.total(run.state.loss_sum).item()
+    watch, scaler = run.state.watch, run.state.scaler
+    rows = gather(torch.stack([watch.total, watch.held]), run.parallel, run.place)
     steps = (run.state.step - 1) % run.batches.steps_per_epoch + 1
-    value = total / run.place.world_size / steps
-    require_finite(value, run)
-    return value
-
-
-def require_finite(loss: float, run: Training) -> None:
-    if not math.isfinite(loss):
-        raise NumericsError(
-            "loss", loss, f"not finite at step {run.state.step}",
-            f"the learning rate is {run.state.optimizer.param_groups[0]['lr']:g}, "
-            f"the loss scale {run.state.scaler.get_scale():g}",
-            "lower optimizer.lr or choose a wider amp.dtype",
+    if not watch.skip and rows[:, 1].any():
+        raise first_bad_loss(run, rows)
+    if scaler.collapsed():
+        raise numerics(
+            run, "scale", scaler.get_scale(), f"collapsed by step {run.state.step}",
+            "gradients overflow at every scale",
         )  # fmt: skip
+    return float(rows[:, 0].sum() / (steps * len(rows) - rows[:, 1].sum()))
+
+
+def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
+    """What to say of a loss that was not finite; rows [processes, 2] are their total and held.
+
+    Every process must call it: it is the weights of the first to see it that tell.
+    """
+    held = rows[:, 1]
+    rank = int(held.argmax())
+    names = [name for name, _ in run.state.model.named_parameters()]
+    bad = [not bool(torch.isfinite(p).all()) for p in run.state.model.parameters()]
+    bad_on_rank = gather(torch.tensor(bad, dtype=torch.float32), run.parallel, run.place)[rank]
+    found = [name for name, is_bad in zip(names, bad_on_rank.tolist(), strict=True) if is_bad]
+    where = f"first in parameter {found[0]}" if found else "all parameters were finite before it"
+    step = run.state.step - int(held.max()) + 1
+    return numerics(run, "loss", rows[rank, 0].item(), f"not finite at step {step}", where)
+
+
+def numerics(run: Training, field: str, value: object, wrong: str, where: str) -> NumericsError:
+    state = run.state
+    epoch, lr = state.step / run.batches.steps_per_epoch, state.optimizer.param_groups[0]["lr"]
+    scale = state.scaler.get_scale()
+    return NumericsError(
+        field, value, wrong,
+        f"{where}; epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}",
+        "lower optimizer.lr, choose a wider amp.dtype or set on_nonfinite=skip",
+    )  # fmt: skip
 
 
 def measure(run: Training) -> Evaluation:
-    """Evaluate on the test set and log it, outside the inner clock."""
+    """Evaluate on the test set and log it, outside the inner clock.
+
+    Raises NumericsError if the loss is not finite, and as `leave` if told to stop.
+    """
     began = time.perf_counter()
-    evaluation = evaluate(
-        run.forward,
-        run.test,
-        batch_size=run.batch_size,
-        prepare=run.prepare,
-        task=run.task,
-        parallel=run.parallel,
-        place=run.place,
-    )
+    mean_loss(run)  # there is no use in measuring a run that has diverged
+    try:
+        with run.state.average.in_place():
+            evaluation = evaluate(
+                run.forward,
+                run.test,
+                batch_size=run.batch_size,
+                prepare=run.prepare,
+                task=run.task,
+                parallel=run.parallel,
+                place=run.place,
+                interrupted=lambda: run.stop.wanted,
+            )
+    except Unfinished:
+        leave(run)
     run.state.evaluate_seconds += time.perf_counter() - began
+    if not math.isfinite(evaluation.loss):
+        raise numerics(
+            run, "test_loss", evaluation.loss, f"not finite after step {run.state.step}",
+            "the training loss was",
+        )  # fmt: skip
     values = {
         "epoch": run.state.step / run.batches.steps_per_epoch,
         "test_loss": evaluation.loss,
@@ -190,12 +310,45 @@ def measure(run: Training) -> Evaluation:
     return evaluation
 
 
-def save(run: Training, best: bool) -> None:
-    """Write a checkpoint. Every process must call it; rank 0 writes."""
+def leave(run: Training) -> NoReturn:
+    """Save where the run stands, and end it on all processes together.
+
+    Every process must call it. Raises Interrupted or Preempted.
+    """
+    told = torch.tensor(float(run.stop.signal), device=run.place.device)
+    number = int(gather(told, run.parallel, run.place).max())
+    mean_loss(run)
+    save(run, must=True)
+    run.parallel.total(torch.zeros((), device=run.place.device))  # none leaves before it is written
+    folder = run.checkpoints.folder.parent
+    raise failure(number)(
+        "signal", Signals(number).name, "the run was stopped",
+        f"it is saved at step {run.state.step} in {folder}",
+        f"go on with: python train.py resume={folder}",
+    )  # fmt: skip
+
+
+def save(run: Training, best: bool = False, must: bool = False) -> None:
+    """Write a checkpoint. Every process must call it; rank 0 writes.
+
+    Raises NumericsError if a parameter is not finite, and ResourceError if it cannot be written
+    and it must, or the run is not to go on without.
+    """
     run.state.train_seconds = run.clock.seconds
     content = run.state.capture(run.parallel, run.place)
-    if run.place.rank == 0:
-        run.checkpoints.save({"format": 1, "config": run.config, **content}, best)
+    if run.place.rank != 0:
+        return
+    for name, value in content["model"].items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            step = run.state.step
+            raise numerics(run, "parameter", name, f"not finite after step {step}", "not saved")
+    try:
+        run.checkpoints.save({"format": FORMAT, "config": run.config, **content}, best)
+    except ResourceError as error:
+        if must or run.save_or_stop:
+            raise
+        log.warning("%s", error)
+        print(f"{error}".replace("error:", "warning:", 1), file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -16,20 +16,21 @@ from ninefold.amp import Amp
 from ninefold.order import Order
 from ninefold.parallel import device_names
 from ninefold.result import Result, environment
+from ninefold.stop import Stop
 from ninefold.training import Training, closing
 
 log = logging.getLogger(__name__)
 
 
-def train(order: Order) -> None:
-    """Train; rank 0 writes result.json."""
+def train(order: Order, stop: Stop) -> None:
+    """Train until the end or until told to `stop`; rank 0 writes result.json."""
     job = OmegaConf.create(order.job)
     assert isinstance(job, DictConfig)
     parallel, amp = build.begin(job)
     with parallel.join() as place:
         amp = amp.on(place.device)
         run = build.training(
-            job, order.job, order.folder, parallel, amp, place, resume=order.resume
+            job, order.job, order.folder, parallel, amp, place, stop, resume=order.resume
         )
         notes = parallel.notes(place) + amp.notes(place.device)
         if build.local_world_size() > job.threads:
@@ -52,7 +53,7 @@ def train(order: Order) -> None:
             status="ok",
             **identity(job),
             dtype=amp.dtype,
-            grad_scaler=run.state.scaler.is_enabled(),
+            grad_scaler=amp.scaler,
             processes=place.world_size,
             replicas=place.replicas,
             devices=device_names(place),
@@ -95,7 +96,7 @@ def identity(job: DictConfig) -> dict[str, Any]:
 def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None:
     """Say once what is in force."""
     place = run.place
-    scaler = ", GradScaler enabled" if run.state.scaler.is_enabled() else ""
+    scaler = ", GradScaler enabled" if amp.scaler else ""
     tf32 = ", TF32" if amp.tf32 and place.device.type == "cuda" else ""
     parameters = sum(p.numel() for p in run.state.model.parameters())
     lines = [

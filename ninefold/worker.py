@@ -8,43 +8,69 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from ninefold import parent_death, training_run
-from ninefold.errors import Failure, PeerError, ResourceError, resource_failure
+from ninefold import parent_death, reports, training_run
+from ninefold.checkpoint import has_checkpoint
+from ninefold.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    Failure,
+    Interrupted,
+    NumericsError,
+    PeerError,
+    Preempted,
+    ResourceError,
+    resource_failure,
+)
 from ninefold.folder import exclusive, log_file, logging_to
 from ninefold.order import Order
-from ninefold.result import FILE, write_json
+from ninefold.result import FILE
+from ninefold.stop import SIGNALS, Stop
 
 log = logging.getLogger(__name__)
+
+
+NO_USE_AGAIN = {
+    kind.__name__
+    for kind in (ConfigError, CheckpointError, DataError, NumericsError, Preempted, Interrupted)
+}
 
 
 def work(order: Order) -> None:
     """The entry point of a process that the launcher started: never returns with a failure."""
     assert "ninefold.leash" in sys.modules, "the forkserver would outlive its launcher"
+    assert order.report is not None
     parent_death.follow_parent()
     if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep gloo's sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    rank = os.environ.get("RANK", "0")
+    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    reports.register(order.report, rank, attempt)
+    end = reports.final(order.report, NO_USE_AGAIN)
+    if end is not None:  # the launcher was told to stop, or the attempt before failed for good
+        os._exit(end)
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # loggers want to be closed
-        run(order)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        run(replace(order, resume=order.resume or (attempt > 0 and has_checkpoint(order.folder))))
     except KeyboardInterrupt:
-        os._exit(130)
+        os._exit(Interrupted.code)
     except Failure as failure:
-        assert order.report is not None
-        rank = os.environ.get("RANK", "0")
-        content = {"kind": type(failure).__name__, "line": str(failure), "time": time.time()}
-        write_json(order.report / f"rank{rank}.json", content)
+        reports.write(order.report, rank, attempt, failure)
         logging.shutdown()
         sys.stdout.flush()
+        if isinstance(failure, PeerError):
+            time.sleep(0.5)  # the launcher is to notice the peer first
         os._exit(failure.code)  # at once: a peer that waits for this process would never return
 
 
-def run(order: Order) -> None:
+def run(order: Order, inline: bool = False) -> None:
     """Do what `order` says in this process. Raises Failure, and nothing else but an interrupt."""
     rank = int(os.environ.get("RANK", "0"))
     with logging_to(order.folder, rank):
@@ -53,14 +79,36 @@ def run(order: Order) -> None:
                 if order.task == "train":
                     if rank == 0:  # what an earlier part of this run came to no longer holds
                         (order.folder / FILE).unlink(missing_ok=True)
-                    training_run.train(order)
+                    with stopping(order, inline) as stop:
+                        training_run.train(order, stop)
                 else:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
                     from ninefold import evaluation_run  # it draws, and matplotlib loads slowly
 
                     evaluation_run.evaluate(order)
         except Exception as error:
             log.error("%s", traceback.format_exc())
             raise failure_of(error, order.folder, rank) from error
+
+
+@contextmanager
+def stopping(order: Order, inline: bool) -> Iterator[Stop]:
+    """What tells this process, and those of this run beside it, to stop."""
+    rank, world_size = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    notice = order.folder / f".stop-{order.started:.6f}"
+    if rank == 0:
+        for path in order.folder.glob(".stop-*"):  # of a launch that was killed
+            if path != notice:
+                path.unlink(missing_ok=True)
+    shared = world_size > 1 and here == world_size
+    stop = Stop(notice if shared else None, alone=world_size <= 1)
+    try:
+        with stop.listening(0.8 * order.grace, inline):
+            yield stop
+    finally:
+        if rank == 0:
+            notice.unlink(missing_ok=True)
 
 
 PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting",

@@ -23,15 +23,17 @@ CONF = ROOT / "conf"
 # Low to high; a module is on the first floor that has a pattern for it.
 FLOORS: list[list[str]] = [
     ["__init__", "errors", "parent_death"],
-    ["*/__init__", "order", "check", "result", "progress", "forkserver"],
-    ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages",
-     "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
-    ["state", "checkpoint", "evaluation"],
+    ["*/__init__", "order", "check", "result", "progress", "stop"],
+    ["leash", "forkserver", "reports", "amp", "batches", "clock", "folder", "weights", "confusion",
+     "messages", "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
+    ["average", "watch", "checkpoint", "evaluation"],
+    ["state"],
     ["training"],
     ["build"],
     ["training_run", "evaluation_run"],
     ["worker"],
-    ["elastic", "torchrun", "job", "report/*"],
+    ["supervisor", "torchrun", "job", "report/*"],
+    ["elastic"],
     ["launch"],
     ["train.py", "evaluate.py"],
 ]  # fmt: skip

@@ -43,6 +43,9 @@ class Parallel(Protocol):
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         """The module to call in place of `model`; the one to save is still `model`."""
 
+    def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+        """Around a forward and backward pass on a part of a batch, `last` for its last part."""
+
     def total(self, values: Tensor) -> Tensor:
         """The elementwise sum of `values` over the processes, in a tensor like it."""
 

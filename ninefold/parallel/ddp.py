@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -91,6 +91,10 @@ class DDP:
         )
         _ALIVE.append(replica)
         return replica
+
+    def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+        assert isinstance(wrapped, Replica)
+        return nullcontext() if last else wrapped.parallel.no_sync()
 
     def total(self, values: Tensor) -> Tensor:
         values = values.clone()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ class Single:
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         return model
+
+    def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def total(self, values: Tensor) -> Tensor:
         return values

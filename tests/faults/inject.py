@@ -1,0 +1,147 @@
+"""Faults at chosen moments of a real run, through its own seams: a task that misbehaves.
+
+FAULT=<fault>@<phase>:<rank>:<number> in the environment names one; without it the task is plain
+classification. FAULT_MARK is a file that grows by a byte each time a fault fires. Phases:
+
+    start       this process builds its objects; its peers wait for it
+    step        the number-th forward pass in training, counted from 1
+    validation  the number-th batch of an evaluation, counted from 1
+    write       the number-th file forced to disk by rank 0 while it writes checkpoints
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import time
+from pathlib import Path
+
+from torch import Tensor
+
+from ninefold.stop import Stop
+from ninefold.task.classification import Classification
+
+SIGNALS = {
+    "kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT, "usr1": signal.SIGUSR1,
+    "freeze": signal.SIGSTOP,
+}  # fmt: skip
+
+
+class Task(Classification):
+    """Cross entropy, and the fault that the environment asks for."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        fault, _, moment = os.environ.get("FAULT", "").partition("@")
+        phase, rank, number = moment.split(":") if moment else ("", "0", "0")
+        self.__dict__.update(
+            fault=fault, phase=phase, rank=int(rank), number=int(number), seen={}, poison=""
+        )
+        if mark := os.environ.get("FAULT_MARK"):
+            Path(f"{mark}.rank{own_rank()}").write_text(str(os.getpid()))
+        if phase == "write":
+            force = os.fsync
+
+            def fsync(descriptor: int) -> None:
+                self.reach("write")
+                force(descriptor)
+
+            os.fsync = fsync
+        self.reach("start", number=0)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        if output.requires_grad:
+            self.reach("step")
+            if seen := os.environ.get("SEEN"):
+                with Path(f"{seen}.rank{own_rank()}").open("a") as file:
+                    file.write(" ".join(map(str, target.tolist())) + "\n")
+        loss = super().loss(output, target)
+        if self.poison:
+            loss, self.__dict__["poison"] = loss * float(self.poison), ""
+        return loss
+
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        self.reach("validation")
+        return super().measure(output, target)
+
+    def reach(self, phase: str, number: int | None = None) -> None:
+        """This moment has come; the fault fires if it is its own, once in all."""
+        count = self.seen[phase] = self.seen.get(phase, 0) + 1
+        own = (phase, own_rank(), count if number is None else number)
+        if own == (self.phase, self.rank, self.number):
+            with Path(os.environ["FAULT_MARK"]).open("ab") as file:
+                file.write(b"x")
+            self.fire()
+
+    def fire(self) -> None:
+        name, _, victim = self.fault.partition("_")
+        if name == "exception":
+            raise RuntimeError("injected")
+        if name == "segfault":
+            ctypes.string_at(0)
+        if name == "poison":  # the loss is multiplied by it: nan, inf
+            self.__dict__["poison"] = victim
+            return
+        if name in ("full", "readonly"):
+            folder = os.environ["FAULT_DISK"]
+            if name == "full":
+                fill(Path(folder) / "filler")
+            else:
+                remount(folder, "ro")
+            return
+        process = pid_of(victim)
+        if victim == "group":
+            os.killpg(process, SIGNALS[name])
+        else:
+            os.kill(process, SIGNALS[name])
+        if name in ("term", "int", "usr1") and self.phase != "start":
+            wait_for_signal()
+        elif name == "kill":
+            time.sleep(0.5)  # so that what follows happens after it
+
+
+def own_rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def pid_of(victim: str) -> int:
+    """The process of rank0, rank1, the launcher (and its group), or a loader of this process."""
+    if victim.startswith("rank"):
+        path = Path(f"{os.environ['FAULT_MARK']}.{victim}")
+        while not path.exists() or not path.read_text():
+            time.sleep(0.01)
+        return int(path.read_text())
+    if victim == "loader":
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return int(children[0])
+    forkserver = os.getppid()  # whose parent is the launcher
+    return int(Path(f"/proc/{forkserver}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def wait_for_signal() -> None:
+    """Until this process has received what was sent to it, directly or through the launcher."""
+    (stop,) = [thing for thing in gc.get_objects() if isinstance(thing, Stop)]
+    deadline = time.monotonic() + 20
+    while not stop.signal and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def fill(path: Path) -> None:
+    """Take all room that is left on a small disk."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1 << 8, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def remount(folder: str, mode: str) -> None:
+    MS_REMOUNT, MS_RDONLY = 32, 1  # noqa: N806  (the kernel's names)
+    flags = MS_REMOUNT | (MS_RDONLY if mode == "ro" else 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"none", folder.encode(), b"tmpfs", flags, None) != 0:
+        raise OSError(ctypes.get_errno(), "mount")

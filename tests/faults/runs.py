@@ -1,0 +1,109 @@
+"""The run that the fault sets stop, break and resume, and the hash of where it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ninefold.checkpoint import Checkpoints, read
+from tests.conftest import Shell
+
+STEPS, PER_EPOCH = 18, 6
+RUN = [
+    "dataset=synthetic", "dataset.train_count=96", "dataset.test_count=40", "dataset.shape=[1,8,8]",
+    "dataset.flip=true", "dataset.crop=1", "model.net._target_=tests.faults.net.Net",
+    "task._target_=tests.faults.inject.Task", "batch_size=16", "epochs=3", "optimizer=sgd",
+    "scheduler=cosine", "clock.warmup=0", "clock.sample=0", "log_every=1", "logger=quiet",
+    "deterministic=true", "checkpoint.every=2", "device=cpu",
+]  # fmt: skip
+STRATEGY = {
+    "none": ["parallel=none", "threads=1"],
+    "ddp2": ["parallel=ddp", "parallel.processes=2", "threads=2"],
+}
+PRECISION = {
+    "fp32": ["amp=fp32"],
+    "bf16": ["amp=autocast"],
+    "fp16": ["amp=scaler", "amp.dtype=float16", "amp.growth_interval=4"],
+}
+# What depends on the clock and not on training.
+TIMES = {"train_seconds", "evaluate_seconds", "epoch_seconds", "config"}
+
+
+def job(strategy: str, precision: str) -> list[str]:
+    return [*RUN, *STRATEGY[strategy], *PRECISION[precision]]
+
+
+def last_step(run: Path) -> int:
+    """The step of the newest checkpoint that verifies; 0 if none was ever written."""
+    checkpoints = Checkpoints(run / "checkpoints", keep=2)
+    if not checkpoints.manifest():
+        return 0
+    return int(read(checkpoints.newest())["step"])
+
+
+def state_hash(run: Path) -> str:
+    """sha256 of all that a run has come to: its last and best checkpoints and its metrics."""
+    content = read(run / "checkpoints" / "last.pt")
+    assert content["optimizer"]["state"], "an empty optimizer state proves nothing"
+    digest = hashlib.sha256()
+    best = read(run / "checkpoints" / "best.pt")
+    for tree in (content, best["model"]):
+        for name, value in leaves(tree):
+            digest.update(f"{name} {value}".encode())
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        values = json.loads(line)
+        values.pop("images_per_second", None)
+        digest.update(json.dumps(values, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(name, dtype, shape and bytes) of everything in a checkpoint, in the order of names."""
+    if isinstance(tree, torch.Tensor):
+        data = tree.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        yield prefix, f"{tree.dtype} {tuple(tree.shape)} {hashlib.sha256(data).hexdigest()}"
+    elif isinstance(tree, Mapping):
+        for key in sorted(tree, key=str):
+            if key not in TIMES:
+                yield from leaves(tree[key], f"{prefix}.{key}")
+    elif isinstance(tree, list | tuple):
+        for index, value in enumerate(tree):
+            yield from leaves(value, f"{prefix}[{index}]")
+    else:
+        yield prefix, repr(np.float64(tree) if isinstance(tree, float) else tree)
+
+
+def reference(folder: Path, options: list[str]) -> Path:
+    """An uninterrupted run of `options`; made once in `folder`."""
+    name = hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]
+    run = folder / name
+    if not (run / "result.json").exists():
+        done = Shell(folder).train(*options, f"hydra.run.dir={run}")
+        assert done.returncode == 0, done.stderr
+    return run
+
+
+def fault(fault: str, phase: str, rank: int, number: int, mark: Path) -> dict[str, str]:
+    """The environment that has this fault injected."""
+    return {"FAULT": f"{fault}@{phase}:{rank}:{number}", "FAULT_MARK": str(mark)}
+
+
+def fired(mark: Path) -> int:
+    """How often a fault has fired."""
+    return mark.stat().st_size if mark.exists() else 0
+
+
+def leftovers(run: Path) -> list[str]:
+    """What only a writer at work has in a run folder."""
+    hidden = [path.name for path in run.rglob(".*") if path.name not in (".lock", ".hydra")]
+    return [name for name in hidden if path_is_temporary(name)]
+
+
+def path_is_temporary(name: str) -> bool:
+    return name.startswith(".stop-") or name.endswith((".tmp", ".link", ".new.pt"))
