@@ -67,10 +67,10 @@ def one_of(*choices: Any) -> Rule:
 
 
 def existing(value: Any) -> str | None:
-    """A run folder."""
-    if value is None or (Path(str(value)) / "config.yaml").is_file():
+    """A run folder, or the word that has one looked for."""
+    if value is None or value == "auto" or (Path(str(value)) / "config.yaml").is_file():
         return None
-    return "a folder with a config.yaml in it is allowed"
+    return "auto, or a folder with a config.yaml in it, is allowed"
 
 
 FLAG = one_of(True, False)
