@@ -85,6 +85,7 @@ RULES: dict[str, Rule] = {
     "resume": existing,
     "checkpoint.every": whole(0),
     "checkpoint.keep": whole(1),
+    "loader.workers": whole(0),
     "clock.warmup": whole(0),
     "clock.sample": whole(0),
     "launch.inline": FLAG,
@@ -121,7 +122,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-SECTIONS = ("checkpoint", "clock", "launch", "load")
+SECTIONS = ("checkpoint", "clock", "launch", "load", "loader")
 
 
 def problems(job: Mapping[str, Any], known: Iterable[str]) -> list[Failure]:

@@ -48,12 +48,13 @@ def evaluate(order: Order) -> None:
             task=build.make(job.task, "task"),
             parallel=parallel,
             place=place,
+            workers=job.loader.workers,
         )
         notes = parallel.notes(place) + amp.notes(place.device)
         if place.rank != 0:
             return
         names = [str(label) for label in range(len(result.per_class))]
-        names = list(job.dataset.get("class_names") or names)
+        names = list(job.dataset.get("class_names") or examples.names or names)
         confusion.draw(order.folder / "confusion.png", result.confusion.numpy(), names)
         write_json(
             order.folder / "evaluation.json",

@@ -24,6 +24,7 @@ CONF = ROOT / "conf"
 FLOORS: list[list[str]] = [
     ["__init__", "errors", "parent_death"],
     ["*/__init__", "order", "check", "result", "progress", "forkserver"],
+    ["loader"],
     ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages",
      "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
     ["state", "checkpoint", "evaluation"],
@@ -220,7 +221,7 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["launch", "job", "check", "result", "messages", "dataset.digits"]
+    "module", ["launch", "job", "check", "result", "messages", "dataset.digits", "dataset.folder"]
 )
 def test_the_launchers_side_imports_no_torch(module: str) -> None:
     code = f"import sys, ninefold.{module}; assert 'torch' not in sys.modules"
