@@ -24,7 +24,7 @@ CONF = ROOT / "conf"
 FLOORS: list[list[str]] = [
     ["__init__", "errors", "parent_death"],
     ["*/__init__", "order", "check", "result", "progress", "forkserver"],
-    ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages",
+    ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages", "manifest",
      "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
     ["state", "checkpoint", "evaluation"],
     ["training"],
