@@ -131,7 +131,7 @@ def restore(state: State, checkpoints: Checkpoints, place: Place) -> None:
 
     Raises CheckpointError if there is none, or it is of another model or optimizer.
     """
-    path = checkpoints.newest()
+    path = checkpoints.newest(tell=place.rank == 0)
     content = read(path, "resume")
     try:
         state.restore(content, place)

@@ -25,7 +25,7 @@ FLOORS: list[list[str]] = [
     ["__init__", "errors", "parent_death"],
     ["*/__init__", "order", "check", "result", "progress", "forkserver"],
     ["loader"],
-    ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages",
+    ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages", "manifest",
      "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
     ["state", "checkpoint", "evaluation"],
     ["training"],
