@@ -93,7 +93,7 @@ def training(
     dataset: Dataset = make(job.dataset, "dataset")
     train, test = dataset.load("train"), dataset.load("test")
     prepare = preparation(job, dataset, augment=True)
-    batches = Batches(train, job.batch_size, job.seed, prepare, place)
+    batches = Batches(train, job.batch_size, job.seed, prepare, place, job.loader.workers)
 
     model = network(job, place)
     optimizer: torch.optim.Optimizer = make(job.optimizer, "optimizer")(model.parameters())
@@ -136,6 +136,7 @@ def training(
         log_every=job.log_every,
         checkpoint_every=job.checkpoint.every,
         warmup_steps=job.clock.warmup,
+        workers=job.loader.workers,
         config=text,
     )
 
@@ -145,7 +146,7 @@ def restore(state: State, checkpoints: Checkpoints, place: Place) -> None:
 
     Raises CheckpointError if there is none, or it is of another model or optimizer.
     """
-    path = checkpoints.newest()
+    path = checkpoints.newest(tell=place.rank == 0)
     content = read(path, "resume")
     try:
         state.restore(content, place)
@@ -206,7 +207,7 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
                 f"found {sorted(set(job) - {'choices'}) or 'no configuration in it'}",
                 f"name one: {group}=...",
             )  # fmt: skip
-    for key in ("batch_size", "threads", "device", "launch"):
+    for key in ("batch_size", "threads", "device", "loader", "launch"):
         merged[key] = wanted[key]
     return merged
 

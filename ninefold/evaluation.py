@@ -46,6 +46,7 @@ def evaluate(
     task: Task,
     parallel: Parallel,
     place: Place,
+    workers: int = 0,
 ) -> Evaluation:
     """Measure `forward` on all of `examples`; every process gets the result for all of them.
 
@@ -55,7 +56,7 @@ def evaluate(
     forward.eval()
     loss = torch.zeros((), dtype=torch.float64, device=place.device)
     measure: Tensor | None = None
-    for inputs, targets in shard(examples, batch_size, prepare, place):
+    for inputs, targets in shard(examples, batch_size, prepare, place, workers):
         output = forward(inputs)
         loss += task.loss(output, targets).double() * len(targets)
         counts = task.measure(output, targets)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ninefold import build, confusion, evaluation, stored
 from ninefold.amp import verify
 from ninefold.checkpoint import read
+from ninefold.dataset import Examples
 from ninefold.errors import CheckpointError, one_line
 from ninefold.order import Order
 from ninefold.parallel import device_names
@@ -53,11 +54,12 @@ def evaluate(order: Order) -> None:
             task=build.make(job.task, "task"),
             parallel=parallel,
             place=place,
+            workers=job.loader.workers,
         )
         notes = parallel.notes(place) + amp.notes(place.device)
         if place.rank != 0:
             return
-        names = class_names(job, len(result.per_class))
+        names = class_names(job, examples, len(result.per_class))
         confusion.draw(order.folder / "confusion.png", result.confusion.numpy(), names)
         write_json(
             order.folder / "evaluation.json",
@@ -111,8 +113,8 @@ def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> No
         )  # fmt: skip
 
 
-def class_names(job: DictConfig, count: int) -> list[str]:
+def class_names(job: DictConfig, examples: Examples, count: int) -> list[str]:
     """What the classes are called: as the dataset says, if it says so many names; else numbers."""
-    given = job.dataset.get("class_names")
+    given = job.dataset.get("class_names") or examples.names
     names = [redact(one_line(str(name)))[:64] for name in given or ()]
     return names if len(set(names)) == count else [str(label) for label in range(count)]

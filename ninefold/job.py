@@ -140,7 +140,7 @@ class Job:
         return [
             not_a_name(group, option)
             for group, option in self.choices.items()
-            if option is not None and not stored.NAME.fullmatch(str(option))
+            if option is not None and not check.NAME.fullmatch(str(option))
         ]
 
     def _take_up(self) -> list[Failure]:

@@ -27,7 +27,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold import forkserver, messages, parent_death, resume, stored
+from ninefold import check, forkserver, messages, parent_death, resume
 from ninefold.errors import (
     Busy,
     ConfigError,
@@ -83,7 +83,7 @@ def _resumes(resumed: str | None) -> bool:
 def _file_name(text: str) -> str:
     """`text` as one name of a folder, which stays in the folder that it is put into."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:64]
-    return name if stored.NAME.fullmatch(name) else f"_{name[1:]}"
+    return name if check.NAME.fullmatch(name) else f"_{name[1:]}"
 
 
 def _run_folder(resumed: str | None) -> str:
@@ -205,7 +205,7 @@ def odd_options(overrides: Sequence[str]) -> list[Failure]:
         found += [
             not_a_name(group, option)
             for option in options
-            if isinstance(option, str) and not stored.NAME.fullmatch(option)
+            if isinstance(option, str) and not check.NAME.fullmatch(option)
         ]
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold import references, stored
+from ninefold import manifest, references, stored
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.result import FILE
 
@@ -137,24 +137,21 @@ def newest_unfinished(
 def unfinished(root: Path) -> list[Path]:
     """The run folders in `root` with a checkpoint and without an end, the newest first."""
     found = []
-    for manifest in root.glob("*/checkpoints/manifest.json"):
-        folder = manifest.parent.parent
+    for path in root.glob(f"*/checkpoints/{manifest.FILE}"):
+        folder = path.parent.parent
         try:
             ended = json.loads((folder / FILE).read_text())["status"] in ("ok", "diverged")
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             ended = False
         if not ended:
-            found.append((manifest.stat().st_mtime_ns, folder.name, folder))
+            found.append((path.stat().st_mtime_ns, folder.name, folder))
     return [folder for _, _, folder in sorted(found, reverse=True)]
 
 
 def saved_step(folder: Path) -> int:
     """The step of the newest checkpoint that the manifest lists."""
-    try:
-        files = json.loads((folder / "checkpoints" / "manifest.json").read_text())["files"]
-        return int(max(entry["step"] for entries in files.values() for entry in entries))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return 0
+    files = manifest.read(folder / "checkpoints")
+    return max((entry["step"] for entries in files.values() for entry in entries), default=0)
 
 
 def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:

@@ -22,8 +22,6 @@ from ninefold.errors import CheckpointError
 CONF = Path(__file__).parents[1] / "conf"
 EVALUATED = ("model", "task", "dataset", "amp", "parallel")  # what an evaluation may take of it
 LARGEST, DEEPEST = 100_000, 50  # characters, and levels: a job of ours has 3,000 and 4
-# A name that becomes part of a path or of a report: no separators, no blanks, no leading dot.
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 # What some reader of configurations calls: Hydra's, and those of logging.config.dictConfig.
 CALLED = ("_target_", "()", "class")
 NEEDED = {
@@ -117,11 +115,10 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         taken["dataset"]["download"] = False  # only a command may fetch
     choices = tree.get("choices")
     choices = choices if isinstance(choices, dict) else {}
+    names = {group: str(choices.get(group)) for group in taken}
     taken["choices"] = {
-        group: choice if isinstance(choice := choices.get(group), str) and NAME.fullmatch(choice)
-        else "unknown"
-        for group in taken
-    }  # fmt: skip
+        group: name if check.NAME.fullmatch(name) else "unknown" for group, name in names.items()
+    }
     return taken
 
 

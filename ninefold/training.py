@@ -49,6 +49,7 @@ class Training:
     log_every: int
     checkpoint_every: int
     warmup_steps: int
+    workers: int
     config: str
 
 
@@ -178,6 +179,7 @@ def measure(run: Training) -> Evaluation:
         task=run.task,
         parallel=run.parallel,
         place=run.place,
+        workers=run.workers,
     )
     run.state.evaluate_seconds += time.perf_counter() - began
     values = {

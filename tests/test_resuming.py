@@ -210,7 +210,11 @@ def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path)
     for age, (name, status) in enumerate(states.items()):
         manifest = tmp_path / name / "checkpoints" / "manifest.json"
         manifest.parent.mkdir(parents=True)
-        manifest.write_text(json.dumps({"files": {"last.pt": [{"step": age}]}}))
+        manifest.write_text(
+            json.dumps(
+                {"format": 1, "files": {"last.pt": [{"step": age, "sha256": "", "size": 0}]}}
+            )
+        )
         os.utime(manifest, (1_000 - age, 1_000 - age))
         if status is not None:
             (tmp_path / name / "result.json").write_text(json.dumps({"status": status}))

@@ -25,8 +25,9 @@ FLOORS: list[list[str]] = [
     ["__init__", "parent_death", "secrets"],
     ["errors"],
     ["*/__init__", "order", "check", "result", "progress", "forkserver"],
-    ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages", "references",
-     "stored",
+    ["loader"],
+    ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages", "manifest",
+     "references", "stored",
      "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
     ["state", "checkpoint", "evaluation"],
     ["training"],
@@ -223,7 +224,8 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["launch", "job", "check", "result", "messages", "resume", "dataset.digits"]
+    "module",
+    ["launch", "job", "check", "result", "messages", "resume", "dataset.digits", "dataset.folder"],
 )
 def test_the_launchers_side_imports_no_torch(module: str) -> None:
     code = f"import sys, ninefold.{module}; assert 'torch' not in sys.modules"
