@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.errors import DataError
+from ninefold.loader import gathered
 from ninefold.parallel import Place
 
 Mark = Callable[[str], None]
@@ -93,9 +95,15 @@ class Batches:
     """This process's rows of the global batches of a training set."""
 
     def __init__(
-        self, examples: Examples, batch_size: int, seed: int, prepare: Preparation, place: Place
+        self,
+        examples: Examples,
+        batch_size: int,
+        seed: int,
+        prepare: Preparation,
+        place: Place,
+        workers: int = 0,
     ) -> None:
-        """`batch_size` is global and must divide by the processes.
+        """`batch_size` is global and must divide by the processes. `workers`: see the loader.
 
         Raises DataError if the set is smaller than one batch.
         """
@@ -105,16 +113,16 @@ class Batches:
                 f"{len(examples)} examples found", "choose a smaller batch or a larger set",
             )  # fmt: skip
         self.steps_per_epoch = len(examples) // batch_size  # the rest waits for another order
-        self._images = torch.from_numpy(examples.images)
-        self._labels = torch.from_numpy(examples.labels)
+        self._examples = examples
         self._batch_size = batch_size
         self._seed = seed
         self._prepare = prepare
         self._place = place
+        self._workers = workers
 
     def rows(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
         """The examples in this process's part of batch `step` of `epoch`."""
-        order = epoch_order(self._seed, epoch, len(self._labels))
+        order = epoch_order(self._seed, epoch, len(self._examples))
         return self._rows(order, step)
 
     def _rows(self, order: npt.NDArray[np.int64], step: int) -> npt.NDArray[np.int64]:
@@ -129,39 +137,36 @@ class Batches:
         `begin` is called before each batch, `mark` with the phase that has just ended.
         """
         device = self._place.device
-        order = epoch_order(self._seed, epoch, len(self._labels))
-        for step in range(start, self.steps_per_epoch):
-            begin()
-            rows = self._rows(order, step)
-            index = torch.from_numpy(rows)
-            images, targets = self._images[index], self._labels[index]
-            mark("data")
-            images, targets = to_device(images, device), to_device(targets, device)
-            mark("transfer")
-            bits = draws(self._seed, epoch, rows)
-            inputs = self._prepare(self._prepare.augment(images, bits))
-            mark("data")
-            yield inputs, targets
+        order = epoch_order(self._seed, epoch, len(self._examples))
+        batches = [self._rows(order, step) for step in range(start, self.steps_per_epoch)]
+        with closing(gathered(self._examples.images, batches, self._workers)) as source:
+            for rows in batches:
+                begin()
+                images, targets = next(source), torch.from_numpy(self._examples.labels[rows])
+                mark("data")
+                images, targets = to_device(images, device), to_device(targets, device)
+                mark("transfer")
+                bits = draws(self._seed, epoch, rows)
+                inputs = self._prepare(self._prepare.augment(images, bits))
+                mark("data")
+                yield inputs, targets
 
 
 def shard(
-    examples: Examples, batch_size: int, prepare: Preparation, place: Place
+    examples: Examples, batch_size: int, prepare: Preparation, place: Place, workers: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Every world_size-th example from this process's rank on, for evaluation: nothing padded.
 
     The shards of all processes hold each example once, whatever the sizes. `batch_size` is
     global, as in training.
     """
-    images = torch.from_numpy(examples.images)
-    labels = torch.from_numpy(examples.labels)
-    mine = torch.arange(len(examples))[place.rank :: place.world_size]
-    if not len(mine):
-        return  # more processes than examples
-    for rows in mine.split(max(1, batch_size // place.world_size)):
-        yield (
-            prepare(to_device(images[rows], place.device)),
-            to_device(labels[rows], place.device),
-        )
+    mine = np.arange(len(examples))[place.rank :: place.world_size]
+    size = max(1, batch_size // place.world_size)
+    batches = [mine[first : first + size] for first in range(0, len(mine), size)]
+    with closing(gathered(examples.images, batches, workers)) as source:
+        for rows, images in zip(batches, source, strict=True):
+            targets = torch.from_numpy(examples.labels[rows])
+            yield prepare(to_device(images, place.device)), to_device(targets, place.device)
 
 
 @functools.cache

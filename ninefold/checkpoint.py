@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import torch
 
+from ninefold import manifest
 from ninefold.errors import CheckpointError, ResourceError
-from ninefold.result import sync_folder, write_json
+from ninefold.manifest import FORMAT, Entry, Files
+from ninefold.result import sync_folder
 
-FORMAT = 2
-MANIFEST = "manifest.json"
+INODES = 6  # that a save takes where links count: folder, manifest, file, and three names
 log = logging.getLogger(__name__)
-
-_Files = dict[str, list[dict[str, Any]]]
 
 
 class Checkpoints:
     """The checkpoints folder of a run: last.pt, best.pt, and the last few step-N.pt.
 
     A file is written under a temporary name, forced to disk, read back, added to the manifest,
-    and only then given its names; what the manifest said of those names before is dropped last.
-    At whatever instant the process dies, the file under each name is one whose sha256 is listed.
-    The names that one save gives share its bytes on disk.
+    and only then given its names; what the manifest said of those names before, and the files
+    that are too many, go last. At whatever instant the process dies, the file under each name is
+    one whose sha256 is listed. The names that one save gives share its bytes on disk.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -43,83 +42,125 @@ class Checkpoints:
 
         Raises ResourceError if the disk does not take it; what was there before stays.
         """
-        self.folder.mkdir(exist_ok=True)
-        temporary = self.folder / ".new.pt"
+        new = self.folder / ".new.pt"
         names = [f"step-{content['step']:08d}.pt", "last.pt", *(["best.pt"] if best else [])]
         try:
-            temporary.unlink(missing_ok=True)  # after a crash it may be a checkpoint's other name
-            entry = {**_write(temporary, content), "step": content["step"]}
-            files = self.manifest()
-            self._list(files | {name: [entry, *files.get(name, [])] for name in names})
+            if not self.folder.is_dir():
+                self.folder.mkdir()
+                sync_folder(self.folder.parent)
+            self._sweep()
+            entry = _write(new, content)
+            there = {path.name for path in self.folder.iterdir()}
+            # A writer that died may have listed a step that it never linked: it is not kept.
+            files = {name: entries for name, entries in self.manifest().items() if name in there}
+            listed = {name: [entry, *files.get(name, [])] for name in names}
+            manifest.write(self.folder, files | listed)
             for name in names:
-                _link(temporary, self.folder / name)
+                _link(new, self.folder / name)
             sync_folder(self.folder)
-            temporary.unlink()
-            self._list(self._kept(files | {name: [entry] for name in names}))
-            for path in self.folder.glob("step-*.pt"):
-                if path.name not in self.manifest():
-                    path.unlink()
+            new.unlink()
+            files |= {name: [entry] for name in names}
+            for name in self._too_many(files, now=names[0]):
+                (self.folder / name).unlink(missing_ok=True)
+                del files[name]
+            manifest.write(self.folder, files)
         except OSError as error:
             with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise ResourceError(
-                "checkpoint", self.folder, f"it could not be written ({error.strerror or error})",
-                "full disk" if error.errno == errno.ENOSPC else "earlier checkpoints are intact",
-                "make room or choose another hydra.run.dir, then resume",
-            ) from error  # fmt: skip
+                self._sweep()
+            raise self._refused(error, content) from error
 
-    def _kept(self, files: _Files) -> _Files:
-        """`files` without the step-N.pt that are too many, or ahead of the one just written."""
-        now = files["last.pt"][0]["step"]
-        steps = sorted(name for name in files if name.startswith("step-"))
-        past = [name for name in steps if files[name][0]["step"] <= now]
-        dropped = set(steps) - set(past[-self._keep :])
-        return {name: entries for name, entries in files.items() if name not in dropped}
+    def _sweep(self) -> None:
+        """Remove the temporary files of a writer that died."""
+        for path in self.folder.glob(".*.pt*"):
+            path.unlink()
 
-    def _list(self, files: _Files) -> None:
-        write_json(self.folder / MANIFEST, {"format": FORMAT, "files": files})
+    def _too_many(self, files: Files, now: str) -> list[str]:
+        """The step-N.pt that are not the last few, or are ahead of the one just written."""
+        steps = sorted((name for name in files if name.startswith("step-")), key=_by_number)
+        past = [name for name in steps if _by_number(name) <= _by_number(now)]
+        return [name for name in steps if name not in past[-self._keep :]]
 
-    def manifest(self) -> _Files:
-        """For each file name the entries {sha256, size, step} it may have, newest first."""
-        try:
-            content = json.loads((self.folder / MANIFEST).read_text())
-        except (OSError, ValueError):
-            return {}
-        ours = isinstance(content, dict) and content.get("format") == FORMAT
-        return cast(_Files, content["files"]) if ours else {}
+    def manifest(self) -> Files:
+        """What the folder's manifest lists. Raises OSError if it is there but cannot be read."""
+        return manifest.read(self.folder)
 
-    def newest(self) -> Path:
+    def newest(self, tell: bool = True) -> Path:
         """The newest file that verifies; one warning line for each that does not.
 
+        Where several processes ask, one is enough to `tell` the user; the log has it anyway.
         Raises CheckpointError if there is none.
         """
-        files = self.manifest()
-        order = sorted(
-            files, key=lambda name: (name == "best.pt", -files[name][0]["step"], name != "last.pt")
-        )
-        for name in order:
+        files: Files = {}
+        with suppress(OSError):
+            files = self.manifest()
+        there = ", ".join(sorted(path.name for path in self.folder.glob("[!.]*.pt"))) or "none"
+        if not files and there != "none":
+            raise CheckpointError(
+                "resume", self.folder.parent, f"{manifest.FILE} is missing, damaged or of a newer "
+                "format version, and without it nothing can be verified", f"found {there}",
+                f"put {self.folder / manifest.FILE} back or start the run afresh in a new folder",
+            )  # fmt: skip
+        digests: dict[object, str | None] = {}
+        for name, sha256 in manifest.newest_first(files):
             path = self.folder / name
-            if self.verifies(path):
+            file = _identity(path)
+            if file not in digests:
+                digests[file] = _digest(path)
+                if digests[file] not in manifest.sums(files, name):
+                    line = f"{path} is missing or damaged; trying the checkpoint before it"
+                    log.warning(line)
+                    if tell:
+                        print(f"warning: {line}", file=sys.stderr, flush=True)
+            if digests[file] == sha256:
                 return path
-            log.warning("%s does not match its manifest, trying the one before", path)
         raise CheckpointError(
-            "resume", self.folder.parent, "no checkpoint in it can be used",
-            f"found {', '.join(order) or 'none'}", "start the run afresh in a new folder",
+            "resume", self.folder.parent, "no checkpoint in it can be used", f"found {there}",
+            "start the run afresh in a new folder",
         )  # fmt: skip
 
     def verifies(self, path: Path) -> bool:
         """Whether the file is, byte for byte, one that the manifest lists under its name."""
-        known = {entry["sha256"] for entry in self.manifest().get(path.name, [])}
-        return path.is_file() and _sha256(path) in known
+        return _digest(path) in manifest.sums(self.manifest(), path.name)
+
+    def _refused(self, error: OSError, content: Mapping[str, Any]) -> ResourceError:
+        """What the system did not allow, and the room that is needed and left."""
+        size = _Hashing(None)
+        torch.save(dict(content), size)  # type: ignore[arg-type]
+        mount = Path(os.path.realpath(self.folder))
+        while not os.path.ismount(mount) and mount != mount.parent:
+            mount = mount.parent
+        needed, free = _amount(size.written), "an unknown amount"
+        with suppress(OSError):
+            room = os.statvfs(mount)
+            free = _amount(room.f_bavail * room.f_frsize)
+            if room.f_files and room.f_favail < INODES:
+                needed, free = f"{needed} and {INODES} inodes", f"{free} and {room.f_favail} inodes"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        earlier = os.path.exists(self.folder / "last.pt")
+        return ResourceError(
+            "checkpoint", self.folder, f"it could not be written ({error.strerror or error})",
+            f"{needed} needed, {free} free on {mount}",
+            ("make room" if full else "see that it can be written to") + ", then "
+            + ("resume: earlier checkpoints are intact" if earlier else "start again"),
+        )  # fmt: skip
 
 
 def has_checkpoint(run: Path) -> bool:
     """Whether a checkpoint of the run in folder `run` has ever been written."""
-    return (run / "checkpoints" / MANIFEST).exists()
+    return (run / "checkpoints" / manifest.FILE).exists()
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Save `content` to `path` and to disk; returns its sha256 and size. Raises OSError."""
+def _by_number(name: str) -> tuple[int, str]:
+    """A key that sorts step-N.pt by N, which has eight digits or more."""
+    return len(name), name
+
+
+def _amount(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size:,} bytes"
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> Entry:
+    """Save `content` to `path` and to disk; returns its entry. Raises OSError."""
     with path.open("wb") as file:
         hashing = _Hashing(file)
         try:
@@ -134,28 +175,32 @@ def _write(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     digest = hashing.sha256.hexdigest()
     if _sha256(path) != digest:
         raise OSError(errno.EIO, "what was read back differs from what was written")
-    return {"sha256": digest, "size": path.stat().st_size}
+    return {"sha256": digest, "size": hashing.written, "step": content["step"]}
 
 
 class _Hashing:
-    """A binary file that hashes what is written and remembers why a write failed."""
+    """A binary file that hashes what is written and remembers why a write failed; None measures."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO | None) -> None:
         self.sha256 = hashlib.sha256()
+        self.written = 0
         self.error: OSError | None = None
         self._file = file
 
     def write(self, data: bytes) -> int:
-        try:
-            written = self._file.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-        self.sha256.update(data)
-        return written
+        if self._file is not None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.error = error
+                raise
+            self.sha256.update(data)
+        self.written += len(data)
+        return len(data)
 
     def flush(self) -> None:
-        self._file.flush()
+        if self._file is not None:
+            self._file.flush()
 
 
 def _sha256(path: Path) -> str:
@@ -166,10 +211,26 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _digest(path: Path) -> str | None:
+    """The sha256 of a file, or None if there is none that can be read."""
+    try:
+        return _sha256(path) if path.is_file() else None
+    except OSError:
+        return None
+
+
+def _identity(path: Path) -> object:
+    """What the names of one file have in common."""
+    try:
+        found = path.stat()
+    except OSError:
+        return path
+    return found.st_dev, found.st_ino
+
+
 def _link(source: Path, target: Path) -> None:
     """Give `source`'s content the name `target`, atomically and without a second copy."""
     temporary = target.with_name(f".{target.name}.link")
-    temporary.unlink(missing_ok=True)
     os.link(source, temporary)
     os.replace(temporary, target)
 
@@ -180,8 +241,10 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     Raises CheckpointError if it is not a dictionary of tensors and plain containers, or is
     listed in a manifest beside it with another content.
     """
-    folder = Checkpoints(path.parent, keep=0)
-    if path.name in folder.manifest() and not folder.verifies(path):
+    listed: Files = {}
+    with suppress(OSError):
+        listed = manifest.read(path.parent)
+    if path.name in listed and _digest(path) not in manifest.sums(listed, path.name):
         raise CheckpointError(
             field, path, "it is damaged", "its sha256 is not the one in the manifest",
             "use another file of the folder",
@@ -200,9 +263,10 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
             field, path, f"it holds a {type(content).__name__}", "a dictionary is expected",
             "save model.state_dict()",
         )  # fmt: skip
-    if isinstance(content.get("format"), int) and content["format"] != FORMAT:
+    found = content.get("format")  # a foreign file's need not be a number
+    if isinstance(found, int) and found > FORMAT:
         raise CheckpointError(
-            field, path, f"its format is {content['format']}", f"this version reads {FORMAT}",
-            "use the version of ninefold that wrote it",
+            field, path, f"it is of a newer format version, {found}",
+            f"this one reads up to {FORMAT}", "use the version of ninefold that wrote it",
         )  # fmt: skip
     return content

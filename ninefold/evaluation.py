@@ -51,6 +51,7 @@ def evaluate(
     task: Task,
     parallel: Parallel,
     place: Place,
+    workers: int = 0,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """Measure `forward` on all of `examples`; every process gets the result for all of them.
@@ -63,7 +64,7 @@ def evaluate(
     loss = torch.zeros((), dtype=torch.float64, device=place.device)
     measure: Tensor | None = None
     broken = torch.zeros((), device=place.device)
-    for inputs, targets in shard(examples, batch_size, prepare, place):
+    for inputs, targets in shard(examples, batch_size, prepare, place, workers):
         if interrupted():
             broken += 1
             break

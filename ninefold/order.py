@@ -12,8 +12,8 @@ class Order:
 
     task: `train` or `evaluate`. job: the frozen job, YAML. started: time.time() at launch.
     report: a folder for the worker's failure, if it runs in a process of its own.
-    overrides: what result.json is to say of the command line. grace: seconds from a signal to the
-    end of the process.
+    overrides: what result.json is to say of the command line. notes: what it is to note besides.
+    grace: seconds from a signal to the end of the process.
     """
 
     task: str
@@ -23,4 +23,5 @@ class Order:
     resume: bool = False
     report: Path | None = None
     overrides: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     grace: float = 30

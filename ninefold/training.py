@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.batches import Batches, Preparation
-from ninefold.checkpoint import FORMAT, Checkpoints
+from ninefold.checkpoint import Checkpoints
 from ninefold.clock import Clock
 from ninefold.dataset import Examples
 from ninefold.errors import NumericsError, ResourceError
 from ninefold.evaluation import Evaluation, Unfinished, evaluate
 from ninefold.logger import Logger
+from ninefold.manifest import FORMAT
 from ninefold.parallel import Parallel, Place
 from ninefold.state import State, gather
 from ninefold.stop import Stop, failure
@@ -64,6 +65,7 @@ class Training:
     checkpoint_every: int | None
     save_or_stop: bool
     warmup_steps: int
+    workers: int
     config: str
 
     @property
@@ -290,6 +292,7 @@ def measure(run: Training) -> Evaluation:
                 task=run.task,
                 parallel=run.parallel,
                 place=run.place,
+                workers=run.workers,
                 interrupted=lambda: run.stop.wanted,
             )
     except Unfinished:

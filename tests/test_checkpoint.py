@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import random
+import re
 import resource
 import signal
 import sys
@@ -130,16 +131,45 @@ def test_a_better_one_takes_the_place_of_the_best(tmp_path: Path) -> None:
 
 
 def test_a_flipped_byte_is_detected_and_the_checkpoint_before_it_taken(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = saved(tmp_path, 1, 2, 3, best=1)
     flip_a_byte(tmp_path / "last.pt")
     with caplog.at_level(logging.WARNING):
         newest = checkpoints.newest()
-    assert require_whole(newest) == 1
-    # last.pt and the newest step-N.pt are two names of one file: each is warned of once
-    warned = [record.args[0] for record in caplog.records if isinstance(record.args, tuple)]
-    assert warned == [tmp_path / "last.pt", tmp_path / "step-00000002.pt"]
+    assert require_whole(newest) == 2
+    # last.pt and the newest step-N.pt are two names of one file: it is warned of once
+    said = f"{tmp_path / 'last.pt'} is missing or damaged; trying the checkpoint before it"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    assert capsys.readouterr() == ("", f"warning: {said}\n")
+
+
+def test_of_several_processes_one_tells_of_a_damaged_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    flip_a_byte(tmp_path / "last.pt")
+    assert require_whole(checkpoints.newest(tell=False)) == 1
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_best_is_taken_where_it_is_the_newest_that_is_left(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2, 3, best=3)
+    (tmp_path / "last.pt").unlink()
+    (tmp_path / "step-00000003.pt").unlink()
+    assert checkpoints.newest() == tmp_path / "best.pt"
+
+
+def test_a_best_that_was_being_replaced_is_not_taken_for_a_newer_one(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2, best=1)
+    written = json.loads((tmp_path / "manifest.json").read_text())
+    new = {"sha256": "0" * 64, "size": 1, "step": 3}
+    for name in ("last.pt", "best.pt", "step-00000003.pt"):  # as a save leaves it that dies here
+        written["files"].setdefault(name, []).insert(0, new)
+    (tmp_path / "manifest.json").write_text(json.dumps(written))
+    assert checkpoints.newest() == tmp_path / "last.pt"
+    (tmp_path / "last.pt").unlink()
+    assert require_whole(checkpoints.newest()) == 2
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "emptied", "removed"])
@@ -168,7 +198,7 @@ def test_an_undamaged_folder_gives_no_warning(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("damage", ["nothing was saved", "all are damaged", "no manifest"])
+@pytest.mark.parametrize("damage", ["nothing was saved", "all are damaged", "all are missing"])
 def test_a_folder_with_nothing_usable_is_a_checkpoint_error(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "run" / "checkpoints"
     folder.mkdir(parents=True)
@@ -176,12 +206,110 @@ def test_a_folder_with_nothing_usable_is_a_checkpoint_error(tmp_path: Path, dama
     if damage == "all are damaged":
         for path in {path.stat().st_ino: path for path in folder.glob("*.pt")}.values():
             flip_a_byte(path)
-    if damage == "no manifest":
-        (folder / "manifest.json").unlink()
+    if damage == "all are missing":
+        for path in folder.glob("*.pt"):
+            path.unlink()
     with pytest.raises(CheckpointError, match="no checkpoint in it can be used") as caught:
         checkpoints.newest()
     assert caught.value.code == 3
     assert str(tmp_path / "run") in str(caught.value)
+
+
+MANIFEST = {"format": 2, "files": {}}
+MANIFESTS = {
+    "lost": None,
+    "empty": "",
+    "cut short": '{"format": 2, "files": {"last.pt": [',
+    "not text": b"\xff\xfe\x00",
+    "nested without end": "[" * 100_000,
+    "a list": "[]",
+    "of no format": {"files": MANIFEST["files"]},
+    "of a newer format": {**MANIFEST, "format": 3},
+    "with files of another type": {**MANIFEST, "files": ["last.pt"]},
+    "without files": MANIFEST,
+}
+
+
+@pytest.mark.parametrize("damage", MANIFESTS)
+def test_without_its_manifest_a_run_is_not_gone_on_with(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    folder.parent.mkdir()
+    checkpoints = saved(folder, 1, 2)
+    given = MANIFESTS[damage]
+    if given is None:
+        (folder / "manifest.json").unlink()
+    else:
+        text = given if isinstance(given, str | bytes) else json.dumps(given)
+        (folder / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    before = files(folder)
+    with pytest.raises(CheckpointError, match=r"manifest\.json is missing, damaged") as caught:
+        checkpoints.newest()
+    assert caught.value.code == 3
+    assert "found last.pt, step-00000001.pt, step-00000002.pt" in str(caught.value)
+    # and a run that starts afresh there loses nothing that was there under another name
+    saved(folder, 3)
+    assert before <= files(folder)
+    assert newest_step(folder) == 3
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        None,
+        {},
+        ["text"],
+        [{}],
+        [{"sha256": 3, "size": 1, "step": 9}],
+        [{"sha256": "0" * 64, "size": 1, "step": "9"}],
+        [{"sha256": "0" * 64, "size": 1, "step": True}],
+        [{"sha256": "0" * 64, "size": 1, "step": 1e400}],
+        [{"sha256": "0" * 64, "step": 9}],
+    ],
+    ids=str,
+)
+def test_entries_of_a_manifest_that_are_not_well_formed_are_none(
+    tmp_path: Path, entries: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    written = json.loads((tmp_path / "manifest.json").read_text())
+    written["files"] |= {"last.pt": entries, "step-00000009.pt": entries}
+    (tmp_path / "manifest.json").write_text(json.dumps(written))
+    assert set(checkpoints.manifest()) == {"step-00000001.pt", "step-00000002.pt"}
+    assert require_whole(checkpoints.newest()) == 2
+    assert caplog.records == []
+    saved(tmp_path, 3)
+    assert newest_step(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside.pt", "/{0}/outside.pt", "{0}/outside.pt", "..", ".", "", ".outside.pt", "a/b.pt",
+     "last.pt\n", "x" * 65, "step-\u0661.pt", "\ud800.pt", "step-1.pt\0"],
+    ids=ascii,
+)  # fmt: skip
+def test_a_name_in_a_manifest_leads_nowhere_outside_its_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "checkpoints"
+    checkpoints = saved(folder, 1)
+    torch.save(content(9), tmp_path / "outside.pt")
+    sha256 = hashlib.sha256((tmp_path / "outside.pt").read_bytes()).hexdigest()
+    written = json.loads((folder / "manifest.json").read_text())
+    outside = [{"sha256": sha256, "size": 1, "step": 9}]
+    written["files"] = {name.format(tmp_path): outside, **written["files"]}
+    (folder / "manifest.json").write_text(json.dumps(written))
+    assert set(checkpoints.manifest()) == {"last.pt", "step-00000001.pt"}
+    for path in folder.glob("*.pt"):
+        path.unlink()
+    with pytest.raises(CheckpointError, match="no checkpoint in it can be used"):
+        checkpoints.newest()
+    saved(folder, 10, keep=1)
+    assert (tmp_path / "outside.pt").exists()
+
+
+def test_a_manifest_without_end_is_no_manifest(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1)
+    with (tmp_path / "manifest.json").open("ab") as file:
+        file.truncate(1 << 40)  # a terabyte of zeros that takes no room
+    assert checkpoints.manifest() == {}
 
 
 def test_a_file_that_differs_from_its_manifest_is_not_read(tmp_path: Path) -> None:
@@ -282,6 +410,8 @@ def test_a_writer_may_die_before_any_operation_on_the_file_system(
         assert Checkpoints(folder, keep).verifies(folder / "best.pt")
         saved(folder, 4, keep=keep)  # what was left lying around is in nobody's way
         assert newest_step(folder) == 4
+        assert files(folder) == {*Checkpoints(folder, keep).manifest(), "manifest.json"}
+        assert len(list(folder.glob("step-*.pt"))) == keep
         assert require_whole(folder / "best.pt") in ((1, 3) if died else (3,))
         if not died:
             break
@@ -337,14 +467,27 @@ def test_a_full_disk_is_a_resource_error_and_the_earlier_checkpoints_stay(tmp_pa
     checkpoints = saved(tmp_path, 1, 2)
     (tmp_path / ".manifest.json.tmp").symlink_to("/dev/full")  # the kernel's disk without room
     before = files(tmp_path)
-    with pytest.raises(ResourceError, match=r"No space left on device\); full disk") as caught:
+    with pytest.raises(ResourceError, match=r"No space left on device\); ") as caught:
         checkpoints.save(content(3), best=True)
     assert caught.value.code == 5
+    assert re.search(r"; [\d,]+ bytes needed, .* free on /\S*; make room, then", str(caught.value))
     assert newest_step(tmp_path) == 2
     assert files(tmp_path) == before
     (tmp_path / ".manifest.json.tmp").unlink()  # somebody made room
     saved(tmp_path, 3)
     assert newest_step(tmp_path) == 3
+
+
+@pytest.mark.parametrize("found", ["a file", "nothing above it"])
+def test_a_folder_that_cannot_be_made_is_a_resource_error(tmp_path: Path, found: str) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    if found == "a file":
+        folder.parent.mkdir()
+        folder.write_bytes(b"")
+    reason = "File exists" if found == "a file" else "No such file or directory"
+    with pytest.raises(ResourceError, match=rf"written \({reason}\); .*then start again") as caught:
+        saved(folder, 1)
+    assert str(caught.value).startswith(f"error: checkpoint={folder}: ")
 
 
 def test_a_file_that_may_not_grow_is_a_resource_error_and_the_earlier_checkpoint_stays(
@@ -427,9 +570,18 @@ def test_a_file_that_holds_no_dictionary_is_a_checkpoint_error(tmp_path: Path, h
 
 def test_a_newer_format_is_a_checkpoint_error_that_names_both(tmp_path: Path) -> None:
     path = tmp_path / "file.pt"
-    torch.save({**content(1), "format": 2}, path)
-    with pytest.raises(CheckpointError, match="its format is 2; this version reads 1"):
+    torch.save({**content(1), "format": 3}, path)
+    with pytest.raises(CheckpointError, match="a newer format version, 3; this one reads up to 2"):
         read(path)
+
+
+@pytest.mark.parametrize("format", [1, 2, "zip", "99", None, [3], 3.0], ids=repr)
+def test_an_older_format_and_what_is_no_format_of_ours_are_read(
+    tmp_path: Path, format: Any
+) -> None:
+    path = tmp_path / "file.pt"
+    torch.save({**content(1), "format": format}, path)
+    assert read(path)["format"] == format
 
 
 def test_a_checkpoint_error_names_the_key_that_was_given(tmp_path: Path) -> None:

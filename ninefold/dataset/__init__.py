@@ -1,4 +1,4 @@
-"""Datasets of labeled images, held as bytes: one file and one yaml for each.
+"""Datasets of labeled images, as bytes: one file and one yaml for each.
 
 Nothing here imports torch, so that the launcher can check a dataset before it starts anything.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +17,35 @@ from ninefold.errors import DataError
 Split = Literal["train", "test"]
 
 
+Rows = npt.NDArray[np.int64]
+
+
+class Images(Protocol):
+    """uint8 [n, channels, height, width]: an array, or what reads its rows when asked for them."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, rows: Rows, /) -> npt.NDArray[np.uint8]: ...
+    @overload
+    def __getitem__(self, rows: slice, /) -> Images: ...
+
+
 @dataclass(frozen=True)
 class Examples:
-    """images: uint8 [n, channels, height, width]; labels: int64 [n]."""
+    """labels: int64 [n]. names: what the classes are called, where the data itself says."""
 
-    images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.int64]
+    images: Images
+    labels: Rows
+    names: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def first(self, count: int | None) -> Examples:
         """The first `count` examples; all of them for None."""
-        return Examples(self.images[:count], self.labels[:count])
+        return Examples(self.images[:count], self.labels[:count], self.names)
 
 
 class Dataset(Protocol):

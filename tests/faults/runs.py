@@ -15,10 +15,12 @@ from ninefold.checkpoint import Checkpoints, read
 from tests.conftest import Shell
 
 STEPS, PER_EPOCH = 18, 6
+# Not of conf/: a resumed run builds them only if its own command names them again.
+TARGETS = ["model.net._target_=tests.faults.net.Net", "task._target_=tests.faults.inject.Task"]
 RUN = [
+    *TARGETS,
     "dataset=synthetic", "dataset.train_count=96", "dataset.test_count=40", "dataset.shape=[1,8,8]",
-    "dataset.flip=true", "dataset.crop=1", "model.net._target_=tests.faults.net.Net",
-    "task._target_=tests.faults.inject.Task", "batch_size=16", "epochs=3", "optimizer=sgd",
+    "dataset.flip=true", "dataset.crop=1", "batch_size=16", "epochs=3", "optimizer=sgd",
     "scheduler=cosine", "clock.warmup=0", "clock.sample=0", "log_every=1", "logger=quiet",
     "deterministic=true", "checkpoint.every=2", "device=cpu",
 ]  # fmt: skip
@@ -37,6 +39,11 @@ TIMES = {"train_seconds", "evaluate_seconds", "epoch_seconds", "config"}
 
 def job(strategy: str, precision: str) -> list[str]:
     return [*RUN, *STRATEGY[strategy], *PRECISION[precision]]
+
+
+def again(run: Path) -> list[str]:
+    """What goes on with a run."""
+    return [f"resume={run}", *TARGETS]
 
 
 def last_step(run: Path) -> int:

@@ -13,6 +13,7 @@ from tests.faults.runs import (
     PRECISION,
     STEPS,
     STRATEGY,
+    again,
     fault,
     fired,
     job,
@@ -79,7 +80,7 @@ def test_a_stopped_run_ends_where_the_uninterrupted_one_does(
     if phase == "step":  # nothing is lost, and it stops with the step that runs or the next
         taken = (number + 1) // 2 if point == "accumulation" else number
         assert taken <= stopped_at <= taken + (strategy == "ddp2")
-    done = shell.train(f"resume={run}")
+    done = shell.train(*again(run))
     assert done.returncode == 0, done.stderr
     assert result(run)["steps"] == STEPS
     assert state_hash(run) == state_hash(reference(references, options))
@@ -95,9 +96,9 @@ def test_a_run_stopped_twice_in_an_epoch_ends_where_the_uninterrupted_one_does(
     options, run = job(strategy, precision), shell.folder / "run"
     interrupt(shell, [*options, f"hydra.run.dir={run}"], strategy, "step", 7)
     first = last_step(run)
-    interrupt(shell, [f"resume={run}"], strategy, "step", 2)  # the second of this launch
+    interrupt(shell, again(run), strategy, "step", 2)  # the second of this launch
     assert first < last_step(run) < 2 * PER_EPOCH
-    assert shell.train(f"resume={run}").returncode == 0
+    assert shell.train(*again(run)).returncode == 0
     assert state_hash(run) == state_hash(reference(references, options))
 
 
@@ -120,7 +121,7 @@ def test_what_goes_along_with_the_weights_is_resumed_as_exactly(
     strategy, extra, number = EXTRAS[name]
     options, run = [*job(strategy, "fp32"), *extra], shell.folder / "run"
     interrupt(shell, [*options, f"hydra.run.dir={run}"], strategy, "step", number)
-    assert shell.train(f"resume={run}").returncode == 0
+    assert shell.train(*again(run)).returncode == 0
     whole = reference(references, options)
     assert state_hash(run) == state_hash(whole)
     if name.startswith("patience"):
@@ -152,7 +153,7 @@ def test_another_number_of_processes_goes_on_with_the_same_examples(
     assert shell.train(*options, f"hydra.run.dir={run}", env=env).returncode == 75
     stopped_at = last_step(run)
     env = {"SEEN": str(shell.folder / "second")}
-    done = shell.train(f"resume={run}", f"parallel.processes={after}", env=env)
+    done = shell.train(*again(run), f"parallel.processes={after}", env=env)
     assert done.returncode == 0, done.stderr
     found = examples(shell.folder, "first", before) + examples(shell.folder, "second", after)
     assert len(found) == STEPS

@@ -1,0 +1,253 @@
+"""Image files of anybody's in a folder for each class, decoded when they are asked for."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from ninefold.dataset import Examples, Images, Rows, Split, checked
+from ninefold.errors import DataError
+from ninefold.progress import bar
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
+FOLDERS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "val")}
+MODES = {1: "L", 3: "RGB"}
+OPENED = 5000  # files that `prepare` opens, which takes a second or two
+
+
+@dataclass(frozen=True)
+class Folder:
+    """root/train/CLASS/IMAGE and root/test/CLASS/IMAGE; root/val will do where there is no test.
+
+    Classes and files are in the order of their names' characters, hidden ones left out. `limit`
+    takes training files evenly spaced in that order, so that every class keeps its share.
+    """
+
+    root: str | None
+    limit: int | None = None
+    classes: int = 10
+    shape: Sequence[int] = (3, 224, 224)
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    flip: bool = True
+    crop: int = 0
+
+    def prepare(self) -> None:
+        """Look at every file's size, kind and permission, and at the headers of up to OPENED.
+
+        What the header does not show (a file cut short) is found when the image is decoded.
+        """
+        train, test = self._classes("train"), self._classes("test")
+        if set(train) != set(test):
+            only = {"train": set(train) - set(test), "test": set(test) - set(train)}
+            raise self._wrong(
+                "training and test classes differ",
+                "; ".join(f"only in {name}: {listed(who)}" for name, who in only.items() if who),
+                "give both the same class folders",
+            )
+        paths = [path for part in (train, test) for found in part.values() for path in found]
+        for path in bar(paths, "looking at the images", unit="file", delay=1.0):
+            self._require_readable(path)
+        for path in bar(spread(paths, OPENED), "opening images", unit="file", delay=1.0):
+            self._files([path]).require_image(path)
+
+    def load(self, split: Split) -> Examples:
+        classes = self._classes(split)
+        paths = [path for found in classes.values() for path in found]
+        labels = np.repeat(np.arange(len(classes)), [len(found) for found in classes.values()])
+        if split == "train" and self.limit is not None:
+            labels = labels[spread(range(len(paths)), self.limit)]
+            paths = spread(paths, self.limit)
+        examples = Examples(self._files(paths), labels.astype(np.int64), tuple(classes))
+        return checked(f"the {split} split", self, examples)
+
+    def _files(self, paths: Sequence[str]) -> Files:
+        channels, height, width = self.shape
+        return Files(paths, (channels, height, width), str(self.root))
+
+    def _wrong(self, wrong: str, found: str, do: str) -> DataError:
+        return DataError(
+            "dataset.root", "null" if self.root is None else self.root, wrong, found, do
+        )
+
+    def _classes(self, split: Split) -> dict[str, list[str]]:
+        """The image files of each class, both in order. Raises DataError."""
+        shape = list(self.shape)
+        if (
+            len(shape) != 3
+            or shape[0] not in MODES
+            or not all(isinstance(side, int) and side > 0 for side in shape)
+        ):
+            raise DataError(
+                "dataset.shape", shape, "images cannot be made so",
+                "[1 or 3 channels, height, width] is allowed", "correct dataset.shape",
+            )  # fmt: skip
+        folder = self._split(split)
+        classes = {entry.name: entry.path for entry in self._entries(folder) if entry.is_dir()}
+        if len(classes) < 2:
+            raise self._wrong(
+                f"{folder} holds {'one class only' if classes else 'no class folders'}",
+                f"found {listed(classes) if classes else 'no folders in it'}",
+                "put the images of each class into a folder of its own there",
+            )
+        if len(classes) != self.classes:
+            raise DataError(
+                "dataset.classes", self.classes, f"{folder} has {len(classes)} class folders",
+                f"found {listed(classes)}", f"set dataset.classes={len(classes)}",
+            )  # fmt: skip
+        files = {name: self._images(classes[name]) for name in sorted(classes)}
+        empty = [name for name, found in files.items() if not found]
+        if empty:
+            raise self._wrong(
+                f"no images in {os.path.join(folder, empty[0])}",
+                f"files that end in {', '.join(ENDINGS)} are looked for, not in folders below",
+                "put images there, or remove the folder from train and test",
+            )
+        return files
+
+    def _split(self, split: Split) -> Path:
+        if self.root is None:
+            raise self._wrong(
+                "no folder is given", "it holds train/CLASS/IMAGE and test/CLASS/IMAGE",
+                "set dataset.root=FOLDER",
+            )  # fmt: skip
+        root = Path(self.root).expanduser()
+        if not root.is_dir():
+            raise self._wrong(
+                "not a folder" if root.exists() else "no such folder",
+                f"looked for {root.absolute()}", "set dataset.root to a folder of train and test",
+            )  # fmt: skip
+        for name in FOLDERS[split]:
+            if (root / name).is_dir():
+                return root / name
+        raise self._wrong(
+            f"it holds no folder {' or '.join(FOLDERS[split])}",
+            f"found {listed(entry.name for entry in self._entries(root))}",
+            "it must hold train/CLASS/IMAGE and test/CLASS/IMAGE",
+        )
+
+    def _images(self, folder: str) -> list[str]:
+        return sorted(
+            entry.path
+            for entry in self._entries(folder)
+            if entry.name.lower().endswith(ENDINGS) and not entry.is_dir()
+        )
+
+    def _entries(self, folder: str | Path) -> list[os.DirEntry[str]]:
+        """What is in `folder`, but for what is hidden, as macOS leaves beside images."""
+        try:
+            with os.scandir(folder) as entries:
+                return [entry for entry in entries if not entry.name.startswith(".")]
+        except OSError as error:
+            raise self._wrong(
+                f"{folder} cannot be read", error.strerror or type(error).__name__,
+                "see that it can be read",
+            ) from error  # fmt: skip
+
+    def _require_readable(self, path: str) -> None:
+        try:
+            status = os.stat(path)
+            wrong = "" if stat.S_ISREG(status.st_mode) else "it is no regular file"
+            wrong = wrong or ("" if status.st_size else "it has 0 bytes")
+            wrong = wrong or ("" if os.access(path, os.R_OK) else "permission denied")
+        except OSError as error:
+            wrong = error.strerror or type(error).__name__
+        if wrong:
+            raise bad_image(str(self.root), path, wrong)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Images in files, uint8 [n, channels, height, width] as soon as they are indexed.
+
+    Each is made gray or RGB (transparency is dropped), cut around its middle to the shape's
+    proportions and resized to it, bilinear; a rotation noted by the camera is not applied, as
+    torchvision does not.
+    """
+
+    paths: Sequence[str]
+    size: tuple[int, int, int]
+    root: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.paths), *self.size)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, rows: Rows, /) -> npt.NDArray[np.uint8]: ...
+    @overload
+    def __getitem__(self, rows: slice, /) -> Images: ...
+    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[np.uint8] | Images:
+        """Raises DataError naming the file that cannot be decoded."""
+        if isinstance(rows, slice):
+            return Files(self.paths[rows], self.size, self.root)
+        images = np.empty((len(rows), *self.size), np.uint8)
+        for image, row in zip(images, rows.tolist(), strict=True):
+            image[:] = self._decoded(self.paths[row])
+        return images
+
+    def require_image(self, path: str) -> None:
+        """Raises DataError unless the header is that of an image that can be used."""
+        self._read(path, decode=False)
+
+    def _decoded(self, path: str) -> npt.NDArray[np.uint8]:
+        pixels = self._read(path, decode=True)
+        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+    def _read(self, path: str, decode: bool) -> npt.NDArray[np.uint8]:
+        channels, height, width = self.size
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of odd metadata
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+                with Image.open(path) as image:
+                    if image.mode.startswith(("I", "F")):
+                        raise ValueError(f"its pixels, mode {image.mode}, have more than 8 bits")
+                    if not decode:
+                        return np.empty(0, np.uint8)
+                    # A JPEG much larger than needed is decoded at a half, a quarter or an eighth.
+                    image.draft(None, (2 * width, 2 * height))
+                    # Pillow wants a palette's transparency resolved before it is dropped.
+                    plain = image.convert("RGBA") if image.mode == "P" else image
+                    plain = plain.convert(MODES[channels])
+                    fitted = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
+                    return np.asarray(fitted)
+        except MemoryError:
+            raise
+        except Exception as error:  # a damaged file fails in many types
+            raise bad_image(self.root, path, str(error) or type(error).__name__) from error
+
+
+def bad_image(root: str, path: str, wrong: str) -> DataError:
+    return DataError(
+        "dataset.root", root, f"{path} is no usable image ({wrong})",
+        "whole files of 8 bits per channel that Pillow reads are", "replace or remove it",
+    )  # fmt: skip
+
+
+T = TypeVar("T")
+
+
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """`count` of `items`, evenly spaced; all of them if there are no more."""
+    count = min(count, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first of `names`, sorted, and how many more there are."""
+    found = sorted(names)
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return ", ".join(found[:5]) + more if found else "nothing"
