@@ -49,17 +49,7 @@ class Loopback(RendezvousHandler):
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id
-        self._round = 0
-        listener = socket.create_server((LOOPBACK, 0))
-        self._port = listener.getsockname()[1]
-        self._store = TCPStore(
-            LOOPBACK,
-            self._port,
-            is_master=True,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=parameters.get_as_int("timeout") or 60),
-            master_listen_fd=listener.detach(),  # the store owns it from here on
-        )
+        self._timeout = timedelta(seconds=parameters.get_as_int("timeout") or 60)
 
     def get_backend(self) -> str:
         return "loopback"
@@ -69,9 +59,19 @@ class Loopback(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        self._round += 1  # a restart finds nothing of what went before
-        store = PrefixStore(f"{self._run_id}/{self._round}", self._store)
-        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, self._port))
+        """A new store each time: restarted workers must not find their predecessors' addresses."""
+        listener = socket.create_server((LOOPBACK, 0))
+        port = listener.getsockname()[1]
+        self._store = TCPStore(
+            LOOPBACK,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=self._timeout,
+            master_listen_fd=listener.detach(),  # the store owns it from here on
+        )
+        store = PrefixStore(self._run_id, self._store)
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, port))
 
     def is_closed(self) -> bool:
         return False

@@ -20,10 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 from ninefold.dataset import Images, Rows
 from ninefold.errors import Failure, ResourceError, relay
 from ninefold.parent_death import follow_parent
+from ninefold.stop import SIGNALS
 
-# What a scheduler or a terminal sends to a whole group of processes is for the training process:
-# it still wants batches on its way to a checkpoint.
-IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 AHEAD = 2  # batches asked of each loader process before the first is wanted
 Report = Sequence[str]  # a failure's class and line
 
@@ -105,7 +103,7 @@ def _start(slots: _Slots, workers: int) -> Iterator[Report | None]:
     """The loader processes, at work. Raises OSError."""
     handler = signal.getsignal(signal.SIGCHLD)
     # Until a child ignores the signals, they wait: it was born with its parent's handlers.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of more processes than cores; of threads and fork
@@ -127,8 +125,12 @@ def _start(slots: _Slots, workers: int) -> Iterator[Report | None]:
 
 
 def _begin(number: int) -> None:
-    """The first that a loader process does. DataLoader has given it one thread."""
-    for sent in IGNORED:
+    """The first that a loader process does. DataLoader has given it one thread.
+
+    What is sent to a whole group of processes is for the training process: it still wants batches
+    on its way to a checkpoint.
+    """
+    for sent in SIGNALS:
         signal.signal(sent, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
     follow_parent()

@@ -22,7 +22,9 @@ from torch import Tensor
 
 from ninefold.stop import Stop
 from ninefold.task.classification import Classification
+from tests.faults import mutants
 
+mutants.apply()
 SIGNALS = {
     "kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT, "usr1": signal.SIGUSR1,
     "freeze": signal.SIGSTOP,
@@ -145,3 +147,11 @@ def remount(folder: str, mode: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"none", folder.encode(), b"tmpfs", flags, None) != 0:
         raise OSError(ctypes.get_errno(), "mount")
+
+
+class Overflowing(Classification):
+    """A finite loss whose gradients are not."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        loss = super().loss(output, target)
+        return loss + (output.sum() - output.sum().detach()) * 1e38 * 1e10

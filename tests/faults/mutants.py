@@ -1,0 +1,85 @@
+"""What the code would be without one of its safeguards: each must turn a set red.
+
+MUTANT in the environment names one; it is applied wherever `tests.faults.inject` is imported,
+which the forkserver does before it starts workers.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ninefold import loader, parent_death
+from ninefold.batches import Batches
+from ninefold.state import State
+from ninefold.stop import SIGNALS
+
+
+def changed_capture(change: Callable[[dict[str, Any]], None]) -> None:
+    capture = State.capture
+
+    def without(self: State, *arguments: Any) -> dict[str, Any]:
+        content = capture(self, *arguments)
+        change(content)
+        return content
+
+    State.capture = without  # type: ignore[method-assign]
+
+
+def drop_scaler() -> None:
+    """The GradScaler is not saved."""
+    changed_capture(lambda content: content.update(scaler={}))
+
+
+def drop_rng() -> None:
+    """The random state is that of a process that has drawn nothing yet."""
+    fresh = torch.Generator().manual_seed(0).get_state()
+
+    def change(content: dict[str, Any]) -> None:
+        python, array, cpu, *cuda = content["rng"]
+        content["rng"] = [python, array, fresh.expand(len(cpu), -1).clone(), *cuda]
+
+    changed_capture(change)
+
+
+def drop_position() -> None:
+    """A resumed epoch begins with its first batch."""
+    epoch = Batches.epoch
+
+    def from_the_first(
+        self: Batches, number: int, start: int, *rest: Any
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        whole = epoch(self, number, 0, *rest)
+        for taken, batch in enumerate(whole):
+            if taken == self.steps_per_epoch - start:
+                return
+            yield batch
+
+    Batches.epoch = from_the_first  # type: ignore[assignment, method-assign]
+
+
+def loaders_take_signals() -> None:
+    """A loader process ends when its group is told to."""
+
+    def begin(number: int) -> None:
+        for sent in SIGNALS:
+            signal.signal(sent, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    loader._begin = begin
+
+
+def no_leash() -> None:
+    """Processes outlive their parents. To be applied before anything of ours is imported."""
+    parent_death.follow_parent = lambda: None
+
+
+def apply() -> None:
+    if name := os.environ.get("MUTANT"):
+        globals()[name]()

@@ -1,0 +1,291 @@
+"""Set B: whatever breaks, whenever it does: one line, the right code, nobody left, nothing lost.
+
+Disks are filled and made read-only for real, which takes root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Shell, result
+from tests.faults.inject import remount
+from tests.faults.runs import (
+    STEPS,
+    STRATEGY,
+    again,
+    fault,
+    fired,
+    job,
+    last_step,
+    leftovers,
+    reference,
+    state_hash,
+)
+
+EVERY = 2  # steps between checkpoints
+TIMEOUT = 4  # seconds a process waits for a peer here
+GRACE = 10  # seconds from a signal to the end
+# Phase: the injector's phase and number, and the step that is then being taken.
+PHASES = {
+    "start": ("start", 0, 0),
+    "first batch": ("step", 1, 1),
+    "mid-epoch": ("step", 9, 9),
+    "validation": ("validation", 2, 6),
+    "write": ("write", 9, 2),
+    "last step": ("step", STEPS, STEPS),
+}
+# Fault: the exit code, how its line begins, and the phases in which there is no such thing.
+FAULTS = {
+    "kill_rank0": (5, "error: rank=0: its process was killed (SIGKILL)", ()),
+    "kill_rank1": (5, "error: rank=1: its process was killed (SIGKILL)", ()),
+    "kill_launcher": (-9, None, ()),
+    "term_launcher": (75, "error: signal=SIGTERM: the run was stopped; it is saved at step", ()),
+    "int_launcher": (130, "error: signal=SIGINT: the run was stopped; it is saved at step", ()),
+    "term_group": (75, "error: signal=SIGTERM: the run was stopped; it is saved at step", ()),
+    "kill_loader": (5, "error: loader.workers=2: ", ("start",)),
+    "freeze_rank1": (7, "error: rank=1: its process hung", ()),
+    "exception": (1, "error: rank=0: RuntimeError: injected", ()),
+    "segfault": (1, "error: rank=0: its process died of SIGSEGV", ()),
+    "full": (5, "error: checkpoint=", ("start", "write", "last step")),
+    "readonly": (5, "error: checkpoint=", ("start", "write", "last step")),
+}
+QUICK = {
+    ("none", "kill_rank0", "mid-epoch"), ("none", "term_group", "validation"),
+    ("none", "kill_loader", "mid-epoch"), ("ddp2", "kill_launcher", "write"),
+    ("ddp2", "freeze_rank1", "mid-epoch"), ("ddp2", "int_launcher", "validation"),
+    ("ddp2", "term_launcher", "first batch"), ("ddp2", "segfault", "validation"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("references")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own, which a fault can fill."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], check=True
+    )  # fmt: skip
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def cases() -> list[object]:
+    found = []
+    for strategy in STRATEGY:
+        for name, (_, _, never) in FAULTS.items():
+            for phase in PHASES:
+                if phase in never or (strategy == "none" and name.endswith("rank1")):
+                    continue
+                marks = [] if (strategy, name, phase) in QUICK else [pytest.mark.slow]
+                identity = f"{strategy}-{name}-{phase}".replace(" ", "_")
+                found.append(pytest.param(strategy, name, phase, marks=marks, id=identity))
+    return found
+
+
+@pytest.mark.parametrize(("strategy", "name", "phase"), cases())
+def test_a_broken_run_ends_as_promised_and_goes_on_as_if_nothing_had_been(
+    shell: Shell,
+    references: Path,
+    request: pytest.FixtureRequest,
+    strategy: str,
+    name: str,
+    phase: str,
+) -> None:
+    code, line, _ = FAULTS[name]
+    where, number, step = PHASES[phase]
+    folder = shell.folder
+    if name in ("full", "readonly"):
+        folder = request.getfixturevalue("disk")
+    run, mark = folder / "run", shell.folder / "mark"
+    workers = 2 if name in ("kill_loader", "term_group") else 0
+    options = [*job(strategy, "fp32"), f"loader.workers={workers}"]
+    limits = [f"launch.timeout={TIMEOUT}", f"launch.grace={GRACE}"]
+    rank = 1 if (strategy == "ddp2" and name.startswith(("term", "int"))) else 0
+    if where == "write":
+        rank = 0  # who writes
+    env = {**fault(name, where, rank, number, mark), "FAULT_DISK": str(folder)}
+
+    began = time.monotonic()
+    done = shell.train(*options, *limits, f"hydra.run.dir={run}", env=env)
+    assert time.monotonic() - began < 60 + TIMEOUT
+    assert fired(mark) == 1
+    assert not shell.survivors()
+    harmless = done.returncode == 0 and phase == "last step" and result(run)["status"] == "ok"
+    if not harmless:  # the last batches may be there already when their loader is killed
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        check_line(done.stderr, line, phase)
+
+    saved = last_step(run)  # raises if something was written and none of it can be read
+    if name.startswith(("term", "int")):
+        assert harmless or saved >= step, "steps were lost"
+    else:
+        assert saved >= step - 1 - EVERY, "more was lost than since the last checkpoint"
+    if name == "full":
+        (folder / "filler").unlink()
+    if name == "readonly":
+        remount(str(folder), "rw")
+    if not harmless:
+        start = again(run) if saved else [*options, f"hydra.run.dir={run}"]
+        done = shell.train(*start)
+        assert done.returncode == 0, done.stderr
+    assert state_hash(run) == state_hash(reference(references, job(strategy, "fp32")))
+    assert not leftovers(run)
+
+
+def check_line(stderr: str, line: str | None, phase: str) -> None:
+    """One line that names the root cause, or nothing where nobody is left to write it."""
+    if line is None:
+        assert stderr == ""
+        return
+    if phase == "start" and "signal=" in line:  # there is nothing to save yet, or it just began
+        line = line.partition(": the run")[0]
+    assert stderr.startswith(line), stderr
+    assert re.fullmatch(r"error: [^\n]+; [^\n]+; [^\n]+\n", stderr), stderr
+
+
+def test_a_second_ctrl_c_ends_the_run_at_once(shell: Shell) -> None:
+    run, mark = shell.folder / "run", shell.folder / "mark"
+    env = fault("freeze_rank1", "step", 0, 9, mark)
+    train = str(ROOT / "train.py")
+    process = shell.start(train, *job("ddp2", "fp32"), f"hydra.run.dir={run}", env=env)
+    while not fired(mark):
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert process.poll() is None, "one Ctrl-C leaves time to save"
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert time.monotonic() - began < 5
+    assert process.returncode == 130
+    assert stderr.startswith("error: signal=SIGINT: the run was stopped; its last checkpoint is in")
+    assert stderr.count("\n") == 1
+
+
+def test_a_run_that_cannot_stop_is_ended_within_its_grace(shell: Shell) -> None:
+    run, mark = shell.folder / "run", shell.folder / "mark"
+    env = fault("freeze_rank1", "step", 0, 9, mark)
+    train = str(ROOT / "train.py")
+    options = [*job("ddp2", "fp32"), "launch.grace=3", f"hydra.run.dir={run}"]
+    process = shell.start(train, *options, env=env)
+    while not fired(mark):
+        time.sleep(0.05)
+        assert process.poll() is None
+    began = time.monotonic()
+    process.terminate()
+    process.communicate(timeout=60)
+    assert time.monotonic() - began < 3 + 5
+    assert process.returncode == 75
+
+
+def test_crashed_workers_are_restarted_from_the_last_checkpoint(
+    shell: Shell, references: Path
+) -> None:
+    run, mark = shell.folder / "run", shell.folder / "mark"
+    env = fault("kill_rank1", "step", 0, 9, mark)
+    # the fault would fire again in the second attempt, which counts its steps anew: 9 of 10
+    options = [*job("ddp2", "fp32"), "launch.max_restarts=2", f"hydra.run.dir={run}"]
+    done = shell.train(*options, env=env)
+    assert done.returncode == 0, done.stderr
+    assert fired(mark) == 2
+    assert state_hash(run) == state_hash(reference(references, job("ddp2", "fp32")))
+
+
+def test_a_failure_that_would_come_again_is_not_tried_again(shell: Shell) -> None:
+    began = time.monotonic()
+    done = shell.train(*job("none", "fp32"), "launch.max_restarts=5", "optimizer.lr=1e30")
+    assert done.returncode == 6
+    assert done.stderr.count("\n") == 1
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_without_a_checkpoint_that_cannot_be_written(
+    shell: Shell, references: Path, disk: Path
+) -> None:
+    run, mark = disk / "run", shell.folder / "mark"
+    env = {**fault("full", "step", 0, 9, mark), "FAULT_DISK": str(disk)}
+    options = [*job("none", "fp32"), "checkpoint.on_error=continue", "checkpoint.every=0"]
+    process = shell.start(str(ROOT / "train.py"), *options, f"hydra.run.dir={run}", env=env)
+    filler = disk / "filler"
+    assert process.stderr is not None
+    line = process.stderr.readline()  # of the checkpoint at the end of the second epoch
+    filler.unlink()
+    _, rest = process.communicate(timeout=60)
+    assert line.startswith("warning: checkpoint="), line
+    assert "needed" in line
+    assert str(disk) in line
+    assert process.returncode == 0, rest
+    assert result(run)["status"] == "ok"
+
+
+# Numerics: a number that is not finite is told with its step, wherever it comes from.
+
+
+@pytest.mark.parametrize("strategy", STRATEGY)
+def test_a_loss_that_is_not_finite_is_told_with_its_step_and_the_cause(
+    shell: Shell, strategy: str
+) -> None:
+    run, mark = shell.folder / "run", shell.folder / "mark"
+    rank = 1 if strategy == "ddp2" else 0
+    env = fault("poison_nan", "step", rank, 9, mark)
+    done = shell.train(*job(strategy, "fp32"), "log_every=5", f"hydra.run.dir={run}", env=env)
+    assert done.returncode == 6, done.stderr
+    assert fired(mark) == 1
+    assert done.stderr.startswith("error: loss=nan: not finite at step 9;")
+    for part in ("all parameters were finite before it", "learning rate", "loss scale", "epoch"):
+        assert part in done.stderr
+    assert last_step(run) == 8
+    assert result(run)["status"] == "diverged"
+
+
+def test_a_gradient_that_is_not_finite_is_told_by_its_parameter(shell: Shell) -> None:
+    run, mark = shell.folder / "run", shell.folder / "mark"
+    env = fault("poison_1e39", "step", 0, 9, mark)  # a finite loss times inf: gradients overflow
+    done = shell.train(
+        *job("none", "fp32"), "log_every=5", f"hydra.run.dir={run}", "checkpoint.every=0", env=env
+    )
+    assert done.returncode == 6, done.stderr
+    assert re.match(r"error: loss=(nan|inf|-inf): not finite at step (9|10);", done.stderr)
+
+
+@pytest.mark.parametrize("amp", ["fp32", "scaler"])
+def test_a_step_that_is_not_finite_can_be_skipped(shell: Shell, amp: str) -> None:
+    run, mark = shell.folder / "run", shell.folder / "mark"
+    env = fault("poison_nan", "step", 0, 9, mark)
+    done = shell.train(
+        *job("none", "fp32"), f"amp={amp}", "on_nonfinite=skip", f"hydra.run.dir={run}", env=env
+    )
+    assert done.returncode == 0, done.stderr
+    assert fired(mark) == 1
+    assert result(run)["skipped_steps"] == 1
+    assert result(run)["grad_scaler"] is (amp == "scaler")
+
+
+@pytest.mark.parametrize("options", [
+    ["amp=scaler", "amp.dtype=float16"], ["amp=fp32", "on_nonfinite=skip"],
+])  # fmt: skip
+def test_gradients_that_overflow_forever_are_an_error(shell: Shell, options: list[str]) -> None:
+    run = shell.folder / "run"
+    done = shell.train(
+        *job("none", "fp32"), *options, "epochs=20", "optimizer.lr=1e-9",
+        "task._target_=tests.faults.inject.Overflowing", f"hydra.run.dir={run}",
+    )  # fmt: skip
+    assert done.returncode == 6, done.stderr
+    assert re.match(r"error: scale=\S+: collapsed by step \d+;", done.stderr), done.stderr
+    assert os.path.exists(run / "metrics.jsonl")
