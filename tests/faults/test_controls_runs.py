@@ -46,8 +46,9 @@ def test_set_a_sees_that_a_part_of_the_state_is_missing(
 
 def test_set_b_sees_that_loader_processes_take_signals(shell: Shell) -> None:
     mark = shell.folder / "mark"
-    env = {**fault("term_group", "step", 0, 9, mark), "MUTANT": "loaders_take_signals"}
-    options = [*job("none", "fp32"), "loader.workers=2", "hydra.run.dir=run"]
+    env = {**fault("term_group", "step", 1, 9, mark), "MUTANT": "loaders_take_signals"}
+    # two processes agree on one step more, for which they want a batch
+    options = [*job("ddp2", "fp32"), "loader.workers=2", "hydra.run.dir=run"]
     done = shell.train(*options, env=env)
     assert fired(mark) == 1
     assert done.returncode != 75
