@@ -71,7 +71,7 @@ def newest_first(files: Files) -> list[tuple[str, str]]:
     last.pt is good with either of two entries; best.pt may then be far behind.
     """
     order = [
-        (name == "last.pt", entry["step"], name != "best.pt", name, entry["sha256"])
+        (name == "last.pt", entry["step"], name, entry["sha256"])
         for name, entries in files.items()
         for entry in entries
     ]

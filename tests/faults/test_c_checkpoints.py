@@ -234,6 +234,24 @@ def test_a_refused_system_call_costs_a_save_and_no_checkpoint(
     assert wrong == []
 
 
+@pytest.mark.slow
+def test_a_disk_that_loses_what_it_took_costs_a_save_and_no_checkpoint(
+    tmp_path: Path, record_property: Record
+) -> None:
+    record_property("set", "C3")
+    run, log = tmp_path / "run", tmp_path / "log"
+    saved(run, 1, 2)
+    size = (run / "last.pt").stat().st_size
+    writer = Writer(lambda: Checkpoints(run, KEEP).save(content(3), best=True))
+    with traced(writer, log, f"write:retval={size}:when=1"):  # answered, but not done
+        writer.start()
+        outcome = writer.outcome()
+    assert log.read_text().count("(INJECTED)") == 1
+    assert not outcome.saved
+    assert wrong_refusal(run, outcome, "what was read back differs from what was written") == []
+    assert wrong_later(run, 4) == []
+
+
 # C4: damaged files
 
 DAMAGE = {"truncated": 64, "flipped": 256, "zeroed": 32, "emptied": 16, "replaced": 32}
