@@ -43,7 +43,8 @@ class Checkpoints:
         Raises ResourceError if the disk does not take it; what was there before stays.
         """
         new = self.folder / ".new.pt"
-        names = [f"step-{content['step']:08d}.pt", "last.pt", *(["best.pt"] if best else [])]
+        step = f"step-{content['step']:08d}.pt"
+        names = ["last.pt", step, *(["best.pt"] if best else [])]
         try:
             if not self.folder.is_dir():
                 self.folder.mkdir()
@@ -60,7 +61,7 @@ class Checkpoints:
             sync_folder(self.folder)
             new.unlink()
             files |= {name: [entry] for name in names}
-            for name in self._too_many(files, now=names[0]):
+            for name in self._too_many(files, now=step):
                 (self.folder / name).unlink(missing_ok=True)
                 del files[name]
             manifest.write(self.folder, files)
@@ -161,7 +162,7 @@ def _amount(size: int) -> str:
 
 def _write(path: Path, content: Mapping[str, Any]) -> Entry:
     """Save `content` to `path` and to disk; returns its entry. Raises OSError."""
-    with path.open("wb") as file:
+    with path.open("xb") as file:  # a file left there may be a checkpoint's other name
         hashing = _Hashing(file)
         try:
             torch.save(dict(content), hashing)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ def read(folder: Path) -> Files:
     Raises OSError if there is one that cannot be read.
     """
     path = folder / FILE
-    if not path.is_file():
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return {}
+    except FileNotFoundError:
         return {}
     with path.open("rb") as file:
         data = file.read(LONGEST)
@@ -67,7 +71,7 @@ def newest_first(files: Files) -> list[tuple[str, str]]:
     last.pt is good with either of two entries; best.pt may then be far behind.
     """
     order = [
-        (name == "last.pt", entry["step"], name != "best.pt", name, entry["sha256"])
+        (name == "last.pt", entry["step"], name, entry["sha256"])
         for name, entries in files.items()
         for entry in entries
     ]

@@ -14,8 +14,6 @@ import resource
 import signal
 import sys
 import time
-import traceback
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,14 +29,10 @@ from ninefold.errors import CheckpointError, ResourceError
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.state import State
+from tests.faults.writer import content, exit_code, fork, names, require_whole
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)
-
-
-def content(step: int, size: int = 10) -> dict[str, Any]:
-    """A checkpoint whose tensors tell its step."""
-    return {"format": 1, "step": step, "model": {"weight": torch.full((size,), float(step))}}
 
 
 def saved(folder: Path, *steps: int, keep: int = 2, best: int | None = None) -> Checkpoints:
@@ -48,10 +42,6 @@ def saved(folder: Path, *steps: int, keep: int = 2, best: int | None = None) -> 
     return checkpoints
 
 
-def files(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
-
-
 def flip_a_byte(path: Path) -> None:
     """Damage `path` where it lies, under all of its names."""
     with path.open("r+b") as file:
@@ -59,13 +49,6 @@ def flip_a_byte(path: Path) -> None:
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 1]))
-
-
-def require_whole(path: Path) -> int:
-    """The step of a checkpoint, after seeing that its tensors are of that step."""
-    found = read(path)
-    assert torch.equal(found["model"]["weight"], content(found["step"])["model"]["weight"])
-    return int(found["step"])
 
 
 # What is saved
@@ -99,7 +82,7 @@ def test_a_checkpoint_is_read_as_it_was_saved(tmp_path: Path) -> None:
 def test_the_manifest_lists_each_file_with_its_size_and_sha256(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1, 2, best=1)
     listed = json.loads((tmp_path / "manifest.json").read_text())["files"]
-    assert set(listed) == files(tmp_path) - {"manifest.json"}
+    assert set(listed) == names(tmp_path) - {"manifest.json"}
     for name, (entry, *_) in listed.items():
         data = (tmp_path / name).read_bytes()
         assert entry["sha256"] == hashlib.sha256(data).hexdigest()
@@ -111,7 +94,7 @@ def test_the_manifest_lists_each_file_with_its_size_and_sha256(tmp_path: Path) -
 def test_so_many_step_checkpoints_stay_as_are_kept(tmp_path: Path, keep: int) -> None:
     saved(tmp_path, *range(1, 6), keep=keep)
     steps = {f"step-{step:08d}.pt" for step in range(6 - keep, 6)}
-    assert files(tmp_path) == steps | {"last.pt", "manifest.json"}
+    assert names(tmp_path) == steps | {"last.pt", "manifest.json"}
 
 
 def test_the_best_stays_while_others_come_and_go(tmp_path: Path) -> None:
@@ -241,14 +224,14 @@ def test_without_its_manifest_a_run_is_not_gone_on_with(tmp_path: Path, damage: 
     else:
         text = given if isinstance(given, str | bytes) else json.dumps(given)
         (folder / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    before = files(folder)
+    before = names(folder)
     with pytest.raises(CheckpointError, match=r"manifest\.json is missing, damaged") as caught:
         checkpoints.newest()
     assert caught.value.code == 3
     assert "found last.pt, step-00000001.pt, step-00000002.pt" in str(caught.value)
     # and a run that starts afresh there loses nothing that was there under another name
     saved(folder, 3)
-    assert before <= files(folder)
+    assert before <= names(folder)
     assert newest_step(folder) == 3
 
 
@@ -322,28 +305,6 @@ def test_a_file_that_differs_from_its_manifest_is_not_read(tmp_path: Path) -> No
 # Writers that die
 
 
-def fork(child: Callable[[], None]) -> int:
-    """The id of a process that runs `child` and then ends without any clean-up."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: other threads may run
-        process = os.fork()
-    if process:
-        return process
-    status = 1
-    try:
-        child()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def exit_code(process: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-
-
 def newest_step(folder: Path) -> int:
     """The step to go on from; the checkpoint must be whole, whatever was left around it."""
     return require_whole(Checkpoints(folder, keep=2).newest())
@@ -410,7 +371,7 @@ def test_a_writer_may_die_before_any_operation_on_the_file_system(
         assert Checkpoints(folder, keep).verifies(folder / "best.pt")
         saved(folder, 4, keep=keep)  # what was left lying around is in nobody's way
         assert newest_step(folder) == 4
-        assert files(folder) == {*Checkpoints(folder, keep).manifest(), "manifest.json"}
+        assert names(folder) == {*Checkpoints(folder, keep).manifest(), "manifest.json"}
         assert len(list(folder.glob("step-*.pt"))) == keep
         assert require_whole(folder / "best.pt") in ((1, 3) if died else (3,))
         if not died:
@@ -466,13 +427,13 @@ def test_the_writer_that_goes_on_after_a_death_may_die_as_well(tmp_path: Path, k
 def test_a_full_disk_is_a_resource_error_and_the_earlier_checkpoints_stay(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1, 2)
     (tmp_path / ".manifest.json.tmp").symlink_to("/dev/full")  # the kernel's disk without room
-    before = files(tmp_path)
+    before = names(tmp_path)
     with pytest.raises(ResourceError, match=r"No space left on device\); ") as caught:
         checkpoints.save(content(3), best=True)
     assert caught.value.code == 5
     assert re.search(r"; [\d,]+ bytes needed, .* free on /\S*; make room, then", str(caught.value))
     assert newest_step(tmp_path) == 2
-    assert files(tmp_path) == before
+    assert names(tmp_path) == before
     (tmp_path / ".manifest.json.tmp").unlink()  # somebody made room
     saved(tmp_path, 3)
     assert newest_step(tmp_path) == 3
@@ -494,7 +455,7 @@ def test_a_file_that_may_not_grow_is_a_resource_error_and_the_earlier_checkpoint
     tmp_path: Path,
 ) -> None:
     saved(tmp_path, 1)
-    before = files(tmp_path)
+    before = names(tmp_path)
 
     def save_too_much() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -506,7 +467,7 @@ def test_a_file_that_may_not_grow_is_a_resource_error_and_the_earlier_checkpoint
 
     assert exit_code(fork(save_too_much)) == 5
     assert newest_step(tmp_path) == 1
-    assert files(tmp_path) == before
+    assert names(tmp_path) == before
 
 
 # Foreign and hostile files
