@@ -227,7 +227,8 @@ class Files:
         except MemoryError:
             raise
         except Exception as error:  # a damaged file fails in many types
-            raise bad_image(self.root, path, str(error) or type(error).__name__) from error
+            what = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise bad_image(self.root, path, what.replace(f" {path!r}", "")) from error
 
 
 def bad_image(root: str, path: str, wrong: str) -> DataError:
