@@ -78,7 +78,8 @@ def training(
     dataset: Dataset = make(job.dataset, "dataset")
     train, test = dataset.load("train"), dataset.load("test")
     prepare = preparation(job, dataset, augment=True)
-    batches = Batches(train, job.batch_size, job.seed, prepare, place, job.loader.workers)
+    workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
+    batches = Batches(train, job.batch_size, job.seed, prepare, place, workers)
 
     model = network(job, place)
     optimizer: torch.optim.Optimizer = make(job.optimizer, "optimizer")(model.parameters())
@@ -121,7 +122,7 @@ def training(
         log_every=job.log_every,
         checkpoint_every=job.checkpoint.every,
         warmup_steps=job.clock.warmup,
-        workers=job.loader.workers,
+        workers=workers,
         config=text,
     )
 

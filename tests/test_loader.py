@@ -25,7 +25,7 @@ from ninefold.errors import DataError, ResourceError
 from ninefold.loader import IGNORED, gathered
 from ninefold.parallel import Place
 
-from .conftest import Shell, metrics, result
+from .conftest import ROOT, Shell, metrics, result
 
 ALONE = Place(0, 1, torch.device("cpu"))
 IMAGES = np.random.default_rng(0).integers(0, 256, (103, 3, 6, 6), dtype=np.uint8)
@@ -194,6 +194,7 @@ def test_the_training_process_gets_its_own_signals_and_handlers_back() -> None:
         return [mask, *(signal.getsignal(n) for n in (*IGNORED, signal.SIGCHLD))]
 
     before = state()
+    assert before[0] == set()
     with closing(gathered(IMAGES, BATCHES, 2)) as source:
         next(source)
         assert state() == before
@@ -253,12 +254,13 @@ def test_loader_processes_die_with_a_training_process_that_is_killed(shell: Shel
         "print(len(multiprocessing.active_children()), flush=True)\n"
         "time.sleep(60)\n"
     )
-    root = str(Path(__file__).parents[1])
-    process = shell.start("-c", code, env={"PYTHONPATH": root})
+    process = shell.start("-c", code, env={"PYTHONPATH": str(ROOT)})
     assert process.stdout is not None
     assert process.stdout.readline() == "2\n"
     assert len(shell.processes()) == 3
-    shell.kill(process)
+    process.kill()
+    assert shell.survivors(1) == []  # DataLoader's own processes look for their parent every 5
+    process.communicate()
 
 
 def test_a_loader_process_that_cannot_be_started_is_a_resource_error() -> None:
@@ -311,6 +313,31 @@ def test_a_run_is_the_same_with_loader_processes_in_each_of_two_processes(
     done = shell.evaluate("ckpt=run2", "loader.workers=2", "hydra.run.dir=eval")
     assert f"accuracy {result(ahead)['accuracy']:.4f}" in done.stdout
     assert "  cat  " in done.stdout
+
+
+def parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it ended meanwhile
+        return 0
+
+
+def test_a_loader_process_that_is_killed_ends_a_run_with_one_line(shell: Shell) -> None:
+    process = shell.start(
+        str(ROOT / "train.py"), "dataset=synthetic", "dataset.train_count=200000",
+        "dataset.shape=[1,8,8]", "loader.workers=2", "log_every=1",
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    loaders: list[int] = []
+    while not loaders and time.monotonic() < deadline:
+        time.sleep(0.1)  # launcher, forkserver, worker, loader process
+        loaders = [p for p in shell.processes() if parent(parent(parent(p))) == process.pid]
+    os.kill(loaders[0], signal.SIGKILL)
+    stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == 5
+    (line,) = stderr.splitlines()
+    start = f"error: loader.workers=2: a loader process (pid {loaders[0]}) was killed (SIGKILL); "
+    assert line.startswith(start)
 
 
 def test_a_file_cut_short_ends_a_run_with_one_line_that_names_it(

@@ -219,9 +219,7 @@ class Files:
                         return np.empty(0, np.uint8)
                     # A JPEG much larger than needed is decoded at a half, a quarter or an eighth.
                     image.draft(None, (2 * width, 2 * height))
-                    # Pillow wants a palette's transparency resolved before it is dropped.
-                    plain = image.convert("RGBA") if image.mode == "P" else image
-                    plain = plain.convert(MODES[channels])
+                    plain = image.convert(MODES[channels])
                     fitted = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
                     return np.asarray(fitted)
         except MemoryError:
