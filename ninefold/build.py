@@ -99,7 +99,8 @@ def training(
     dataset: Dataset = make(job.dataset, "dataset")
     train, test = dataset.load("train"), dataset.load("test")
     prepare = preparation(job, dataset, augment=True)
-    batches = Batches(train, job.batch_size, job.seed, prepare, place, job.loader.workers)
+    workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
+    batches = Batches(train, job.batch_size, job.seed, prepare, place, workers)
 
     model = network(job, place)
     optimizer: torch.optim.Optimizer = make(job.optimizer, "optimizer")(model.parameters())
@@ -142,7 +143,7 @@ def training(
         checkpoint_every=job.checkpoint.every,
         save_or_stop=job.checkpoint.on_error == "stop",
         warmup_steps=job.clock.warmup,
-        workers=job.loader.workers,
+        workers=workers,
         config=text,
     )
 

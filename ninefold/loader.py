@@ -51,6 +51,8 @@ def _ahead(images: Images, batches: Sequence[Rows], workers: int) -> Generator[T
         try:
             # Memory that parent and children share needs no /dev/shm, which containers keep small.
             slots = np.frombuffer(mmap.mmap(-1, math.prod(shape)), np.uint8).reshape(shape)
+            # Where a pipe and semaphores cannot be had, DataLoader would fail with noise on stderr.
+            multiprocessing.get_context("fork").SimpleQueue().close()
             iterator = _start(_Slots(images, batches, slots), ahead // AHEAD)
         except OSError as error:
             raise ResourceError(
@@ -67,7 +69,8 @@ def _ahead(images: Images, batches: Sequence[Rows], workers: int) -> Generator[T
             yield tensors[number % len(slots), : len(rows)]
     finally:
         if iterator is not None:
-            iterator._shutdown_workers()  # now, not when the last reference goes
+            # Asked to end, at once: one killed at the wrong moment would leave a lock held.
+            iterator._shutdown_workers()
         for process in multiprocessing.active_children():
             if process not in others:  # amid a long batch, and it ignores DataLoader's SIGTERM
                 process.kill()
@@ -133,6 +136,7 @@ def _begin(number: int) -> None:
     for sent in SIGNALS:
         signal.signal(sent, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
     follow_parent()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from ninefold.dataset import Dataset, Examples, checked
 from ninefold.dataset.cifar10 import BINARY, CIFAR10, PYTHON
 from ninefold.dataset.digits import Digits
+from ninefold.dataset.folder import ENDINGS, Folder, spread
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.errors import DataError
 
@@ -288,3 +292,260 @@ def test_a_pickle_of_something_else_is_a_data_error(folder_with: FolderWith, bat
     root = folder_with("test_batch", pickle.dumps(batch, protocol=2))
     with pytest.raises(DataError, match=r"test_batch (cannot be read|is not whole)"):
         CIFAR10(root).load("test")
+
+
+# Folders of images
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Two classes of three training and two test images, 16x12, each of one gray level."""
+    root = tmp_path / "pictures"
+    for split, count in (("train", 3), ("test", 2)):
+        for label, name in enumerate(("dog", "Cat")):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                level = 100 * label + 10 * number + (split == "test")
+                picture = Image.new("L", (16, 12), level)
+                picture.save(root / split / name / f"{2 - number}.png")
+    return root
+
+
+def folder(root: Path, **options: Any) -> Folder:
+    return Folder(str(root), **{"classes": 2, "shape": (1, 12, 12), **options})
+
+
+def decoded(root: Path, file: Path, **options: Any) -> npt.NDArray[np.uint8]:
+    """The pixels of one training image, [c, h, w]."""
+    files = folder(root, **options).load("train").images
+    (row,) = (n for n, path in enumerate(files.paths) if Path(path) == file)
+    return files[np.array([row])][0]
+
+
+def test_the_files_of_a_folder_are_in_the_order_of_their_names(pictures: Path) -> None:
+    folder(pictures).prepare()
+    train, test = folder(pictures).load("train"), folder(pictures).load("test")
+    assert (train.names, train.labels.tolist()) == (("Cat", "dog"), [0, 0, 0, 1, 1, 1])
+    assert train.images[np.arange(6)][:, 0, 5, 5].tolist() == [120, 110, 100, 20, 10, 0]
+    assert test.images[np.array([3, 0])][:, 0, 5, 5].tolist() == [1, 111]
+    assert (train.images.shape, train.labels.dtype) == ((6, 1, 12, 12), np.int64)
+
+
+def test_a_folder_named_val_stands_in_for_test(pictures: Path) -> None:
+    before = folder(pictures).load("test").images[np.arange(4)]
+    (pictures / "test").rename(pictures / "val")
+    folder(pictures).prepare()
+    assert np.array_equal(folder(pictures).load("test").images[np.arange(4)], before)
+
+
+def test_hidden_files_and_other_files_are_no_images(pictures: Path) -> None:
+    for name in ("._0.png", "notes.txt", ".hidden/0.png"):
+        path = pictures / "train" / "dog" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("no image")
+    (pictures / "train" / ".ipynb_checkpoints").mkdir()
+    folder(pictures).prepare()
+    assert len(folder(pictures).load("train")) == 6
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, ".JPG"])
+def test_every_ending_of_images_is_read(pictures: Path, ending: str) -> None:
+    pixels = np.arange(144, dtype=np.uint8).reshape(12, 12)
+    path = pictures / "train" / "dog" / f"new{ending}"
+    Image.fromarray(pixels).save(path)
+    folder(pictures).prepare()
+    assert np.abs(decoded(pictures, path)[0].astype(int) - pixels).max() <= 8  # JPEG, WebP
+
+
+def test_an_image_of_the_right_size_is_taken_pixel_by_pixel(pictures: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+    path = pictures / "train" / "dog" / "new.png"
+    Image.fromarray(pixels).save(path)
+    color = decoded(pictures, path, shape=(3, 12, 12))
+    assert np.array_equal(color, pixels.transpose(2, 0, 1))
+    gray = np.asarray(Image.fromarray(pixels).convert("L"))
+    assert np.array_equal(decoded(pictures, path)[0], gray)
+
+
+@pytest.mark.parametrize("tall", [False, True])
+def test_an_image_is_cut_around_its_middle_and_not_squeezed(pictures: Path, tall: bool) -> None:
+    pixels = np.zeros((20, 60), np.uint8)
+    pixels[:, 20:40] = 200
+    path = pictures / "train" / "dog" / "new.png"
+    Image.fromarray(pixels.T if tall else pixels).save(path)
+    result = decoded(pictures, path, shape=(3, 10, 10))
+    assert (result[:, 1:-1, 1:-1] == 200).all()
+    assert (result > 150).all()  # at the border the resizing looks at its neighbors
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_gray_color_and_transparent_images_come_in_the_channels_asked_for(
+    pictures: Path, mode: str, channels: int
+) -> None:
+    path = pictures / "train" / "dog" / "new.png"
+    Image.new("RGBA", (12, 12), (255, 255, 255, 128)).convert(mode).save(path)
+    pixels = decoded(pictures, path, shape=(channels, 12, 12))
+    assert pixels.shape == (channels, 12, 12)
+    assert (pixels == 255).all()
+
+
+def test_a_palette_with_transparency_is_read_without_a_warning(pictures: Path) -> None:
+    path = pictures / "train" / "dog" / "new.png"
+    Image.new("P", (12, 12), 3).save(path, transparency=bytes([0, 128, 255]))
+    assert decoded(pictures, path, shape=(3, 12, 12)).shape == (3, 12, 12)
+
+
+def test_a_photo_much_larger_than_needed_looks_the_same_as_decoded_in_full(pictures: Path) -> None:
+    coarse = np.random.default_rng(0).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    photo = Image.fromarray(coarse).resize((1000, 1000), Image.Resampling.BICUBIC)
+    path = pictures / "train" / "dog" / "new.jpg"
+    photo.save(path, quality=95)
+    with Image.open(path) as whole:
+        expected = np.asarray(whole.resize((50, 50), Image.Resampling.BILINEAR))
+    pixels = decoded(pictures, path, shape=(3, 50, 50)).transpose(1, 2, 0)
+    assert np.abs(pixels.astype(int) - expected).max() <= 4
+
+
+def test_images_are_read_when_they_are_asked_for(pictures: Path) -> None:
+    images = folder(pictures).load("train").images
+    first = images[np.array([0])]
+    (pictures / "train" / "dog" / "1.png").unlink()
+    assert np.array_equal(images[np.array([0])], first)
+    assert images[:4].shape == (4, 1, 12, 12)
+    with pytest.raises(DataError, match=r"dog/1.png is no usable image .*No such file"):
+        images[np.arange(6)]
+
+
+def test_a_limit_leaves_every_class_of_a_folder_its_share(pictures: Path) -> None:
+    train = folder(pictures, limit=4).load("train")
+    assert train.labels.tolist() == [0, 0, 1, 1]
+    assert train.images[np.arange(4)][:, 0, 0, 0].tolist() == [120, 110, 20, 10]
+    assert len(folder(pictures, limit=4).load("test")) == 4
+    assert len(folder(pictures, limit=100).load("train")) == 6
+
+
+def test_spread_takes_items_at_even_distances() -> None:
+    assert spread(range(10), 5) == [0, 2, 4, 6, 8]
+    assert spread(range(3), 5) == [0, 1, 2]
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG of so many pixels, with none of them in it."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [b"IHDR" + header, b"IDAT"]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        for chunk in chunks
+    )
+
+
+Spoil = Callable[[Path], object]
+DOG = "train/dog"
+SPOILED: dict[str, tuple[Spoil, str]] = {
+    "no root": (shutil.rmtree, "no such folder; looked for /"),
+    "a file as root": (
+        lambda root: (shutil.rmtree(root), root.write_text("")),
+        "not a folder; looked for /",
+    ),
+    "an empty root": (
+        lambda root: (shutil.rmtree(root), root.mkdir()),
+        "it holds no folder train; found nothing; .*train/CLASS/IMAGE",
+    ),
+    "no train": (
+        lambda root: shutil.rmtree(root / "train"), "it holds no folder train; found test;"
+    ),
+    "no test": (
+        lambda root: shutil.rmtree(root / "test"), "it holds no folder test or val; found train;"
+    ),
+    "images without classes": (
+        lambda root: [shutil.rmtree(path) for path in (root / "train").iterdir()],
+        "train holds no class folders;",
+    ),
+    "one class": (
+        lambda root: shutil.rmtree(root / DOG), "train holds one class only; found Cat;"
+    ),
+    "a class without images": (
+        lambda root: [path.unlink() for path in (root / DOG).iterdir()], "no images in .*train/dog;"
+    ),
+    "other classes": (
+        lambda root: (root / "test" / "dog").rename(root / "test" / "wolf"),
+        "classes differ; only in train: dog; only in test: wolf;",
+    ),
+    "0 bytes": (
+        lambda root: (root / DOG / "1.png").write_bytes(b""), r"dog/1.png .*\(it has 0 bytes\)"
+    ),
+    "a dangling link": (
+        lambda root: (root / DOG / "x.png").symlink_to("nowhere"),
+        r"dog/x.png .*\(No such file or directory\)",
+    ),
+    "a pipe": (
+        lambda root: os.mkfifo(root / DOG / "x.png"), r"dog/x.png .*\(it is no regular file\)"
+    ),
+    "text": (
+        lambda root: (root / DOG / "x.png").write_text("text"),
+        r"dog/x.png .*\(cannot identify image file",
+    ),
+    "a decompression bomb": (
+        lambda root: (root / DOG / "x.png").write_bytes(png_header(30_000, 30_000)),
+        r"dog/x.png .*\(Image size \(900000000 pixels\) exceeds limit",
+    ),
+    "an image too large": (
+        lambda root: (root / DOG / "x.png").write_bytes(png_header(10_000, 10_000)),
+        r"dog/x.png .*\(Image size \(100000000 pixels\) exceeds limit",
+    ),
+    "16 bits": (
+        lambda root: Image.new("I;16", (12, 12), 1).save(root / DOG / "x.png"),
+        r"dog/x.png .*mode I;16, have more than 8 bits",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_folder_that_cannot_be_trained_on_is_refused_in_one_line(
+    pictures: Path, name: str
+) -> None:
+    spoil, message = SPOILED[name]
+    folder(pictures).prepare()
+    spoil(pictures)
+    with pytest.raises(DataError, match=message) as caught:
+        folder(pictures).prepare()
+    line = str(caught.value)
+    assert line.startswith(f"error: dataset.root={pictures}: ")
+    assert line.count("; ") >= 2
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"root": None}, "dataset.root=null: no folder is given; .*; set dataset.root=FOLDER"),
+        (
+            {"classes": 10},
+            "dataset.classes=10: .*train has 2 class folders; found Cat, dog; "
+            "set dataset.classes=2",
+        ),
+        ({"shape": [2, 8, 8]}, r"dataset.shape=\[2, 8, 8\]: .*1 or 3 channels"),
+        ({"shape": [8, 8]}, r"dataset.shape=\[8, 8\]: .*1 or 3 channels"),
+    ],
+)
+def test_a_folder_that_is_not_as_configured_is_refused(
+    pictures: Path, options: dict[str, Any], message: str
+) -> None:
+    wrong = Folder(**{"root": str(pictures), "classes": 2, **options})
+    for look in (wrong.prepare, lambda: wrong.load("train")):
+        with pytest.raises(DataError, match=message):
+            look()
+
+
+@pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".bmp", ".tiff", ".ppm"])
+def test_a_file_cut_short_is_refused_when_it_is_decoded(pictures: Path, ending: str) -> None:
+    path = pictures / "train" / "dog" / f"new{ending}"
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    whole = path.read_bytes()
+    decoded(pictures, path)
+    for share in (0.5, 0.9):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(DataError, match=rf"{path} is no usable image"):
+            decoded(pictures, path)

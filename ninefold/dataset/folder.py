@@ -219,15 +219,14 @@ class Files:
                         return np.empty(0, np.uint8)
                     # A JPEG much larger than needed is decoded at a half, a quarter or an eighth.
                     image.draft(None, (2 * width, 2 * height))
-                    # Pillow wants a palette's transparency resolved before it is dropped.
-                    plain = image.convert("RGBA") if image.mode == "P" else image
-                    plain = plain.convert(MODES[channels])
+                    plain = image.convert(MODES[channels])
                     fitted = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
                     return np.asarray(fitted)
         except MemoryError:
             raise
         except Exception as error:  # a damaged file fails in many types
-            raise bad_image(self.root, path, str(error) or type(error).__name__) from error
+            what = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise bad_image(self.root, path, what.replace(f" {path!r}", "")) from error
 
 
 def bad_image(root: str, path: str, wrong: str) -> DataError:
