@@ -136,7 +136,7 @@ def _begin(number: int) -> None:
     for sent in SIGNALS:
         signal.signal(sent, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     follow_parent()
 
 

@@ -22,8 +22,9 @@ from torch import Tensor
 from ninefold.batches import Batches, Preparation, shard
 from ninefold.dataset import Examples, Rows
 from ninefold.errors import DataError, ResourceError
-from ninefold.loader import IGNORED, gathered
+from ninefold.loader import gathered
 from ninefold.parallel import Place
+from ninefold.stop import SIGNALS
 
 from .conftest import ROOT, Shell, metrics, result
 
@@ -159,7 +160,7 @@ def test_a_signal_to_the_group_leaves_the_loader_processes_at_work() -> None:
         for number, (rows, images) in enumerate(zip(BATCHES, source, strict=True)):
             for child in multiprocessing.active_children() if number < 5 else []:
                 assert child.pid is not None
-                for sent in IGNORED:
+                for sent in SIGNALS:
                     os.kill(child.pid, sent)
             assert np.array_equal(images.numpy(), IMAGES[rows])
 
@@ -191,7 +192,7 @@ def test_a_signal_reaches_no_loader_process_before_it_ignores_it() -> None:
 def test_the_training_process_gets_its_own_signals_and_handlers_back() -> None:
     def state() -> list[object]:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        return [mask, *(signal.getsignal(n) for n in (*IGNORED, signal.SIGCHLD))]
+        return [mask, *(signal.getsignal(n) for n in (*SIGNALS, signal.SIGCHLD))]
 
     before = state()
     assert before[0] == set()
