@@ -24,7 +24,7 @@ class Failure(Exception):
     def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
         parts = (f"error: {field}={value}: {wrong}", allowed, do)
         # Every line that leaves a run passes here, so this is where no secret does.
-        super().__init__("; ".join(one_line(redact(part)) for part in parts))
+        super().__init__("; ".join(redact(one_line(redact(part))) for part in parts))
 
 
 class ConfigError(Failure):

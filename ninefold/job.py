@@ -184,7 +184,8 @@ class Job:
         if node is None:
             return  # an evaluation's, in its checkpoint
         try:
-            instantiate({**node}, _convert_="all").prepare()
+            with references.noted():  # an evaluation's is resolved only here
+                instantiate({**node}, _convert_="all").prepare()
         except HydraException as error:
             raise ConfigError(
                 "dataset", self.choices["dataset"], "it cannot be built so",

@@ -207,36 +207,6 @@ def test_a_run_folder_has_one_writer(shell: Shell) -> None:
     shell.kill(process)
 
 
-def test_a_one_host_job_listens_on_loopback_only(shell: Shell) -> None:
-    process = shell.start(TRAIN, "parallel=ddp", "launch.cpu_processes=2", "epochs=100000",
-                          "hydra.run.dir=run")  # fmt: skip
-    wait_for(shell.folder / "run" / "metrics.jsonl", process)
-    addresses = listening(shell.processes())
-    shell.kill(process)
-    assert addresses, "nothing listens: the test looked too early"
-    assert addresses <= {"0100007F", "00000000000000000000000001000000"}  # 127.0.0.1 and ::1
-
-
-def listening(pids: list[int]) -> set[str]:
-    """The addresses, in the kernel's hexadecimal, that sockets of `pids` listen on."""
-    inodes = set()
-    for pid in pids:
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                target = os.readlink(link)
-            except OSError:
-                continue
-            if target.startswith("socket:["):
-                inodes.add(target[8:-1])
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            columns = line.split()
-            if columns[3] == "0A" and columns[9] in inodes:  # 0A: LISTEN
-                found.add(columns[1].partition(":")[0])
-    return found
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job"], ["--info", "config"],
                                        ["epochs=-1"], ["parallel=ddpp"], ["epohcs=1"]])  # fmt: skip
 def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: list[str]) -> None:

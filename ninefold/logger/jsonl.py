@@ -31,5 +31,5 @@ class JSONLines:
 def _step(line: str) -> float:
     try:
         return float(json.loads(line)["step"])
-    except ValueError:  # a line that a crash cut short
+    except (ValueError, TypeError, KeyError, RecursionError):  # cut short by a crash, or not ours
         return float("inf")

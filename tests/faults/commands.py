@@ -1,0 +1,49 @@
+"""Several of the project's commands, one after another in one process: each start costs seconds.
+
+Reads a JSON list of [script, argument, ...] from stdin. Writes, for each, its exit code and output
+to the file that it is given. Everything runs inside this process, worker and all, so that what one
+of them calls is called here.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import runpy
+import sys
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(command: list[str]) -> dict[str, Any]:
+    from ninefold import launch
+
+    launch.SESSION = launch.Session()
+    os.environ.pop("HYDRA_FULL_ERROR", None)
+    sys.argv = [str(ROOT / command[0]), *command[1:]]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            code: Any = None
+        except SystemExit as leaving:
+            code = leaving.code
+        except BaseException:
+            traceback.print_exc()
+            code = "traceback"
+    return {"code": code, "stdout": out.getvalue(), "stderr": err.getvalue()}
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    for harm in sys.argv[2:]:  # what a negative control does to the code first
+        exec(harm)
+    target, outcomes = Path(sys.argv[1]), []
+    for command in json.load(sys.stdin):
+        outcomes.append(run(command))
+        target.write_text(json.dumps(outcomes))

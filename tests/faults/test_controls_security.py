@@ -1,0 +1,41 @@
+"""Negative controls of set G: with a guard taken away, its canary is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.test_g_security import CASES, run_commands, trained
+
+__all__ = ["trained"]
+LOADS_ANYTHING = (
+    "import torch; load = torch.load; "
+    "torch.load = lambda *given, **more: load(*given, **{**more, 'weights_only': False})"
+)
+BUILDS_ANYTHING = (
+    "from ninefold import stored; stored.require_known_targets = lambda *given, **more: None; "
+    "stored._foreign_keys = lambda taken: ()"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [("a_pickle_that_calls_a_shell", LOADS_ANYTHING), ("target_open", BUILDS_ANYTHING)],
+    ids=["weights_only=False", "no allow-list"],
+)
+def test_without_its_guard_the_canary_is_touched(
+    name: str,
+    harm: str,
+    tmp_path: Path,
+    trained: Path,
+    record_property: Any,
+) -> None:
+    record_property("set", "controls")
+    found = CASES[name](tmp_path, trained)
+    run_commands(tmp_path, [found.command])
+    assert not (tmp_path / "canary").exists()
+    run_commands(tmp_path, [found.command], harm)
+    assert (tmp_path / "canary").exists()
