@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+LONGEST = 600  # characters of a part of a line
+
+
+def short(text: str) -> str:
+    """`text`, or its beginning and its length."""
+    return text if len(text) <= LONGEST else f"{text[:200]}... ({len(text)} characters)"
+
 
 class Failure(Exception):
     """A failure that reads `error: <field>=<value>: <wrong>; <allowed>; <do>`.
@@ -17,7 +24,7 @@ class Failure(Exception):
     def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
         parts = (f"error: {field}={value}: {wrong}", allowed, do)
         # A library's message may hold line breaks; an error is one line.
-        super().__init__("; ".join(" ".join(part.split()) for part in parts))
+        super().__init__("; ".join(short(" ".join(part.split())) for part in parts))
 
 
 class ConfigError(Failure):
@@ -80,6 +87,28 @@ def resource_failure(error: OSError, found: str, do: str) -> ResourceError:
     return ResourceError(
         "file", error.filename or "?", error.strerror or type(error).__name__, found, do
     )
+
+
+NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "cannot allocate memory",
+             "failed to map segment", "can't start new thread", "not enough memory", "bad_alloc",
+             "Unable to allocate", "Insufficient memory")  # fmt: skip
+
+
+def memory_failure(error: BaseException, found: str) -> ResourceError | None:
+    """What is to be said if `error`, or what it came from, is that memory ran out.
+
+    Only Python has an exception for it: torch raises RuntimeError, the linker ImportError.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause)
+        if isinstance(cause, MemoryError) or any(words in text for words in NO_MEMORY):
+            return ResourceError(
+                "memory", "exhausted", text.partition("\n")[0] or "out of memory", found,
+                "free some (see ulimit -v), lower batch_size or choose a smaller model",
+            )  # fmt: skip
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 KINDS: dict[str, type[Failure]] = {

@@ -19,6 +19,7 @@ from omegaconf.resolvers import oc
 
 from ninefold import check, messages
 from ninefold.errors import CheckpointError, ConfigError, Failure
+from ninefold.ranks import under_torchrun
 
 ROOT = Path(__file__).parents[1]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
@@ -57,7 +58,9 @@ class Job:
         """Everything wrong with it that shows without a look at data or devices."""
         if self._unresolved:
             return self._unresolved
-        found = check.problems(self.values, _known_keys(self.evaluates))
+        found = check.problems(
+            self.values, _known_keys(self.evaluates), self._inner_keys(), self._required_keys()
+        )
         if self.evaluates:
             found += self._find_checkpoint()
         if self.resumes and not found:
@@ -91,8 +94,33 @@ class Job:
         """The frozen job, YAML."""
         return OmegaConf.to_yaml(OmegaConf.create({**self.frozen, "choices": self.choices}))
 
+    def _inner_keys(self) -> dict[str, list[str]]:
+        """The keys in the sections, and in the groups whose files name each key that there is."""
+        stored = _stored_keys(self.evaluates)
+        inner = {key: list(tree) for key, tree in stored.items() if isinstance(tree, dict)}
+        for group in ("parallel", "amp", "dataset", "model", "task"):
+            path = ROOT / "conf" / group / f"{self.choices.get(group)}.yaml"
+            if path.is_file():  # else it is in another folder of the user's
+                inner[group] = [str(key) for key in OmegaConf.load(path)]
+        return inner
+
+    def _required_keys(self) -> list[str]:
+        if self.evaluates:  # what is not there is in the checkpoint
+            return ["parallel.processes", "parallel.max_processes"]
+        stored = _stored_keys(self.evaluates)
+        inner = [f"{key}.{name}" for key, tree in stored.items()
+                 if isinstance(tree, dict) for name in tree]  # fmt: skip
+        return [*stored, *GROUPS, *inner, "parallel.processes", "parallel.max_processes",
+                "model.net", "model.input_channels", "model.input_size",
+                "model.memory_format"]  # fmt: skip
+
     def _find_checkpoint(self) -> list[Failure]:
         given = self.values["ckpt"]
+        if given is None:
+            return [CheckpointError(
+                "ckpt", "null", "no checkpoint is named", "a run folder or a file is evaluated",
+                "set ckpt=PATH",
+            )]  # fmt: skip
         path = Path(str(given)).expanduser().absolute()
         file = path / "checkpoints" / "last.pt" if path.is_dir() else path
         if not file.is_file():
@@ -184,11 +212,6 @@ class Job:
             check.require_division(self.values["batch_size"], processes)
 
 
-def under_torchrun() -> bool:
-    """Whether torchrun (or whatever sets its variables) started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
-
-
 def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
     tree = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
@@ -210,8 +233,16 @@ def _keep_environment(config: DictConfig) -> dict[str, Any]:
 
 def _known_keys(evaluates: bool) -> set[str]:
     """The top-level keys of the configuration file and its groups."""
-    stored = OmegaConf.load(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml"))
-    return {str(key) for key in stored if key not in ("defaults", "hydra")} | set(GROUPS)
+    return set(_stored_keys(evaluates)) | set(GROUPS)
+
+
+def _stored_keys(evaluates: bool) -> dict[str, Any]:
+    """The configuration file, without what is Hydra's."""
+    stored = _container(
+        OmegaConf.load(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml")),
+        resolve=False,
+    )
+    return {key: value for key, value in stored.items() if key not in ("defaults", "hydra")}
 
 
 def _count_gpus() -> int:

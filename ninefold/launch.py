@@ -24,19 +24,22 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from ninefold import forkserver, messages, parent_death
+from ninefold import forkserver, messages, parent_death, ranks
 from ninefold.errors import (
     Busy,
     ConfigError,
     Failure,
     Interrupted,
     Preempted,
+    memory_failure,
     resource_failure,
 )
 from ninefold.folder import exclusive
-from ninefold.job import ROOT, Job, under_torchrun
+from ninefold.job import ROOT, Job
 from ninefold.order import Order
+from ninefold.ranks import under_torchrun
 from ninefold.result import FILE, Result, write_durably, write_json
 
 
@@ -82,9 +85,14 @@ def main(entry: Callable[[], Any]) -> NoReturn:
     SESSION.debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises; the one line is written here
     try:
+        require_environment()
         if under_torchrun() and os.environ["RANK"] != "0":
             leave(follow())
-        entry()
+        if problems := messages.of_arguments(sys.argv[1:], entry.__name__, ROOT / "conf"):
+            report(problems)
+            SESSION.codes.append(problems[0].code)
+        else:
+            entry()
         code = SESSION.codes[0] if SESSION.codes else 0
     except KeyboardInterrupt:
         report([Interrupted("signal", "SIGINT", "interrupted", "nothing runs now", "start again")])
@@ -98,7 +106,7 @@ def main(entry: Callable[[], Any]) -> NoReturn:
     if under_torchrun():
         from ninefold import torchrun
 
-        with suppress(ConfigError):  # said already
+        with suppress(Failure):  # said already
             torchrun.dismiss(code)
     if SESSION.sweep is not None and any(SESSION.sweep.rglob(FILE)):
         try:
@@ -108,6 +116,23 @@ def main(entry: Callable[[], Any]) -> NoReturn:
             report([failure])
             code = code or failure.code
     leave(code)
+
+
+def require_environment() -> None:
+    """Leave with a line for each thing that is wrong with the environment of this process.
+
+    Each process says it: where it is wrong there is no store through which to agree on one.
+    """
+    problems = ranks.problems(os.environ)
+    if under_torchrun() and not problems:
+        try:
+            ranks.require_store()
+        except Failure as failure:
+            problems = [failure]
+    if problems:
+        report(problems)
+        sys.stderr.flush()
+        os._exit(problems[0].code)
 
 
 def leave(code: int) -> NoReturn:
@@ -162,8 +187,10 @@ def failure_of(error: Exception) -> Failure:
         return error
     if SESSION.debug:
         traceback.print_exception(error)
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        return messages.of_composition(error, ROOT / "conf")
+    if short := memory_failure(error, "a run needs a few GB to import torch alone"):
+        return short
+    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
+        return messages.of_composition(error, ROOT / "conf", sys.argv[1:])
     if isinstance(error, OSError):
         return resource_failure(
             error, "a run writes its folder", "choose another hydra.run.dir or hydra.sweep.dir"
@@ -264,8 +291,8 @@ def record(
             batch_size=values.get("batch_size"),
             total_seconds=time.time() - started,
         ).write(folder)
-    except OSError as error:
-        report([failure_of(error)])
+    except OSError:
+        return  # why it failed is said already, and one line is enough
 
 
 def start(order: Order, job: Job) -> None:
@@ -282,6 +309,7 @@ def start(order: Order, job: Job) -> None:
         except KeyboardInterrupt:
             raise elastic.stopped(signal.SIGINT, order.folder) from None
     else:
+        forkserver.require_semaphores()
         elastic.launch(order, job.processes)
 
 

@@ -5,6 +5,7 @@ Imported late, because it imports torch: see ninefold.launch.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -14,14 +15,19 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from ninefold import ranks
 from ninefold.errors import ConfigError, Failure, PeerError
 from ninefold.order import Order
 
+PATIENCE = timedelta(minutes=15)  # for rank 0 to compose and to fetch a dataset
 
+
+@functools.cache
 def store() -> dist.Store:
     """The store that torchrun's agent serves, seen by this attempt alone.
 
-    Raises ConfigError if there is none to share.
+    It was there before this process, so that it must answer at once; an order may take long.
+    Raises ConfigError if there is none to share, PeerError if none answers.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         raise ConfigError(
@@ -30,7 +36,12 @@ def store() -> dist.Store:
             "unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
         )  # fmt: skip
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    client = dist.TCPStore(address, port, is_master=False, timeout=timedelta(minutes=15))
+    answers = timedelta(seconds=ranks.ANSWERS)
+    try:
+        client = dist.TCPStore(address, port, is_master=False, timeout=answers)
+    except (dist.DistError, RuntimeError) as error:  # it is another service's port
+        raise ranks.no_answer(str(error).partition("\n")[0]) from error
+    client.set_timeout(PATIENCE)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"ninefold/{attempt}", client)
 
@@ -47,7 +58,13 @@ def dismiss(code: int) -> None:
 
 def receive() -> Order | int:
     """Any other rank: the order, or the exit code to leave with."""
-    content = json.loads(store().get("order"))
+    try:
+        content = json.loads(store().get("order"))
+    except (dist.DistError, RuntimeError) as error:
+        raise PeerError(
+            "rank", os.environ["RANK"], f"no order came from rank 0 ({str(error)[:120]})",
+            f"it waits {PATIENCE} for one", "see what rank 0 says",
+        ) from error  # fmt: skip
     if isinstance(content, int):
         return content
     return Order(**{**content, "folder": Path(content["folder"])})

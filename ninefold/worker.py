@@ -14,7 +14,13 @@ import torch
 import torch.distributed as dist
 
 from ninefold import parent_death, training_run
-from ninefold.errors import Failure, PeerError, ResourceError, resource_failure
+from ninefold.errors import (
+    Failure,
+    PeerError,
+    ResourceError,
+    memory_failure,
+    resource_failure,
+)
 from ninefold.folder import exclusive, log_file, logging_to
 from ninefold.order import Order
 from ninefold.result import FILE, write_json
@@ -72,7 +78,9 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
     details = f"traceback in {log_file(folder, rank)}"
     if isinstance(error, Failure):
         return error
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if exhausted := memory_failure(error, details):
+        return exhausted
+    if isinstance(error, torch.OutOfMemoryError):
         return ResourceError(
             "memory", "exhausted", str(error).partition("\n")[0] or "out of memory", details,
             "lower batch_size or choose a smaller model",

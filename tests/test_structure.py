@@ -23,7 +23,8 @@ CONF = ROOT / "conf"
 # Low to high; a module is on the first floor that has a pattern for it.
 FLOORS: list[list[str]] = [
     ["__init__", "errors", "parent_death"],
-    ["*/__init__", "order", "check", "result", "progress", "forkserver"],
+    ["*/__init__", "order", "check", "result", "progress", "forkserver",
+     "ranks"],
     ["loader"],
     ["leash", "amp", "batches", "clock", "folder", "weights", "confusion", "messages", "manifest",
      "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
