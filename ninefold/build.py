@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,9 +24,9 @@ from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failur
 from ninefold.logger import Logger, Run
 from ninefold.parallel import Parallel, Place
 from ninefold.state import State
+from ninefold.stored import CONF, EVALUATED
 from ninefold.training import Training
 
-CONF = Path(__file__).parents[1] / "conf"
 ASSUMED = {"amp": "fp32", "task": "classification"}
 
 
@@ -53,6 +52,22 @@ def network(job: DictConfig, place: Place) -> nn.Module:
     model: nn.Module = make(job.model.net, "model.net")
     layout = getattr(torch, job.model.memory_format)
     return model.to(place.device, memory_format=layout)  # type: ignore[call-overload, no-any-return]
+
+
+def weight_bytes(job: DictConfig) -> int | None:
+    """How much memory the model will take, without taking it; None where only building can tell.
+
+    Raises ConfigError if there cannot be so large a model.
+    """
+    try:
+        with torch.device("meta"):
+            model: nn.Module = make(job.model.net, "model.net")
+        size: int = sum(t.numel() * t.element_size() for t in model.state_dict().values())
+        return size
+    except ConfigError as error:
+        if "meta" in str(error):  # a constructor that computes with its weights
+            return None
+        raise
 
 
 def preparation(job: DictConfig, dataset: Dataset, augment: bool) -> Preparation:
@@ -179,35 +194,6 @@ def examples_and_preparation(job: DictConfig) -> tuple[Examples, Preparation]:
     return dataset.load("test"), preparation(job, dataset, augment=False)
 
 
-@functools.cache
-def known_targets() -> frozenset[str]:
-    """Every `_target_` that a file under conf/ names."""
-    found: set[str] = set()
-    for path in CONF.rglob("*.yaml"):
-        keys = flat(OmegaConf.to_container(OmegaConf.load(path)))
-        found.update(v for k, v in keys.items() if k.rpartition(".")[2] == "_target_")
-    return frozenset(found)
-
-
-def require_known_targets(tree: Any, path: Path) -> None:
-    """Refuse a checkpoint's configuration that names anything conf/ does not.
-
-    Building it would otherwise call whatever its author wished. Raises CheckpointError.
-    """
-    if isinstance(tree, Mapping):
-        target = tree.get("_target_")
-        if target is not None and target not in known_targets():
-            raise CheckpointError(
-                "ckpt", path, f"its configuration names the target {target}",
-                "only targets in conf/ are built", "add a yaml with it there if you trust it",
-            )  # fmt: skip
-        for value in tree.values():
-            require_known_targets(value, path)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            require_known_targets(value, path)
-
-
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
     """The checkpoint's own `job` with what the evaluation asks for put over it.
 
@@ -215,7 +201,7 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
     Raises ConfigError where neither says which model or dataset.
     """
     merged = OmegaConf.create({"choices": dict(job.get("choices") or {}), "seed": 0})
-    for group in ("model", "task", "dataset", "amp", "parallel"):
+    for group in EVALUATED:
         merged[group] = job.get(group)
         if wanted.get(group) is not None:
             merged[group] = wanted[group]
@@ -226,7 +212,7 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
         if merged[group] is None:
             raise ConfigError(
                 group, "null", f"{path} does not say which {group} it is for",
-                f"found {sorted(map(str, job)) or 'no configuration in it'}",
+                f"found {sorted(set(job) - {'choices'}) or 'no configuration in it'}",
                 f"name one: {group}=...",
             )  # fmt: skip
     for key in ("batch_size", "threads", "device", "loader", "launch"):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError, Failure
 
+# A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 # A rule says what is wrong with a value, or nothing.
 Rule = Callable[[Any], str | None]
 
@@ -93,10 +96,10 @@ def numbers(value: Any) -> str | None:
 
 
 def existing(value: Any) -> str | None:
-    """A run folder."""
-    if value is None or (Path(str(value)) / "config.yaml").is_file():
+    """A run folder, or the word that has one looked for."""
+    if value is None or value == "auto" or (Path(str(value)) / "config.yaml").is_file():
         return None
-    return "a folder with a config.yaml in it is allowed"
+    return "auto, or a folder with a config.yaml in it, is allowed"
 
 
 FLAG = one_of(True, False)

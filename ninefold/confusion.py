@@ -27,8 +27,8 @@ def draw(path: Path, counts: npt.NDArray[np.int64], names: Sequence[str]) -> Non
     right = np.trace(counts[:, : len(names)]) / max(counts.sum(), 1)
     axes.set_title(f"{counts.sum():,} examples, {right:.2%} right")
     if len(names) <= 40:
-        axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
-        axes.set_yticks(range(len(names)), names)
+        axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", parse_math=False)
+        axes.set_yticks(range(len(names)), names, parse_math=False)
     if len(names) <= 20:
         for (row, column), count in np.ndenumerate(counts):
             if count:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ninefold.secrets import redact
+
 LONGEST = 600  # characters of a part of a line
+
+
+def one_line(text: str) -> str:
+    """`text` on one line, without what a terminal would obey: it may come from anybody's file."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def short(text: str) -> str:
@@ -23,8 +30,8 @@ class Failure(Exception):
 
     def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
         parts = (f"error: {field}={value}: {wrong}", allowed, do)
-        # A library's message may hold line breaks; an error is one line.
-        super().__init__("; ".join(short(" ".join(part.split())) for part in parts))
+        # Every line that leaves a run passes here, so this is where no secret does.
+        super().__init__("; ".join(short(one_line(redact(part))) for part in parts))
 
 
 class ConfigError(Failure):
@@ -123,5 +130,5 @@ KINDS: dict[str, type[Failure]] = {
 def relay(kind: str, line: str) -> Failure:
     """The failure that another process reported as its class name and its line."""
     failure = KINDS[kind].__new__(KINDS[kind])
-    Exception.__init__(failure, line)
+    Exception.__init__(failure, redact(line))
     return failure

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
-from ninefold import build, confusion, evaluation
+from ninefold import build, confusion, evaluation, stored
 from ninefold.amp import verify
 from ninefold.checkpoint import read
-from ninefold.errors import CheckpointError
+from ninefold.dataset import Examples
+from ninefold.errors import CheckpointError, one_line
 from ninefold.order import Order
 from ninefold.parallel import device_names
 from ninefold.result import environment, write_json
+from ninefold.secrets import redact, redacted
 from ninefold.weights import load_weights, weights
 
 
@@ -24,16 +27,19 @@ def evaluate(order: Order) -> None:
     assert isinstance(wanted, DictConfig)
     path = Path(wanted.checkpoint_file)
     content = read(path)
-    job = build.overlay(stored_job(content, path), wanted, path)
+    found = weights(content)
+    job = build.overlay(stored_job(content, path, wanted), wanted, path)
+    if not wanted.load.partial:
+        require_room(job, found, path)
 
     parallel, amp = build.begin(job)
     with parallel.join() as place:
         amp = amp.on(place.device)
         verify(amp, amp.grad_scaler(place.device), place.device)
         model = build.network(job, place)
-        report = load_weights(model, weights(content))
+        report = load_weights(model, found)
         if place.rank == 0:
-            print(f"{path}: {report}", flush=True)
+            print(redact(one_line(f"{path}: {report}")), flush=True)
         if not report.complete and not wanted.load.partial:
             raise CheckpointError(
                 "ckpt", path, f"it does not fit model={job.choices.model}", str(report),
@@ -53,12 +59,11 @@ def evaluate(order: Order) -> None:
         notes = parallel.notes(place) + amp.notes(place.device)
         if place.rank != 0:
             return
-        names = [str(label) for label in range(len(result.per_class))]
-        names = list(job.dataset.get("class_names") or examples.names or names)
+        names = class_names(job, examples, len(result.per_class))
         confusion.draw(order.folder / "confusion.png", result.confusion.numpy(), names)
         write_json(
             order.folder / "evaluation.json",
-            {
+            redacted({
                 "accuracy": result.accuracy,
                 "loss": result.loss,
                 "count": result.count,
@@ -71,8 +76,8 @@ def evaluate(order: Order) -> None:
                 "devices": device_names(place),
                 "notes": notes,
                 "environment": environment(),
-            },
-        )
+            }),
+        )  # fmt: skip
         print(f"accuracy {result.accuracy:.4f}  loss {result.loss:.4f}  "
               f"{result.count} examples")  # fmt: skip
         for name, accuracy in zip(names, result.per_class, strict=True):
@@ -80,23 +85,36 @@ def evaluate(order: Order) -> None:
         print(f"folder {order.folder}", flush=True)
 
 
-def stored_job(content: Mapping[str, Any], path: Path) -> DictConfig:
-    """The frozen job in a checkpoint, which names no target that conf/ does not; empty if none.
+def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> DictConfig:
+    """What is taken of the job in a checkpoint, which anybody may have written; empty if none.
 
-    Raises CheckpointError.
+    Raises CheckpointError if it asks for what conf/ does not name.
     """
     text = content.get("config")
-    try:
-        job = OmegaConf.create(text if isinstance(text, str) else "{}")
-    except Exception as error:  # anybody may have written it
+    if not isinstance(text, str):
+        return OmegaConf.create({})
+    named = {group: wanted.get(group) for group in stored.EVALUATED}
+    return OmegaConf.create(stored.for_evaluation(text, path, named))
+
+
+def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse to build a model that is far larger than the tensors it is to be filled with.
+
+    Raises CheckpointError, ConfigError.
+    """
+    # By storage: a file of a few bytes can hold a tensor that says of itself that it is huge.
+    storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in found.values())}
+    held, wanted = sum(storages.values()), build.weight_bytes(job)
+    if wanted is not None and wanted > 2 * held + 2**30:
         raise CheckpointError(
-            "ckpt", path, "its configuration cannot be read", str(error).partition("\n")[0],
-            "see config.yaml of a run of ours",
-        ) from error  # fmt: skip
-    if not isinstance(job, DictConfig):
-        raise CheckpointError(
-            "ckpt", path, "its configuration is no mapping", f"it is a {type(job).__name__}",
-            "see config.yaml of a run of ours",
+            "ckpt", path, f"it does not fit model={job.choices.model}",
+            f"the model takes {wanted:,} bytes, the file holds {held:,}",
+            "choose the right model, or load.partial=true",
         )  # fmt: skip
-    build.require_known_targets(OmegaConf.to_container(job), path)
-    return job
+
+
+def class_names(job: DictConfig, examples: Examples, count: int) -> list[str]:
+    """What the classes are called: as the dataset says, if it says so many names; else numbers."""
+    given = job.dataset.get("class_names") or examples.names
+    names = [redact(one_line(str(name)))[:64] for name in given or ()]
+    return names if len(set(names)) == count else [str(label) for label in range(count)]

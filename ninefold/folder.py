@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from ninefold.errors import Busy
+from ninefold.secrets import redact
 
 
 def log_file(folder: Path, rank: int) -> Path:
@@ -18,12 +19,19 @@ def log_file(folder: Path, rank: int) -> Path:
     return folder / ("run.log" if rank == 0 else f"run.rank{rank}.log")
 
 
+class Redacting(logging.Formatter):
+    """Keeps secrets out of the whole record, the traceback included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
 @contextmanager
 def logging_to(folder: Path, rank: int) -> Iterator[None]:
     """Log to run.log, or to run.rankN.log on the other processes."""
     folder.mkdir(parents=True, exist_ok=True)  # on another host it may not be there
     handler = logging.FileHandler(log_file(folder, rank), delay=rank != 0)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     before = root.level, root.handlers
     root.handlers = [handler]  # in the launcher's own process Hydra has a console handler there

@@ -5,6 +5,7 @@ Nothing here imports torch but `Job.settle`, and that only to count GPUs.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import sys
@@ -15,16 +16,13 @@ from hydra.conf import HydraConf
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.resolvers import oc
 
-from ninefold import check, messages
+from ninefold import check, messages, references, resume, stored
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.ranks import under_torchrun
 
 ROOT = Path(__file__).parents[1]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
-MAY_CHANGE = ("epochs", "max_steps", "log_every", "checkpoint.every", "checkpoint.keep",
-              "launch.inline")  # fmt: skip
 # What a result says in fields of its own, or what does not bear on it.
 NOT_A_VARIANT = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "resume",
                  "experiments", "logger", "dataset.root", "dataset.download")  # fmt: skip
@@ -42,17 +40,24 @@ class Job:
         with open_dict(self.config):
             self.config.pop("hydra", None)
         self.evaluates = "ckpt" in self.config.keys()  # noqa: SIM118  (`in` denies a `???`)
-        self.resumes = not self.evaluates and config.resume is not None
+        # The folder of the run to go on with, None for a new one, AUTO until that is found out.
+        self.resume = None if self.evaluates or config.resume is None else str(config.resume)
+        self.notes: list[str] = []
+        self._processes_before: int | None = None
         choices = hydra.runtime.choices
         self.choices = {key: choices.get(key) for key in (*GROUPS, "experiments") if key in choices}
         # as written: `key=${other}` reads like a reference to OmegaConf
         self.overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
-        self._unresolved = [] if self.evaluates else messages.unresolved(self.config)
-        # An evaluation's groups refer to each other through the checkpoint's configuration,
-        # so only its worker can resolve them.
-        resolves = not self.evaluates and not self._unresolved
-        self.values: dict[str, Any] = _container(self.config, resolve=resolves)
-        self.frozen = _keep_environment(self.config) if resolves else self.values
+        with references.noted():
+            self._unresolved = [] if self.evaluates else messages.unresolved(self.config)
+            # An evaluation's groups refer to each other through the checkpoint's configuration,
+            # so only its worker can resolve them.
+            resolves = not self.evaluates and not self._unresolved
+            self.values: dict[str, Any] = _container(self.config, resolve=resolves)
+        with references.kept():
+            self.frozen = _container(self.config, resolve=resolves)
+        if self.resume == resume.AUTO:
+            self.frozen["resume"] = None  # a run is the same whichever way it was begun
 
     def problems(self) -> list[Failure]:
         """Everything wrong with it that shows without a look at data or devices."""
@@ -61,6 +66,7 @@ class Job:
         found = check.problems(
             self.values, _known_keys(self.evaluates), self._inner_keys(), self._required_keys()
         )
+        found += self._names()
         if self.evaluates:
             found += self._find_checkpoint()
         if self.resumes and not found:
@@ -73,11 +79,37 @@ class Job:
         Raises Failure.
         """
         self._prepare_data()
+        _settle(self.frozen)
         parallel = self.frozen["parallel"]
         parallel["processes"] = self._processes(parallel["processes"], parallel["max_processes"])
-        if self.frozen["threads"] == "auto":
-            linux = sys.platform == "linux"
-            self.frozen["threads"] = len(os.sched_getaffinity(0)) if linux else os.cpu_count()
+        before = self._processes_before
+        if before is not None and before != self.processes:
+            self.notes.append(
+                f"The run goes on with {self.processes} process(es) instead of {before}: its "
+                "examples keep their order, its weights are not bitwise those of a run without "
+                "the change."
+            )
+
+    def find_unfinished(self, root: Path) -> None:
+        """For resume=auto, once settled: take up the newest unfinished run of this job in `root`.
+
+        Raises Failure.
+        """
+        run = resume.newest_unfinished(
+            root, self.config, self.frozen, self.choices, _known_keys(evaluates=False)
+        )
+        if run is None:
+            print(f"resume=auto: no unfinished run of this job under {root}, starting one")
+            self.resume = None
+            return
+        step = resume.saved_step(run.folder)
+        print(f"resume=auto: going on with {run.folder}, step {step}", flush=True)
+        self._go_on(run, list(resume.MAY_CHANGE))
+        self.settle()
+
+    @property
+    def resumes(self) -> bool:
+        return self.resume is not None
 
     @property
     def processes(self) -> int:
@@ -131,25 +163,49 @@ class Job:
         self.frozen["checkpoint_file"] = str(file)
         return []
 
+    def _names(self) -> list[Failure]:
+        """Options that are more than a name: they would lead out of conf/, or of the outputs."""
+        return [
+            not_a_name(group, option)
+            for group, option in self.choices.items()
+            if option is not None and not check.NAME.fullmatch(str(option))
+        ]
+
     def _take_up(self) -> list[Failure]:
         """Take the job of the run to go on with, and what may change of it."""
-        folder = Path(str(self.values["resume"]))
-        given = {override.lstrip("+~").partition("=")[0] for override in self.overrides}
-        wrong = sorted(given - {"resume", *MAY_CHANGE})
+        assert self.resume is not None
+        if self.resume == resume.AUTO:
+            return []  # which run it is shows once the job is settled
+        folder, known = Path(self.resume), _known_keys(evaluates=False)
+        try:
+            with references.noted():
+                run = resume.read(folder, known)
+            stored.require_known_targets(
+                run.frozen, "resume", folder, "repeat it on the command line if you trust it",
+                user=resume.flat(self.values),
+            )  # fmt: skip
+        except CheckpointError as failure:
+            return [failure]
+        keys = resume.named(self.overrides)
+        now, values = copy.deepcopy(self.frozen), copy.deepcopy(self.values)
+        for tree in (now, values, run.values):
+            _settle(tree)
+        wrong = resume.differences(run, keys, now, values, self.choices)
         if wrong:
-            return [ConfigError(
-                "resume", folder, f"{', '.join(wrong)} cannot change in a resumed run",
-                f"{', '.join(MAY_CHANGE)} may", "leave the others out or start a new run",
-            )]  # fmt: skip
-        stored = OmegaConf.load(folder / "config.yaml")
-        for key in given - {"resume"}:
-            OmegaConf.update(stored, key, OmegaConf.select(self.config, key))
-        self.choices = _container(stored.choices)
-        self.values = _container(stored)
-        self.frozen = _container(stored, resolve=False)
-        for tree in (self.values, self.frozen):
-            del tree["choices"]
-        return []
+            return [resume.refusal(folder, wrong)]
+        if under_torchrun() and "parallel.processes" not in keys:
+            self.frozen["parallel"]["processes"] = "auto"  # torchrun has said how many
+            keys.append("parallel.processes")
+        self._go_on(run, keys)
+        return check.problems(self.values, known)
+
+    def _go_on(self, run: resume.Stored, keys: list[str]) -> None:
+        """Be the job of `run`, with what this command says of `keys` that may change."""
+        self._processes_before = run.frozen["parallel"]["processes"]
+        self.frozen, self.choices = resume.carried_over(run, keys, self.frozen, self.choices)
+        self.resume = str(run.folder)
+        with references.noted():
+            self.values = _container(OmegaConf.create(self.frozen))
 
     def _prepare_data(self) -> None:
         node = self.values.get("dataset")
@@ -162,9 +218,6 @@ class Job:
                 "dataset", self.choices["dataset"], "it cannot be built so",
                 str(error.__cause__ or error), "see the keys in conf/dataset/",
             ) from error  # fmt: skip
-        root = self.frozen["dataset"].get("root")
-        if isinstance(root, str) and "${" not in root:  # a run folder is used from anywhere
-            self.frozen["dataset"]["root"] = str(Path(root).expanduser().absolute())
 
     def _processes(self, wanted: Any, most: int | None) -> int:
         """How many processes `wanted` comes to. Raises ConfigError if they cannot be had."""
@@ -212,23 +265,28 @@ class Job:
             check.require_division(self.values["batch_size"], processes)
 
 
+def not_a_name(group: str, option: object) -> ConfigError:
+    """What a command is told that chooses `option` from `group`."""
+    return ConfigError(
+        group, option, "not the name of an option", "letters, digits and . _ - are allowed",
+        f"put a yaml into conf/{group}/ and name it",
+    )  # fmt: skip
+
+
 def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
     tree = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
 
 
-def _keep_environment(config: DictConfig) -> dict[str, Any]:
-    """`config` resolved, but for `${oc.env:...}`, which stays as it is written."""
-
-    def keep(*arguments: Any) -> str:
-        return "${oc.env:" + ",".join("null" if a is None else str(a) for a in arguments) + "}"
-
-    OmegaConf.register_new_resolver("oc.env", keep, replace=True)
-    try:
-        return _container(config)
-    finally:
-        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+def _settle(job: dict[str, Any]) -> None:
+    """Put what they come to here for threads=auto and a relative dataset.root."""
+    if job["threads"] == "auto":
+        linux = sys.platform == "linux"
+        job["threads"] = len(os.sched_getaffinity(0)) if linux else os.cpu_count()
+    root = (job.get("dataset") or {}).get("root")
+    if isinstance(root, str) and "${" not in root:  # a run folder is used from anywhere
+        job["dataset"]["root"] = str(Path(root).expanduser().absolute())
 
 
 def _known_keys(evaluates: bool) -> set[str]:

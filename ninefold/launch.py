@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -19,14 +20,15 @@ from typing import Any, NoReturn
 
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ninefold import forkserver, messages, parent_death, ranks
+from ninefold import check, forkserver, messages, parent_death, ranks, resume
 from ninefold.errors import (
     Busy,
     ConfigError,
@@ -37,10 +39,11 @@ from ninefold.errors import (
     resource_failure,
 )
 from ninefold.folder import exclusive
-from ninefold.job import ROOT, Job
+from ninefold.job import GROUPS, ROOT, Job, not_a_name
 from ninefold.order import Order
 from ninefold.ranks import under_torchrun
 from ninefold.result import FILE, Result, write_durably, write_json
+from ninefold.secrets import redact, redacted
 
 
 @dataclass
@@ -66,17 +69,29 @@ def register_resolvers() -> None:
     """What conf/ uses to find the project and to name folders. Call it before hydra.main."""
     resolvers: dict[str, Callable[..., Any]] = {
         "project_root": lambda: str(ROOT),
-        "sweep_name": lambda study: study or "sweep",
+        "sweep_name": lambda study: _file_name(study or "sweep"),
+        "cell_name": lambda *parts: _file_name("_".join(map(str, parts))),
         "run_folder": _run_folder,
-        "hydra_folder": lambda resume: None if resume else ".hydra",
+        "hydra_folder": lambda resumed: None if _resumes(resumed) else ".hydra",
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
-def _run_folder(resume: str | None) -> str:
-    if resume:
-        return str(resume)  # a resumed run goes on in place
+def _resumes(resumed: str | None) -> bool:
+    """Whether `resumed` is a run folder; for AUTO, Check says so when it has found one."""
+    return bool(resumed) and resumed != resume.AUTO
+
+
+def _file_name(text: str) -> str:
+    """`text` as one name of a folder, which stays in the folder that it is put into."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:64]
+    return name if check.NAME.fullmatch(name) else f"_{name[1:]}"
+
+
+def _run_folder(resumed: str | None) -> str:
+    if _resumes(resumed):
+        return str(resumed)  # a resumed run goes on in place
     return time.strftime("outputs/runs/%Y-%m-%d_%H-%M-%S_") + f"{time.time_ns() // 1000 % 10**6:06}"
 
 
@@ -150,7 +165,7 @@ class Check(Callback):
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
             job = Job(config, config.hydra)
-            problems = examine(job)
+            problems = examine(job) or go_on(job, config)
         except Exception as error:  # Hydra would go on, with a warning
             problems = [failure_of(error)]
         if problems:
@@ -159,6 +174,10 @@ class Check(Callback):
         SESSION.checked = job
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        problems = odd_options(config.hydra.overrides.task)
+        if problems:
+            report(problems)
+            raise SystemExit(problems[0].code)
         if under_torchrun():
             report([ConfigError(
                 "hydra.mode", "MULTIRUN", "a sweep starts processes of its own",
@@ -181,12 +200,47 @@ def examine(job: Job) -> list[Failure]:
     return []
 
 
+def go_on(job: Job, config: DictConfig) -> list[Failure]:
+    """Find the run that resume=auto means, and make its folder this command's."""
+    try:
+        if job.resume == resume.AUTO:
+            job.find_unfinished(Path(config.hydra.run.dir).parent)
+            with read_write(config), open_dict(config):
+                config.resume = job.resume
+    except Failure as failure:
+        return [failure]
+    if job.resume is not None:
+        with read_write(config.hydra), open_dict(config.hydra):
+            config.hydra.run.dir = job.resume
+    return []
+
+
+def odd_options(overrides: Sequence[str]) -> list[Failure]:
+    """What a sweep chooses from groups that is more than a name: see Job.problems.
+
+    It is looked for before Hydra makes the sweep's folders, whose names are made from it.
+    """
+    found: list[Failure] = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        group = override.key_or_group
+        if group not in (*GROUPS, "experiments"):
+            continue
+        swept = override.is_sweep_override()
+        options = list(override.sweep_string_iterator()) if swept else [override.value()]
+        found += [
+            not_a_name(group, option)
+            for option in options
+            if isinstance(option, str) and not check.NAME.fullmatch(option)
+        ]
+    return found
+
+
 def failure_of(error: Exception) -> Failure:
     """`error` as one line: what Hydra says of a configuration, the system of a file, or a bug."""
     if isinstance(error, Failure):
         return error
     if SESSION.debug:
-        traceback.print_exception(error)
+        print(redact("".join(traceback.format_exception(error))), file=sys.stderr)
     if short := memory_failure(error, "a run needs a few GB to import torch alone"):
         return short
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
@@ -241,17 +295,26 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
     try:
         checked, SESSION.checked = SESSION.checked, None
         job = checked or Job(config, hydra)
-        failures = examine(job) if checked is None else []
         if job.resumes and hydra.mode == RunMode.MULTIRUN:
-            failures = [ConfigError(
+            failures: list[Failure] = [ConfigError(
                 "resume", config.resume, "a sweep makes new runs", "one run can be resumed",
                 "leave out -m",
             )]  # fmt: skip
+        else:
+            failures = examine(job) if checked is None else []
         if not failures:
             text = job.text()
             with exclusive(folder, rank=0):
                 write_durably(folder / "config.yaml", text.encode())
-            order = Order(task, text, folder, started, resume=job.resumes, overrides=job.variant)
+            order = Order(
+                task,
+                text,
+                folder,
+                started,
+                resume=job.resumes,
+                overrides=job.variant,
+                notes=job.notes,
+            )
             start(order, job)
             return True
     except Exception as error:
@@ -348,13 +411,13 @@ def finish_sweep(folder: Path) -> None:
 
     write_json(
         folder / "sweep.json",
-        {
+        redacted({
             "study": SESSION.study,
             "command": " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]]),
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(SESSION.started)),
             "wall_seconds": time.time() - SESSION.started,
             "runs": SESSION.runs,
-        },
-    )
+        }),
+    )  # fmt: skip
     print(reporting.write(folder))
     print(f"report {folder / 'report'}", flush=True)

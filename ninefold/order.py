@@ -12,7 +12,7 @@ class Order:
 
     task: `train` or `evaluate`. job: the frozen job, YAML. started: time.time() at launch.
     report: a folder for the worker's failure, if it runs in a process of its own.
-    overrides: what result.json is to say of the command line.
+    overrides: what result.json is to say of the command line. notes: what it is to note besides.
     """
 
     task: str
@@ -22,3 +22,4 @@ class Order:
     resume: bool = False
     report: Path | None = None
     overrides: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

@@ -15,6 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ninefold.secrets import redacted
+
 FILE = "result.json"
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 
@@ -73,7 +75,7 @@ class Result:
         return cls(**{key: value for key, value in found.items() if key in known})
 
     def write(self, folder: Path) -> None:
-        write_json(folder / FILE, asdict(self))
+        write_json(folder / FILE, redacted(asdict(self)))
 
 
 def write_json(path: Path, content: Any) -> None:

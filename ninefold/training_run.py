@@ -31,7 +31,7 @@ def train(order: Order) -> None:
         run = build.training(
             job, order.job, order.folder, parallel, amp, place, resume=order.resume
         )
-        notes = parallel.notes(place) + amp.notes(place.device)
+        notes = [*order.notes, *parallel.notes(place), *amp.notes(place.device)]
         if build.local_world_size() > job.threads:
             notes.append(
                 f"{build.local_world_size()} processes have a CPU thread each, where one process "

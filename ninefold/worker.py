@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from ninefold import parent_death, training_run
+from ninefold import parent_death, references, training_run
 from ninefold.errors import (
     Failure,
     PeerError,
@@ -24,6 +24,7 @@ from ninefold.errors import (
 from ninefold.folder import exclusive, log_file, logging_to
 from ninefold.order import Order
 from ninefold.result import FILE, write_json
+from ninefold.secrets import redact
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def work(order: Order) -> None:
 def run(order: Order) -> None:
     """Do what `order` says in this process. Raises Failure, and nothing else but an interrupt."""
     rank = int(os.environ.get("RANK", "0"))
-    with logging_to(order.folder, rank):
+    with logging_to(order.folder, rank), references.noted():
         try:
             with exclusive(order.folder, rank):
                 if order.task == "train":
@@ -76,20 +77,21 @@ PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Timed out
 def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
     """`error` as a failure with a line and an exit code of its own."""
     details = f"traceback in {log_file(folder, rank)}"
+    text = redact(str(error))  # before any of it is cut short: half a secret is one too
     if isinstance(error, Failure):
         return error
     if exhausted := memory_failure(error, details):
         return exhausted
     if isinstance(error, torch.OutOfMemoryError):
         return ResourceError(
-            "memory", "exhausted", str(error).partition("\n")[0] or "out of memory", details,
+            "memory", "exhausted", text.partition("\n")[0] or "out of memory", details,
             "lower batch_size or choose a smaller model",
         )  # fmt: skip
     if isinstance(error, OSError):
         return resource_failure(error, details, "see that it can be written to")
-    if isinstance(error, dist.DistError) or any(words in str(error) for words in PEER_GONE):
+    if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
         return PeerError(
-            "rank", rank, f"a peer went away or did not answer ({str(error)[:120]})", details,
+            "rank", rank, f"a peer went away or did not answer ({text[:120]})", details,
             "see the other ranks' logs; launch.timeout is how long one waits",
         )  # fmt: skip
-    return Failure("rank", rank, f"{type(error).__name__}: {error}", details, "please report it")
+    return Failure("rank", rank, f"{type(error).__name__}: {text}", details, "please report it")

@@ -71,7 +71,7 @@ def test_only_what_may_change_changes_in_a_resumed_run(shell: Shell) -> None:
     before = (shell.folder / "run" / "result.json").read_bytes()
     done = shell.train("resume=run", "seed=3", "model=resnet18")
     assert done.returncode == 2
-    assert "model, seed cannot change" in done.stderr
+    assert "seed=3 (was 0), model=resnet18 (was convnet) cannot change" in done.stderr
     assert (shell.folder / "run" / "result.json").read_bytes() == before
 
 

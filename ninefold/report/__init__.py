@@ -41,6 +41,7 @@ def write(folder: Path) -> str:
         )  # fmt: skip
     target = folder / "report" if results else folder
     try:
+        _forget_links(target, recording=bool(results))
         if results:
             _record(results, folder, target)
         return _rebuild(target)
@@ -49,6 +50,16 @@ def write(folder: Path) -> str:
             "folder", folder, f"the report cannot be written ({problem.strerror or problem})",
             "a folder that can be written to", "free space or copy the sweep elsewhere",
         ) from problem  # fmt: skip
+
+
+def _forget_links(target: Path, recording: bool) -> None:
+    """Remove links from where the report will be: writing would follow them out of the folder."""
+    if recording and target.is_symlink():
+        target.unlink()
+    recorded = ("runs.csv", "environment.json", ".environment.json.tmp") if recording else ()
+    for name in ("table.md", "figure.png", *recorded):
+        if (target / name).is_symlink():
+            (target / name).unlink()
 
 
 def _record(results: list[dict[str, Any]], folder: Path, target: Path) -> None:

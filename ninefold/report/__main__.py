@@ -45,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.code
+    except Exception as error:  # a folder from anybody; one line is what there is to say of it
+        what = f"{type(error).__name__}: {error}"
+        print(Failure("ninefold", "bug", what, "in a report", "please report it"), file=sys.stderr)
+        return Failure.code
     return 0
 
 

@@ -45,7 +45,11 @@ def values(merged: Any) -> list[Any]:
     """Return the distinct values that a merged entry stands for, none when nobody knew it."""
     if merged is None:
         return []
-    if isinstance(merged, dict) and merged.keys() == {"values"}:
+    if (
+        isinstance(merged, dict)
+        and merged.keys() == {"values"}
+        and isinstance(merged["values"], list)
+    ):
         return list(merged["values"])
     return [merged]
 

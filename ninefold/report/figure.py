@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ninefold.errors import one_line
 from ninefold.report.cells import (
     ACCURACY,
     MEMORY,
@@ -58,6 +59,7 @@ def draw(path: Path, runs: Sequence[Run], environment: Mapping[str, Any]) -> Non
     if not found:
         return
     with mpl.rc_context(_STYLE):
+        found = found[:20]  # an image has at most 65,536 rows of pixels; the tables have them all
         figure = Figure(figsize=(12, 8.8 * len(found)), dpi=150)
         blocks = figure.subfigures(len(found), 1, squeeze=False)[:, 0]
         for block, group in zip(blocks, found, strict=True):
@@ -72,10 +74,14 @@ def _draw_group(
     from matplotlib.patches import Patch
 
     studies = ", ".join(str(study) for study in values(environment.get("study")))
-    title = f"{studies}: {group.title}" if studies else group.title
-    subtitle = textwrap.fill("; ".join(conditions(runs, environment)), 165)
-    figure.text(0.012, 0.975, title, va="top", fontsize=16, fontweight="bold")
-    figure.text(0.012, 0.932, subtitle, va="top", fontsize=9.5, color="#666666", linespacing=1.4)
+    title = one_line(f"{studies}: {group.title}" if studies else group.title)
+    subtitle = textwrap.fill(one_line("; ".join(conditions(runs, environment))), 165)
+    # Nobody means mathematics: an override may hold two dollars.
+    figure.text(0.012, 0.975, title, va="top", fontsize=16, fontweight="bold", parse_math=False)
+    figure.text(
+        0.012, 0.932, subtitle, va="top", fontsize=9.5, color="#666666", linespacing=1.4,
+        parse_math=False,
+    )  # fmt: skip
     legend = [
         *(Patch(color=_AMP_COLORS.get(amp, _OTHER), label=amp) for amp in group.amps),
         Line2D([], [], marker="o", color=_INK, ls="", ms=5, label="one seed"),

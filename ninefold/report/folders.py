@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+LONGEST, DEEPEST = 1 << 22, 20  # bytes, and levels, of a file that is read
+
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
     """Return each run's result with its `folder` relative to the sweep's.
@@ -27,11 +29,27 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 def read_sweep(folder: Path) -> dict[str, Any] | None:
     """Return sweep.json, or None where the sweep left none that can be read."""
-    try:
-        sweep = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    sweep = read_object(folder / "sweep.json")
+    numbers = ("wall_seconds", "runs")
+    if sweep is None or not all(isinstance(sweep.get(key), int | float) for key in numbers):
         return None
-    return sweep if isinstance(sweep, dict) else None
+    return sweep
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Return a file's JSON object; None for anything else: a folder may come from anybody."""
+    try:
+        if not path.is_file() or path.stat().st_size > LONGEST:
+            return None
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) and _depth_at_most(content, DEEPEST) else None
+
+
+def _depth_at_most(tree: Any, levels: int) -> bool:
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return levels > 0 and all(_depth_at_most(item, levels - 1) for item in inner)
 
 
 def _relative(run: Path, folder: Path) -> str:
@@ -39,11 +57,8 @@ def _relative(run: Path, folder: Path) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        result = None
-    if not isinstance(result, dict) or not isinstance(result.get("status"), str):
+    result = read_object(path)
+    if result is None or not isinstance(result.get("status"), str):
         return {"status": "unreadable", "error": "result.json is not a JSON object with a status"}
     return result
 
@@ -88,6 +103,8 @@ def _number(path: Path, name: str) -> int | None:
 
 def _lines(path: Path) -> list[str]:
     try:
+        if not path.is_file() or path.stat().st_size > LONGEST:
+            return []
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return []

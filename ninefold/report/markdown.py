@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+from ninefold.errors import one_line
 
 MISSING = "–"
 
@@ -18,10 +21,16 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in padded)
 
 
+def plain(text: str) -> str:
+    """Return a text of any content as one line that says what it says and does nothing."""
+    return re.sub(r"[<|\[]", r"\\\g<0>", one_line(text))
+
+
 def code(text: str) -> str:
     """Return a text of any content as one line of code."""
-    line = " ".join(text.split())
-    fence = "``" if "`" in line else "`"
+    line = one_line(text)
+    longest = max(map(len, re.findall("`+", line)), default=0)
+    fence = "`" * (longest + 1)
     return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ninefold.report.cells import Group
+from ninefold.report.markdown import plain
 from ninefold.report.runs import Run
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -38,10 +39,10 @@ def note_section(groups: Sequence[Group], notes: Mapping[str, int]) -> str:
         for group in groups:
             holders = _holders(group, note)
             named[group.title] = "every cell" if holders == _cells(group) else ", ".join(holders)
-        cells = [f"{names} ({title})" for title, names in named.items() if names]
+        cells = [f"{names} ({plain(title)})" for title, names in named.items() if names]
         if len(set(named.values())) == 1:  # the groups need not be told apart
             cells = list(named.values())[:1]
-        lines.append(f"{number}. {' '.join(note.split())} — {'; '.join(cells)}")
+        lines.append(f"{number}. {plain(note)} — {'; '.join(cells)}")
     return "## Notes\n\n" + "\n".join(lines) if lines else ""
 
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ninefold.check import NAME
 from ninefold.errors import ConfigError
 from ninefold.result import PHASES
 
 PARALLEL = ("none", "dp", "ddp")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
+NAMES = ("status", "study", "dataset", "model", "parallel", "amp", "dtype")
+LARGEST = 10**15  # a number beyond it was not measured: 30 million years, a petabyte
 
 
 @dataclass(frozen=True)
@@ -78,24 +81,43 @@ def _truth(text: str) -> bool:
     return {"true": True, "false": False}[text]
 
 
+def _whole(text: str) -> int:
+    value = int(text)
+    _require_measured(value)
+    return value
+
+
 def _number(text: str) -> float:
-    return int(text) if text.isdigit() else float(text)  # ten epochs are 10, not 10.0
+    value = int(text) if text.isdigit() else float(text)  # ten epochs are 10, not 10.0
+    _require_measured(value)
+    return value
 
 
-def _list_of(item: type) -> Callable[[str], tuple[Any, ...]]:
-    return lambda text: tuple(item(value) for value in json.loads(text))
+def _require_measured(value: float) -> None:
+    if abs(value) > LARGEST:
+        raise ValueError("a number that is too large")
+
+
+def _list_of(item: Callable[[Any], Any]) -> Callable[[str], tuple[Any, ...]]:
+    def read(text: str) -> tuple[Any, ...]:
+        values = json.loads(text)
+        if not isinstance(values, list):
+            raise ValueError("a list is expected")
+        return tuple(item(value) for value in values)
+
+    return read
 
 
 # By the annotation of a field: how its text in runs.csv is read.
 _READ: dict[str, Callable[[str], Any]] = {
     "str": str,
     "str | None": str,
-    "int | None": int,
+    "int | None": _whole,
     "float | None": _number,
     "bool | None": _truth,
     "tuple[str, ...]": _list_of(str),
-    "tuple[int, ...]": _list_of(int),
-    "tuple[float, ...]": _list_of(float),
+    "tuple[int, ...]": _list_of(lambda value: _whole(str(value))),
+    "tuple[float, ...]": _list_of(lambda value: _number(str(value))),
 }
 COLUMNS = tuple(field.name for field in fields(Run))
 
@@ -123,8 +145,10 @@ def run_of(row: Mapping[str, str]) -> Run:
         if text:
             try:
                 values[field.name] = _READ[str(field.type)](text)
-            except (ValueError, TypeError, KeyError):
-                raise ValueError(f"cannot read {field.name}={text!r}") from None
+                if field.name in NAMES and not NAME.fullmatch(text):
+                    raise ValueError("not a name")
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                raise ValueError(f"cannot read {field.name}={text[:100]!r}") from None
     if "folder" not in values or "status" not in values:
         raise ValueError("folder or status is empty")
     return Run(**values)

@@ -16,7 +16,7 @@ from ninefold.report.cells import (
 )
 from ninefold.report.conditions import conditions, join
 from ninefold.report.environment import values
-from ninefold.report.markdown import MISSING, code, decimals_for, grid, spread
+from ninefold.report.markdown import MISSING, code, decimals_for, grid, plain, spread
 from ninefold.report.notes import mark_cells, note_section, number_notes
 from ninefold.report.published import Published, compare
 from ninefold.report.runs import Run, finite
@@ -31,7 +31,7 @@ def table(
     notes = number_notes(runs)
     parts = [_head(runs, environment, found)]
     for group in found:
-        parts.append(f"## {group.title}")
+        parts.append(f"## {plain(group.title)}")
         marks = mark_cells(group, notes)
         parts += [_measure_section(group, measure, marks) for measure in MEASURES]
         parts.append(_phase_section(group))
@@ -44,8 +44,8 @@ def table(
 def _head(runs: Sequence[Run], environment: Mapping[str, Any], found: Sequence[Group]) -> str:
     studies = values(environment.get("study"))
     sweep = environment.get("sweep") or {}
-    lines = [f"# {join(studies) if studies else 'Runs'}", ""]
-    lines += ["; ".join(conditions(runs, environment)) + "."]
+    lines = [f"# {plain(join(studies)) if studies else 'Runs'}", ""]
+    lines += [plain("; ".join(conditions(runs, environment))) + "."]
     if command := sweep.get("command"):
         lines += ["", f"Command: {code(str(command))}."]
     if found:

@@ -1,0 +1,70 @@
+"""Values that a job reads from the environment: known here, and written nowhere.
+
+A configuration may say `${oc.env:NAME}`. Its frozen form keeps those words, but whatever goes
+wrong with the value may quote it. What was read is noted here, and its reference put in its place
+wherever text leaves a process: in failures, logs, results, evaluations and reports.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# Shorter values, and short numbers, stand in every other line by chance: replacing `1` or `64`
+# would garble what is said and hide nothing. Numbers are settings, and metrics tell them anyway.
+SHORTEST, SHORTEST_NUMBER = 4, 8
+# Words of our own that a value may happen to be. With USER=root every `dataset.root` would go.
+WORDS = frozenset({
+    "auto", "cpu", "cuda", "true", "false", "null", "none", "root", "train", "test", "error",
+    "float16", "float32", "bfloat16", "channels_last", "contiguous_format",
+})  # fmt: skip
+
+_KNOWN: dict[str, str] = {}
+_NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
+
+
+def note(name: str, value: str) -> None:
+    """Have `value`, which the environment gives for `name`, replaced from now on."""
+    for form in _forms(value):
+        _KNOWN[form] = "${oc.env:" + name + "}"
+
+
+def redact(text: str) -> str:
+    """`text` with `${oc.env:NAME}` for each value that was noted."""
+    if not _KNOWN:
+        return text
+    # In one pass, longest first: a value must not be looked for in another's reference.
+    pattern = "|".join(map(_pattern, sorted(_KNOWN, key=len, reverse=True)))
+    return re.sub(pattern, lambda found: _KNOWN[found[0]], text)
+
+
+def redacted(tree: Any) -> Any:
+    """A JSON value with all its strings redacted, but for keys that are names of ours."""
+    if isinstance(tree, str):
+        return redact(tree)
+    if isinstance(tree, Mapping):
+        return {key: redacted(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [redacted(value) for value in tree]
+    return tree
+
+
+def _forms(value: str) -> Iterator[str]:
+    """`value` as a message may show it: as it is, in quotes, on one line, as a path, in lines."""
+    least = SHORTEST_NUMBER if _NUMBER.fullmatch(value) else SHORTEST
+    if len(value) < least or value.lower() in WORDS:
+        return
+    yield from (value, repr(value)[1:-1], " ".join(value.split()))
+    if value.strip("./~"):  # dots alone lead to folders that everything here is in
+        path = os.path.expanduser(value)
+        yield from (os.path.normpath(path), os.path.abspath(path))
+    if "\n" in value:
+        for line in value.splitlines():
+            yield from _forms(line.strip())
+
+
+def _pattern(form: str) -> str:
+    plain = re.escape(form)
+    return rf"(?<![\w.]){plain}(?![\w.])" if _NUMBER.fullmatch(form) else plain
