@@ -95,6 +95,20 @@ def numbers(value: Any) -> str | None:
     return "a list of numbers, one for each channel, or null is allowed"
 
 
+def dotted(value: Any) -> str | None:
+    """The name of something that can be imported."""
+    if isinstance(value, str) and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", value):
+        return None
+    return "the dotted name of a class or a function is allowed"
+
+
+def described(value: Any) -> str | None:
+    """What is to be called, and with what."""
+    if isinstance(value, Mapping) and dotted(value.get("_target_")) is None:
+        return None
+    return "a section with a _target_ in it, the dotted name of what to call, is allowed"
+
+
 def existing(value: Any) -> str | None:
     """A run folder, or the word that has one looked for."""
     if value is None or value == "auto" or (Path(str(value)) / "config.yaml").is_file():
@@ -103,6 +117,7 @@ def existing(value: Any) -> str | None:
 
 
 FLAG = one_of(True, False)
+BUILT = ("parallel", "amp", "dataset", "task", "optimizer", "scheduler")  # groups of one object
 RULES: dict[str, Rule] = {
     "seed": whole(0, most=2**32 - 1),
     "epochs": whole(0),
@@ -154,6 +169,7 @@ RULES: dict[str, Rule] = {
     "dataset.download": FLAG,
     "dataset.train_count": whole(1),
     "dataset.test_count": whole(1),
+    "model.net": described,
     "model.input_channels": whole(1),
     "model.input_size": whole(1, otherwise=(None,)),
     "model.memory_format": one_of("contiguous_format", "channels_last"),
@@ -162,6 +178,7 @@ RULES: dict[str, Rule] = {
     "optimizer.fused": FLAG,
     "scheduler.T_max": whole(0),
     "scheduler.patience": whole(0),
+    **{f"{group}._target_": dotted for group in BUILT},
 }
 
 
@@ -197,19 +214,29 @@ def problems(
         for key in required
         if _lacks(job, key)
     ]
-    for field, rule in RULES.items():
+    loggers = job.get("logger")
+    for name, node in loggers.items() if isinstance(loggers, Mapping) else ():
+        if (allowed := described(node)) is not None:
+            found.append(ConfigError(
+                f"logger.{name}", spelled(node), "not allowed", allowed,
+                f"take it away with ~logger.{name}",
+            ))  # fmt: skip
+    for field in RULES:
         group, _, key = field.rpartition(".")
         node = job.get(group) if group else job
-        if not isinstance(node, Mapping) or key not in node:
-            continue
-        if isinstance(node[key], str) and "${" in node[key]:
-            continue  # it refers to what only the worker knows: a checkpoint's configuration
-        allowed = rule(node[key])
-        if allowed is not None:
-            found.append(
-                ConfigError(field, spelled(node[key]), "not allowed", allowed, f"correct {field}")
-            )
+        if isinstance(node, Mapping) and key in node:
+            found += breach(field, node[key])
     return found or _at_odds(job)
+
+
+def breach(field: str, value: Any) -> list[Failure]:
+    """What the rule for `field`, if there is one, says of `value`."""
+    if isinstance(value, str) and "${" in value:
+        return []  # it refers to what only the worker knows: a checkpoint's configuration
+    allowed = RULES[field](value) if field in RULES else None
+    if allowed is None:
+        return []
+    return [ConfigError(field, spelled(value), "not allowed", allowed, f"correct {field}")]
 
 
 def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list[Failure]:
@@ -281,6 +308,12 @@ def spelled(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return value
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """What to do about a `word` that is none of `options`."""
+    near = suggestion(word, options)
+    return near if near.startswith("did you mean") else "name one of them"
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -9,6 +9,8 @@ import copy
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold import check, messages, references, resume, stored
-from ninefold.errors import CheckpointError, ConfigError, Failure
+from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.ranks import under_torchrun
 
 ROOT = Path(__file__).parents[1]
@@ -142,7 +144,8 @@ class Job:
         stored = _stored_keys(self.evaluates)
         inner = [f"{key}.{name}" for key, tree in stored.items()
                  if isinstance(tree, dict) for name in tree]  # fmt: skip
-        return [*stored, *GROUPS, *inner, "parallel.processes", "parallel.max_processes",
+        built = [f"{group}._target_" for group in check.BUILT]
+        return [*stored, *GROUPS, *inner, *built, "parallel.processes", "parallel.max_processes",
                 "model.net", "model.input_channels", "model.input_size",
                 "model.memory_format"]  # fmt: skip
 
@@ -212,8 +215,11 @@ class Job:
         if node is None:
             return  # an evaluation's, in its checkpoint
         try:
-            instantiate({**node}, _convert_="all").prepare()
+            with _one_blas_thread():
+                instantiate({**node}, _convert_="all").prepare()
         except HydraException as error:
+            if exhausted := memory_failure(error, "the dataset was being imported"):
+                raise exhausted from error
             raise ConfigError(
                 "dataset", self.choices["dataset"], "it cannot be built so",
                 str(error.__cause__ or error), "see the keys in conf/dataset/",
@@ -277,6 +283,22 @@ def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
     tree = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Import NumPy with one thread in its BLAS, which is not used here.
+
+    OpenBLAS takes memory for each, and ends the process where there is none.
+    """
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+        if before is not None:
+            os.environ["OPENBLAS_NUM_THREADS"] = before
 
 
 def _settle(job: dict[str, Any]) -> None:

@@ -138,6 +138,7 @@ def require_environment() -> None:
 
     Each process says it: where it is wrong there is no store through which to agree on one.
     """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch's sockets would add to the line
     problems = ranks.problems(os.environ)
     if under_torchrun() and not problems:
         try:
@@ -401,8 +402,10 @@ def first_to_report(failure: Failure) -> bool:
 
     try:
         return torchrun.first_to_report(failure)
-    except ConfigError:  # no store to agree through
+    except ConfigError:  # no store to agree through, on any rank
         return os.environ["RANK"] == "0"
+    except Failure:  # this one cannot reach it
+        return True
 
 
 def finish_sweep(folder: Path) -> None:

@@ -16,7 +16,7 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold.check import spelled, suggestion
+from ninefold.check import breach, nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume")
@@ -84,7 +84,8 @@ def _parser(command: str) -> ArgumentParser:
         flags = [flag for flag in flags if flag.startswith("--")]
         word = word.split("/")[0].rstrip(":")
         raise ConfigError(
-            "arguments", word or "?", message, suggestion(word, flags),
+            "arguments", word or "?", message,
+            suggestion(word, flags) if word not in flags else "see what it takes",
             f"python {command}.py --hydra-help lists them",
         )  # fmt: skip
 
@@ -107,16 +108,23 @@ def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
             key, _value(override), "it has several values", "one run takes one of each",
             "add -m for a sweep over them, or put a list into brackets",
         )]  # fmt: skip
-    value = override.value()
-    text = value.text if isinstance(value, QuotedString) else value
-    if key in NOT_EMPTY and not override.is_delete() and (
-        not (isinstance(text, str) and text.strip()) and not (key == "resume" and text is None)
-    ):  # fmt: skip
+    value = _plain(override.value())
+    if override.is_delete() or value == "???":
+        return []
+    nothing = not (isinstance(value, str) and value.strip())
+    if key in NOT_EMPTY and nothing and not (key == "resume" and value is None):
         return [ConfigError(
-            key, spelled(text), "it names nothing", "a folder or a file is allowed",
+            key, spelled(value), "it names nothing", "a folder or a file is allowed",
             f"set {key}=PATH or leave it out",
         )]  # fmt: skip
-    return []
+    return breach(key, value)
+
+
+def _plain(value: Any) -> Any:
+    """A value of Hydra's grammar without its quotes."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value.text if isinstance(value, QuotedString) else value
 
 
 def _wrong_key(override: Override, key: str, command: str, conf: Path) -> list[Failure]:
@@ -135,16 +143,14 @@ def _wrong_key(override: Override, key: str, command: str, conf: Path) -> list[F
         return [ConfigError(key, "~", "it cannot be taken away", options, "name one of them")]
     if override.is_sweep_override():
         return []
-    value = override.value()
-    option = value.text if isinstance(value, QuotedString) else value
+    option = _plain(override.value())
     if isinstance(option, str) and option.removesuffix(".yaml") in groups[key]:
         return []
     if isinstance(option, str) and "${" in option:
         return []
     return [ConfigError(
         key, _value(override), "no such option", options,
-        suggestion(str(option), groups[key]) if isinstance(option, str) and option
-        else "name one of them, or leave it out",
+        nearest(str(option), groups[key]),
     )]  # fmt: skip
 
 
@@ -184,13 +190,13 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
             "correct the file",
         )  # fmt: skip
     text = " ".join(str(error).split())
-    if isinstance(error, MissingConfigException):
-        if error.options is not None:
+    if isinstance(error, MissingConfigException) or "config directory" in text:
+        if isinstance(error, MissingConfigException) and error.options is not None:
             group, _, option = str(error.missing_cfg_file).rpartition("/")
             options = sorted(error.options)
             return ConfigError(
                 group or "config", option, "no such option", f"{', '.join(options)} are allowed",
-                suggestion(option, options) if options else "see conf/",
+                nearest(option, options) if options else "see conf/",
             )  # fmt: skip
         for flag in ("--config-name", "--config-path", "--config-dir"):
             if word := _following(flag, given):

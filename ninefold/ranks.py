@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ninefold.errors import ConfigError, Failure, PeerError
 
 COUNTS = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}  # each below the other
-ANSWERS = 10  # seconds that the store of an agent, which was there first, may take to answer
+ANSWERS = 5  # seconds that the store of an agent, which was there first, may take to answer
 
 
 def under_torchrun() -> bool:
@@ -29,10 +29,13 @@ def problems(environment: Mapping[str, str]) -> list[Failure]:
     """
     if "TORCHELASTIC_RUN_ID" not in environment:
         return _leftovers(environment)
+    names = (*COUNTS, *COUNTS.values(), "MASTER_PORT", "MASTER_ADDR")
+    if unset := [name for name in names if not environment.get(name)]:
+        return [_wrong(unset[0], "unset", f"torchrun sets {', '.join(names)}")]
     found: list[Failure] = []
     numbers: dict[str, int] = {}
-    for name in (*COUNTS, *COUNTS.values(), "MASTER_PORT"):
-        value = environment.get(name, "")
+    for name in names[:-1]:
+        value = environment[name]
         if value.isascii() and value.isdigit():
             numbers[name] = int(value)
         else:
@@ -42,14 +45,12 @@ def problems(environment: Mapping[str, str]) -> list[Failure]:
             found.append(_wrong(rank, numbers[rank], f"it is below {size}={numbers[size]}"))
     if not 0 < numbers.get("MASTER_PORT", 1) < 2**16:
         found.append(_wrong("MASTER_PORT", numbers["MASTER_PORT"], "1 to 65535 are ports"))
-    if not environment.get("MASTER_ADDR"):
-        found.append(_wrong("MASTER_ADDR", "", "a host name or an address is expected"))
     return found
 
 
 def _wrong(name: str, value: object, allowed: str) -> ConfigError:
     return ConfigError(
-        name, "unset" if value == "" else value, "not the environment of a process of torchrun",
+        name, value, "not the environment of a process of torchrun",
         allowed, "start it with torchrun, or unset TORCHELASTIC_RUN_ID",
     )  # fmt: skip
 

@@ -22,15 +22,25 @@ from ninefold.order import Order
 PATIENCE = timedelta(minutes=15)  # for rank 0 to compose and to fetch a dataset
 
 
-@functools.cache
 def store() -> dist.Store:
     """The store that torchrun's agent serves, seen by this attempt alone.
 
-    It was there before this process, so that it must answer at once; an order may take long.
     Raises ConfigError if there is none to share, PeerError if none answers.
     """
+    found = _found()
+    if isinstance(found, Failure):
+        raise found
+    return found
+
+
+@functools.cache
+def _found() -> dist.Store | Failure:
+    """The store, or why there is none: a process asks for it again to agree on who reports that.
+
+    It was there before this process, so that it must answer at once; an order may take long.
+    """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        raise ConfigError(
+        return ConfigError(
             "TORCHELASTIC_USE_AGENT_STORE", os.environ.get("TORCHELASTIC_USE_AGENT_STORE"),
             "torchrun does not share its store", "ranks receive their job through it",
             "unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
@@ -40,7 +50,7 @@ def store() -> dist.Store:
     try:
         client = dist.TCPStore(address, port, is_master=False, timeout=answers)
     except (dist.DistError, RuntimeError) as error:  # it is another service's port
-        raise ranks.no_answer(str(error).partition("\n")[0]) from error
+        return ranks.no_answer(str(error).partition("\n")[0])
     client.set_timeout(PATIENCE)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"ninefold/{attempt}", client)
