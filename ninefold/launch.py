@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -35,6 +36,7 @@ from ninefold.errors import (
     Failure,
     Interrupted,
     Preempted,
+    ResourceError,
     memory_failure,
     resource_failure,
 )
@@ -63,6 +65,7 @@ class Session:
 
 
 SESSION = Session()
+LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4
 
 
 def register_resolvers() -> None:
@@ -189,7 +192,7 @@ class Check(Callback):
 
 def examine(job: Job) -> list[Failure]:
     """What is wrong with `job`; with nothing found, it is settled and ready to run."""
-    problems = job.problems()
+    problems = job.problems() or too_little_memory()
     if problems:
         return problems
     if not under_torchrun():
@@ -234,6 +237,21 @@ def odd_options(overrides: Sequence[str]) -> list[Failure]:
             if isinstance(option, str) and not check.NAME.fullmatch(option)
         ]
     return found
+
+
+def too_little_memory() -> list[Failure]:
+    """Whether the address space that this process may have is too small to import torch in.
+
+    Libraries that run out of it end the process in ways of their own, with no line to read.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit in (resource.RLIM_INFINITY, -1) or limit >= LEAST_MEMORY:
+        return []
+    return [ResourceError(
+        "memory", f"{limit // 2**20} MB", "the limit of this shell is too low",
+        f"at least {LEAST_MEMORY // 2**20} MB of address space are needed, to import torch alone",
+        "raise it with ulimit -v",
+    )]  # fmt: skip
 
 
 def failure_of(error: Exception) -> Failure:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import json
 import os
+import threading
 import time
+import uuid
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -45,11 +47,25 @@ def _found() -> dist.Store | Failure:
             "torchrun does not share its store", "ranks receive their job through it",
             "unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
         )  # fmt: skip
+    answers: list[dist.Store | Failure] = []
+    # A store that is none, as on the port of another service, may keep its client for ever.
+    asking = threading.Thread(target=lambda: answers.append(_connected()), daemon=True)
+    asking.start()
+    asking.join(ranks.ANSWERS + 1)
+    return answers[0] if answers else ranks.no_answer("something else listens there")
+
+
+def _connected() -> dist.Store | Failure:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    answers = timedelta(seconds=ranks.ANSWERS)
     try:
-        client = dist.TCPStore(address, port, is_master=False, timeout=answers)
-    except (dist.DistError, RuntimeError) as error:  # it is another service's port
+        client = dist.TCPStore(
+            address, port, is_master=False, timeout=timedelta(seconds=ranks.ANSWERS)
+        )
+        token = uuid.uuid4().hex
+        client.set(f"ninefold/{token}", token)
+        if client.get(f"ninefold/{token}") != token.encode():
+            return ranks.no_answer("something else listens there")
+    except (dist.DistError, RuntimeError, ValueError) as error:
         return ranks.no_answer(str(error).partition("\n")[0])
     client.set_timeout(PATIENCE)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
