@@ -29,9 +29,11 @@ class Failure(Exception):
     status: ClassVar[str] = "failed"
 
     def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
-        parts = (f"error: {field}={value}: {wrong}", allowed, do)
         # Every line that leaves a run passes here, so this is where no secret does.
-        super().__init__("; ".join(short(one_line(redact(part))) for part in parts))
+        field, given, wrong, allowed, do = (
+            short(one_line(redact(str(part)))) for part in (field, value, wrong, allowed, do)
+        )
+        super().__init__(f"error: {field}={given}: {wrong}; {allowed}; {do}")
 
 
 class ConfigError(Failure):

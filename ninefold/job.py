@@ -200,7 +200,14 @@ class Job:
             self.frozen["parallel"]["processes"] = "auto"  # torchrun has said how many
             keys.append("parallel.processes")
         self._go_on(run, keys)
-        return check.problems(self.values, known)
+        return [
+            CheckpointError(
+                "resume", folder, "its config.yaml is of another version, or was changed",
+                str(problem).removeprefix("error: ").partition(";")[0],
+                "put back the one that was written, or start a new run",
+            )
+            for problem in check.problems(self.values, known)[:1]
+        ]  # fmt: skip
 
     def _go_on(self, run: resume.Stored, keys: list[str]) -> None:
         """Be the job of `run`, with what this command says of `keys` that may change."""
