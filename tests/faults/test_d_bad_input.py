@@ -101,6 +101,11 @@ QUICK = {
 }
 
 
+def slow_but(quick: bool) -> list[pytest.MarkDecorator]:
+    """The mark of a case for `make faults` only, if it is one."""
+    return [] if quick else [pytest.mark.slow]
+
+
 def cases(found: list[Case]) -> list[Any]:
     """The cases, all but a few and those with two processes for `make faults` only."""
     twice = [
@@ -109,9 +114,7 @@ def cases(found: list[Case]) -> list[Any]:
         if case.two
     ]
     once = [
-        pytest.param(
-            case, (), id=case.id, marks=[] if case.arguments in QUICK else [pytest.mark.slow]
-        )
+        pytest.param(case, (), id=case.id, marks=slow_but(case.arguments in QUICK))
         for case in found
     ]
     return once + twice
@@ -278,8 +281,7 @@ DATA = [
     Case("dataset.std=null", "dataset.std=null", "dataset.mean is given"),
     Case("dataset.classes=5", "dataset.classes=5", "labels from 0 to 9", 4, early=False,
          two=True),
-    Case("dataset.shape=[1,9,9]", "dataset.shape=[1, 9, 9]", "found [1, 8, 8]", 4, early=False,
-         slow=True, two=True),
+    Case("dataset.shape=[1,9,9]", "dataset.shape=[1, 9, 9]", "found [1, 8, 8]", 4, early=False, two=True),
     Case("dataset.limit=10", "batch_size=64", "10 examples found", 4, early=False,
          two=True),
     Case("+model.net.depth=3", "model.net=ninefold", "depth", early=False, two=True),
@@ -401,14 +403,17 @@ AGENT = {
         ({"RANK": "1", "LOCAL_RANK": "1"}, "MASTER_PORT=1: no store answers", 7),
         ({"MASTER_ADDR": "nowhere.invalid"}, "MASTER_ADDR=nowhere.invalid", 2),
         ({"LOCAL_RANK": "", "LOCAL_WORLD_SIZE": ""}, "LOCAL_RANK=unset", 2),
-        pytest.param(
-            *({"RANK": "1", "WORLD_SIZE": ""}, "WORLD_SIZE=unset", 2), marks=pytest.mark.slow
+        *(
+            pytest.param(change, field, 2, marks=pytest.mark.slow)
+            for change, field in (
+                ({"RANK": "1", "WORLD_SIZE": ""}, "WORLD_SIZE=unset"),
+                ({"RANK": ""}, "RANK=unset"),
+                ({"RANK": "2"}, "RANK=2"),
+                ({"RANK": "-1"}, "RANK=-1"),
+                ({"WORLD_SIZE": "x"}, "WORLD_SIZE=x"),
+                ({"MASTER_PORT": "70000"}, "MASTER_PORT=70000"),
+            )
         ),
-        pytest.param(*({"RANK": ""}, "RANK=unset", 2), marks=pytest.mark.slow),
-        pytest.param(*({"RANK": "2"}, "RANK=2", 2), marks=pytest.mark.slow),
-        pytest.param(*({"RANK": "-1"}, "RANK=-1", 2), marks=pytest.mark.slow),
-        pytest.param(*({"WORLD_SIZE": "x"}, "WORLD_SIZE=x", 2), marks=pytest.mark.slow),
-        pytest.param(*({"MASTER_PORT": "70000"}, "MASTER_PORT=70000", 2), marks=pytest.mark.slow),
         ({"TORCHELASTIC_RUN_ID": ""}, "WORLD_SIZE=2", 2),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else str(value),
@@ -513,8 +518,7 @@ IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(fault, marks=[] if fault in ("one class only", "an empty file") else
-                     [pytest.mark.slow])
+        pytest.param(fault, marks=slow_but(fault in ("one class only", "an empty file")))
         for fault in IMAGES
     ],
 )  # fmt: skip
@@ -660,10 +664,7 @@ REPEATED = {"0 bytes", "truncated", "a flipped bit", "a malicious archive", "a m
 
 @pytest.mark.parametrize(
     ("fault", "more"),
-    [
-        pytest.param(fault, (), id=fault, marks=[] if fault in TRIED else [pytest.mark.slow])
-        for fault in CHECKPOINTS
-    ]
+    [pytest.param(fault, (), id=fault, marks=slow_but(fault in TRIED)) for fault in CHECKPOINTS]
     + [
         pytest.param(fault, TWO, id=f"two processes {fault}", marks=pytest.mark.slow)
         for fault in sorted(REPEATED)
@@ -752,7 +753,7 @@ FOLDERS: dict[str, tuple[str, Callable[[str], str], int]] = {
     ("fault", "more"),
     [
         pytest.param(fault, (), id=fault,
-                     marks=[] if fault in ("no YAML", "no clock") else [pytest.mark.slow])
+                     marks=slow_but(fault in ("no YAML", "no clock")))
         for fault in FOLDERS
     ],
 )  # fmt: skip
