@@ -16,13 +16,14 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from ninefold import check
 from ninefold.amp import Amp, verify
 from ninefold.average import Average
 from ninefold.batches import Batches, Preparation
 from ninefold.checkpoint import Checkpoints, read
 from ninefold.clock import Clock
 from ninefold.dataset import Dataset, Examples
-from ninefold.errors import CheckpointError, ConfigError, Failure
+from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.logger import Logger, Run
 from ninefold.parallel import Parallel, Place
 from ninefold.state import State
@@ -42,6 +43,8 @@ def make(node: DictConfig, name: str, **given: Any) -> Any:
         cause = error.__cause__ or error
         if isinstance(cause, Failure):
             raise cause from error
+        if exhausted := memory_failure(cause, f"{name} was being built"):
+            raise exhausted from error
         raise ConfigError(
             name, node.get("_target_"), "it cannot be built so", str(cause),
             f"see the keys in conf/{name.partition('.')[0]}/",
@@ -73,7 +76,12 @@ def weight_bytes(job: DictConfig) -> int | None:
 
 
 def preparation(job: DictConfig, dataset: Dataset, augment: bool) -> Preparation:
-    """How bytes of `dataset` become the model's input; augmented or as they are."""
+    """How bytes of `dataset` become the model's input; augmented or as they are.
+
+    Raises ConfigError if they cannot.
+    """
+    if not check.fits(dataset.shape[0], job.model.input_channels):
+        raise check.misfit(dataset.shape[0], job.model.input_channels)
     return Preparation(
         channels=job.model.input_channels,
         size=job.model.input_size,

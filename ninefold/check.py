@@ -69,6 +69,46 @@ def one_of(*choices: Any) -> Rule:
     return rule
 
 
+def text(value: Any) -> str | None:
+    """Some text, or null."""
+    if value is None or (isinstance(value, str) and value.strip()):
+        return None
+    return "text or null is allowed"
+
+
+def sizes(value: Any) -> str | None:
+    """Channels, height and width."""
+    if (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(whole(1)(size) is None for size in value)
+    ):
+        return None
+    return "[channels, height, width], whole numbers of at least 1, is allowed"
+
+
+def numbers(value: Any) -> str | None:
+    """One number for each channel, or null."""
+    if value is None or (isinstance(value, list) and value
+                         and all(number(-math.inf)(each) is None for each in value)):  # fmt: skip
+        return None
+    return "a list of numbers, one for each channel, or null is allowed"
+
+
+def dotted(value: Any) -> str | None:
+    """The name of something that can be imported."""
+    if isinstance(value, str) and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", value):
+        return None
+    return "the dotted name of a class or a function is allowed"
+
+
+def described(value: Any) -> str | None:
+    """What is to be called, and with what."""
+    if isinstance(value, Mapping) and dotted(value.get("_target_")) is None:
+        return None
+    return "a section with a _target_ in it, the dotted name of what to call, is allowed"
+
+
 def existing(value: Any) -> str | None:
     """A run folder, or the word that has one looked for."""
     if value is None or value == "auto" or (Path(str(value)) / "config.yaml").is_file():
@@ -77,6 +117,7 @@ def existing(value: Any) -> str | None:
 
 
 FLAG = one_of(True, False)
+BUILT = ("parallel", "amp", "dataset", "task", "optimizer", "scheduler")  # groups of one object
 RULES: dict[str, Rule] = {
     "seed": whole(0, most=2**32 - 1),
     "epochs": whole(0),
@@ -84,15 +125,23 @@ RULES: dict[str, Rule] = {
     "max_steps": whole(0, otherwise=(None,)),
     "log_every": whole(1),
     "device": one_of("auto", "cpu", "cuda"),
-    "threads": whole(1, otherwise=("auto",)),
+    "threads": whole(1, most=1024, otherwise=("auto",)),  # OpenMP crashes on very many
     "resume": existing,
-    "checkpoint.every": whole(0),
-    "checkpoint.keep": whole(1),
+    "accumulate": whole(1),
+    "patience": whole(1, otherwise=(None,)),
+    "ema": optional(number(0, below=1)),
+    "deterministic": FLAG,
+    "on_nonfinite": one_of("stop", "skip"),
+    "checkpoint.every": whole(0, otherwise=(None,)),
+    "checkpoint.keep": whole(2),  # if the newest is damaged, there is one before it
+    "checkpoint.on_error": one_of("stop", "continue"),
     "loader.workers": whole(0),
     "clock.warmup": whole(0),
     "clock.sample": whole(0),
     "launch.inline": FLAG,
-    "launch.timeout": number(0),
+    "launch.timeout": number(0, below=10**8),  # more than a timedelta takes
+    "launch.grace": number(0, below=10**8),
+    "launch.max_restarts": whole(0),
     "launch.cpu_processes": whole(1),
     "load.partial": FLAG,
     "parallel.processes": whole(1, otherwise=("auto",)),
@@ -105,58 +154,166 @@ RULES: dict[str, Rule] = {
     "amp.dtype": one_of("auto", "float32", "float16", "bfloat16"),
     "amp.scaler": FLAG,
     "amp.tf32": FLAG,
-    "amp.init_scale": number(0),
+    "amp.init_scale": number(0, below=2**127),  # it is a float32
     "amp.growth_factor": number(1),
     "amp.backoff_factor": number(0, below=1),
     "amp.growth_interval": whole(1),
+    "dataset.root": text,
     "dataset.limit": whole(1, otherwise=(None,)),
     "dataset.classes": whole(1),
+    "dataset.shape": sizes,
+    "dataset.mean": numbers,
+    "dataset.std": numbers,
     "dataset.flip": FLAG,
     "dataset.crop": whole(0),
     "dataset.download": FLAG,
     "dataset.train_count": whole(1),
     "dataset.test_count": whole(1),
+    "model.net": described,
     "model.input_channels": whole(1),
     "model.input_size": whole(1, otherwise=(None,)),
     "model.memory_format": one_of("contiguous_format", "channels_last"),
     "optimizer.lr": number(0),
     "optimizer.weight_decay": number(0, inclusive=True),
     "optimizer.fused": FLAG,
+    "scheduler.T_max": whole(0),
+    "scheduler.patience": whole(0),
+    **{f"{group}._target_": dotted for group in BUILT},
 }
 
 
 SECTIONS = ("checkpoint", "clock", "launch", "load", "loader")
 
 
-def problems(job: Mapping[str, Any], known: Iterable[str]) -> list[Failure]:
-    """Everything that is wrong with `job`, a resolved mapping; `known` are its allowed keys."""
-    known = set(known)
-    found: list[Failure] = [
-        ConfigError(
-            key, job[key], "no such key", suggestion(key, known), "remove it or correct its name"
-        )
-        for key in job
-        if key not in known
-    ]
+def problems(
+    job: Mapping[str, Any],
+    known: Iterable[str],
+    inner: Mapping[str, Iterable[str]] | None = None,
+    required: Iterable[str] = (),
+) -> list[Failure]:
+    """Everything that is wrong with `job`, a resolved mapping.
+
+    `known` are its allowed keys, `inner` those in its sections and groups, where they are known;
+    `required` those (`epochs`, `checkpoint.keep`) that it cannot do without.
+    """
+    known, inner = set(known), inner or {}
+    found = _unknown(job, known)
+    for section, keys in inner.items():
+        if isinstance(job.get(section), Mapping):
+            found += _unknown(job[section], set(keys), f"{section}.")
     found += [
         ConfigError(
-            key, job[key], "not a section", f"{key}.NAME=value is allowed", f"leave {key} whole"
+            key, spelled(job[key]), "not a section", f"{key}.NAME=value is allowed",
+            f"leave {key} whole",
         )
         for key in SECTIONS
         if key in job and not isinstance(job[key], Mapping)
+    ]  # fmt: skip
+    found += [
+        ConfigError(key, "nothing", "it is missing", "a run needs it", f"do not take {key} away")
+        for key in required
+        if _lacks(job, key)
     ]
-    for field, rule in RULES.items():
+    loggers = job.get("logger")
+    for name, node in loggers.items() if isinstance(loggers, Mapping) else ():
+        if (allowed := described(node)) is not None:
+            found.append(ConfigError(
+                f"logger.{name}", spelled(node), "not allowed", allowed,
+                f"take it away with ~logger.{name}",
+            ))  # fmt: skip
+    for field in RULES:
         group, _, key = field.rpartition(".")
         node = job.get(group) if group else job
-        if not isinstance(node, Mapping) or key not in node:
-            continue
-        if isinstance(node[key], str) and "${" in node[key]:
-            continue  # it refers to what only the worker knows: a checkpoint's configuration
-        allowed = rule(node[key])
-        if allowed is not None:
-            value = "null" if node[key] is None else node[key]
-            found.append(ConfigError(field, value, "not allowed", allowed, f"correct {field}"))
+        if isinstance(node, Mapping) and key in node:
+            found += breach(field, node[key])
+    return found or _at_odds(job)
+
+
+def breach(field: str, value: Any) -> list[Failure]:
+    """What the rule for `field`, if there is one, says of `value`."""
+    if isinstance(value, str) and "${" in value:
+        return []  # it refers to what only the worker knows: a checkpoint's configuration
+    allowed = RULES[field](value) if field in RULES else None
+    if allowed is None:
+        return []
+    return [ConfigError(field, spelled(value), "not allowed", allowed, f"correct {field}")]
+
+
+def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list[Failure]:
+    return [
+        ConfigError(
+            f"{prefix}{key}", spelled(node[key]), "no such key", suggestion(key, known),
+            "remove it or correct its name",
+        )
+        for key in node
+        if key not in known
+    ]  # fmt: skip
+
+
+def _lacks(job: Mapping[str, Any], field: str) -> bool:
+    """Whether `job` has no such field; of a section that is not there at all, that is told."""
+    group, _, key = field.rpartition(".")
+    node = job.get(group) if group else job
+    return isinstance(node, Mapping) and key not in node
+
+
+def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
+    """Which of its values, each allowed, exclude each other."""
+    dataset, model, scheduler = (
+        node if isinstance(node := job.get(group), Mapping) else {}
+        for group in ("dataset", "model", "scheduler")
+    )
+    found: list[Failure] = []
+    shape, channels = dataset.get("shape"), model.get("input_channels")
+    if isinstance(shape, list) and isinstance(channels, int):
+        if not fits(shape[0], channels):
+            found.append(misfit(shape[0], channels))
+        found += [
+            ConfigError(
+                f"dataset.{key}", dataset[key], f"{len(dataset[key])} numbers, {shape[0]} channels",
+                "a number for each channel of dataset.shape, or one for all, is allowed",
+                f"correct dataset.{key}",
+            )
+            for key in ("mean", "std")
+            if isinstance(dataset.get(key), list) and len(dataset[key]) not in (1, shape[0])
+        ]  # fmt: skip
+    for key, other in (("mean", "std"), ("std", "mean")):
+        if dataset.get(key, 0) is None and isinstance(dataset.get(other), list):
+            found.append(ConfigError(
+                f"dataset.{key}", "null", f"dataset.{other} is given", "both or none are allowed",
+                f"set dataset.{key}, or dataset.{other}=null",
+            ))  # fmt: skip
+    if scheduler.get("T_max") == 0 and job.get("epochs"):
+        found.append(ConfigError(
+            "scheduler.T_max", 0, f"the cosine has no end in {job['epochs']} epochs",
+            "a whole number of at least 1 is allowed, epochs by default", "leave it out",
+        ))  # fmt: skip
     return found
+
+
+def fits(channels: int, wanted: int) -> bool:
+    """Whether images of so many channels can be made the model's input: gray ones are repeated."""
+    return channels in (1, wanted)
+
+
+def misfit(channels: int, wanted: int) -> ConfigError:
+    return ConfigError(
+        "model.input_channels", wanted, f"the images have {channels} channels",
+        f"{channels} is allowed, or gray images for any model", "choose another model or dataset",
+    )  # fmt: skip
+
+
+def spelled(value: Any) -> Any:
+    """`value` as YAML and the command line spell it."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return value
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """What to do about a `word` that is none of `options`."""
+    near = suggestion(word, options)
+    return near if near.startswith("did you mean") else "name one of them"
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import warnings
+import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -236,6 +237,18 @@ def _link(source: Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
+def _damaged_part(path: Path) -> str | None:
+    """The name of a part of a checkpoint that does not match its own checksum, if one does not.
+
+    A checkpoint is a zip archive, whose checksums torch writes and does not look at.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip()
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError):
+        return None  # it is another kind of file, or so damaged that torch will tell
+
+
 def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     """The dictionary in a checkpoint file, tensors on the CPU; never runs code from it.
 
@@ -249,6 +262,11 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
         raise CheckpointError(
             field, path, "it is damaged", "its sha256 is not the one in the manifest",
             "use another file of the folder",
+        )  # fmt: skip
+    if path.name not in listed and (part := _damaged_part(path)) is not None:
+        raise CheckpointError(
+            field, path, "it is damaged", f"the checksum of {part} in it is another",
+            "fetch or copy the file again",
         )  # fmt: skip
     try:
         with warnings.catch_warnings():

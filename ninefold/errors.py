@@ -6,10 +6,17 @@ from typing import ClassVar
 
 from ninefold.secrets import redact
 
+LONGEST = 600  # characters of a part of a line
+
 
 def one_line(text: str) -> str:
     """`text` on one line, without what a terminal would obey: it may come from anybody's file."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def short(text: str) -> str:
+    """`text`, or its beginning and its length."""
+    return text if len(text) <= LONGEST else f"{text[:200]}... ({len(text)} characters)"
 
 
 class Failure(Exception):
@@ -22,9 +29,13 @@ class Failure(Exception):
     status: ClassVar[str] = "failed"
 
     def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
-        parts = (f"error: {field}={value}: {wrong}", allowed, do)
         # Every line that leaves a run passes here, so this is where no secret does.
-        super().__init__("; ".join(redact(one_line(redact(part))) for part in parts))
+        # In one line first: a value may be known as it stands there, broken over two or not.
+        field, given, wrong, allowed, do = (
+            short(redact(one_line(redact(str(part)))))
+            for part in (field, value, wrong, allowed, do)
+        )
+        super().__init__(f"error: {field}={given}: {wrong}; {allowed}; {do}")
 
 
 class ConfigError(Failure):
@@ -87,6 +98,28 @@ def resource_failure(error: OSError, found: str, do: str) -> ResourceError:
     return ResourceError(
         "file", error.filename or "?", error.strerror or type(error).__name__, found, do
     )
+
+
+NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "cannot allocate memory",
+             "failed to map segment", "can't start new thread", "not enough memory", "bad_alloc",
+             "Unable to allocate", "Insufficient memory")  # fmt: skip
+
+
+def memory_failure(error: BaseException, found: str) -> ResourceError | None:
+    """What is to be said if `error`, or what it came from, is that memory ran out.
+
+    Only Python has an exception for it: torch raises RuntimeError, the linker ImportError.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause)
+        if isinstance(cause, MemoryError) or any(words in text for words in NO_MEMORY):
+            return ResourceError(
+                "memory", "exhausted", text.partition("\n")[0] or "out of memory", found,
+                "free some (see ulimit -v), lower batch_size or choose a smaller model",
+            )  # fmt: skip
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 KINDS: dict[str, type[Failure]] = {

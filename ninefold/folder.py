@@ -7,7 +7,7 @@ import fcntl
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -27,11 +27,18 @@ class Redacting(logging.Formatter):
         return redact(super().format(record))
 
 
+class Log(logging.FileHandler):
+    """A log that stays silent about a full disk: what needs the disk more will tell."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        return
+
+
 @contextmanager
 def logging_to(folder: Path, rank: int) -> Iterator[None]:
     """Log to run.log, or to run.rankN.log on the other processes."""
     folder.mkdir(parents=True, exist_ok=True)  # on another host it may not be there
-    handler = logging.FileHandler(log_file(folder, rank))
+    handler = Log(log_file(folder, rank))
     handler.setFormatter(Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     before = root.level, root.handlers
@@ -46,7 +53,8 @@ def logging_to(folder: Path, rank: int) -> Iterator[None]:
         faulthandler.disable()
         logging.captureWarnings(False)
         root.level, root.handlers = before
-        handler.close()
+        with suppress(OSError):  # it flushes
+            handler.close()
 
 
 @contextmanager

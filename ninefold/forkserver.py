@@ -10,6 +10,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from ninefold.errors import ResourceError
 from ninefold.stop import SIGNALS
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +43,21 @@ def start(job: Mapping[str, Any]) -> None:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
+
+
+def require_semaphores() -> None:
+    """See that this host has the semaphores with which processes are started.
+
+    Raises ResourceError.
+    """
+    try:
+        multiprocessing.get_context("forkserver").Lock()
+    except OSError as error:
+        raise ResourceError(
+            "file", "/dev/shm", error.strerror or type(error).__name__,
+            "worker processes are started with semaphores, which are kept there",
+            "mount it (docker run --shm-size=1g), or launch.inline=true for one process",
+        ) from error  # fmt: skip
 
 
 def _target_modules(tree: Any) -> list[str]:

@@ -9,6 +9,8 @@ import copy
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold import check, messages, references, resume, stored
-from ninefold.errors import CheckpointError, ConfigError, Failure
+from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
+from ninefold.ranks import under_torchrun
 
 ROOT = Path(__file__).parents[1]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
@@ -62,7 +65,9 @@ class Job:
         """Everything wrong with it that shows without a look at data or devices."""
         if self._unresolved:
             return self._unresolved
-        found = check.problems(self.values, _known_keys(self.evaluates))
+        found = check.problems(
+            self.values, _known_keys(self.evaluates), self._inner_keys(), self._required_keys()
+        )
         found += self._names()
         if self.evaluates:
             found += self._find_checkpoint()
@@ -123,8 +128,34 @@ class Job:
         """The frozen job, YAML."""
         return OmegaConf.to_yaml(OmegaConf.create({**self.frozen, "choices": self.choices}))
 
+    def _inner_keys(self) -> dict[str, list[str]]:
+        """The keys in the sections, and in the groups whose files name each key that there is."""
+        stored = _stored_keys(self.evaluates)
+        inner = {key: list(tree) for key, tree in stored.items() if isinstance(tree, dict)}
+        for group in ("parallel", "amp", "dataset", "model", "task"):
+            path = ROOT / "conf" / group / f"{self.choices.get(group)}.yaml"
+            if path.is_file():  # else it is in another folder of the user's
+                inner[group] = [str(key) for key in OmegaConf.load(path)]
+        return inner
+
+    def _required_keys(self) -> list[str]:
+        if self.evaluates:  # what is not there is in the checkpoint
+            return ["parallel.processes", "parallel.max_processes"]
+        stored = _stored_keys(self.evaluates)
+        inner = [f"{key}.{name}" for key, tree in stored.items()
+                 if isinstance(tree, dict) for name in tree]  # fmt: skip
+        built = [f"{group}._target_" for group in check.BUILT]
+        return [*stored, *GROUPS, *inner, *built, "parallel.processes", "parallel.max_processes",
+                "model.net", "model.input_channels", "model.input_size",
+                "model.memory_format"]  # fmt: skip
+
     def _find_checkpoint(self) -> list[Failure]:
         given = self.values["ckpt"]
+        if given is None:
+            return [CheckpointError(
+                "ckpt", "null", "no checkpoint is named", "a run folder or a file is evaluated",
+                "set ckpt=PATH",
+            )]  # fmt: skip
         path = Path(str(given)).expanduser().absolute()
         file = path / "checkpoints" / "last.pt" if path.is_dir() else path
         if not file.is_file():
@@ -169,7 +200,14 @@ class Job:
             self.frozen["parallel"]["processes"] = "auto"  # torchrun has said how many
             keys.append("parallel.processes")
         self._go_on(run, keys)
-        return check.problems(self.values, known)
+        return [
+            CheckpointError(
+                "resume", folder, "its config.yaml is of another version, or was changed",
+                str(problem).removeprefix("error: ").partition(";")[0],
+                "put back the one that was written, or start a new run",
+            )
+            for problem in check.problems(self.values, known)[:1]
+        ]  # fmt: skip
 
     def _go_on(self, run: resume.Stored, keys: list[str]) -> None:
         """Be the job of `run`, with what this command says of `keys` that may change."""
@@ -184,9 +222,11 @@ class Job:
         if node is None:
             return  # an evaluation's, in its checkpoint
         try:
-            with references.noted():  # an evaluation's is resolved only here
+            with references.noted(), _one_blas_thread():  # an evaluation's is resolved only here
                 instantiate({**node}, _convert_="all").prepare()
         except HydraException as error:
+            if exhausted := memory_failure(error, "the dataset was being imported"):
+                raise exhausted from error
             raise ConfigError(
                 "dataset", self.choices["dataset"], "it cannot be built so",
                 str(error.__cause__ or error), "see the keys in conf/dataset/",
@@ -246,15 +286,26 @@ def not_a_name(group: str, option: object) -> ConfigError:
     )  # fmt: skip
 
 
-def under_torchrun() -> bool:
-    """Whether torchrun (or whatever sets its variables) started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
-
-
 def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
     tree = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Import NumPy with one thread in its BLAS, which is not used here.
+
+    OpenBLAS takes memory for each, and ends the process where there is none.
+    """
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+        if before is not None:
+            os.environ["OPENBLAS_NUM_THREADS"] = before
 
 
 def _settle(job: dict[str, Any]) -> None:
@@ -269,8 +320,16 @@ def _settle(job: dict[str, Any]) -> None:
 
 def _known_keys(evaluates: bool) -> set[str]:
     """The top-level keys of the configuration file and its groups."""
-    stored = OmegaConf.load(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml"))
-    return {str(key) for key in stored if key not in ("defaults", "hydra")} | set(GROUPS)
+    return set(_stored_keys(evaluates)) | set(GROUPS)
+
+
+def _stored_keys(evaluates: bool) -> dict[str, Any]:
+    """The configuration file, without what is Hydra's."""
+    stored = _container(
+        OmegaConf.load(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml")),
+        resolve=False,
+    )
+    return {key: value for key, value in stored.items() if key not in ("defaults", "hydra")}
 
 
 def _count_gpus() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -27,19 +28,23 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from ninefold import check, forkserver, messages, parent_death, resume, stop
+from ninefold import check, forkserver, messages, parent_death, ranks, resume, stop
 from ninefold.errors import (
     Busy,
     ConfigError,
     Failure,
     Interrupted,
     Preempted,
+    ResourceError,
+    memory_failure,
     resource_failure,
 )
 from ninefold.folder import exclusive
-from ninefold.job import GROUPS, ROOT, Job, not_a_name, under_torchrun
+from ninefold.job import GROUPS, ROOT, Job, not_a_name
 from ninefold.order import Order
+from ninefold.ranks import under_torchrun
 from ninefold.result import FILE, Result, write_durably, write_json
 from ninefold.secrets import redact, redacted
 from ninefold.stop import IGNORED, SIGNALS
@@ -62,6 +67,7 @@ class Session:
 
 
 SESSION = Session()
+LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4
 
 
 def register_resolvers() -> None:
@@ -102,9 +108,14 @@ def main(entry: Callable[[], Any]) -> NoReturn:
         if number != signal.SIGINT and signal.getsignal(number) not in IGNORED:
             signal.signal(number, _interrupt)  # as Ctrl-C does; workers, once there, are told first
     try:
+        require_environment()
         if under_torchrun() and os.environ["RANK"] != "0":
             leave(follow())
-        entry()
+        if problems := messages.of_arguments(sys.argv[1:], entry.__name__, ROOT / "conf"):
+            report(problems)
+            SESSION.codes.append(problems[0].code)
+        else:
+            entry()
         code = SESSION.codes[0] if SESSION.codes else 0
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
@@ -120,7 +131,7 @@ def main(entry: Callable[[], Any]) -> NoReturn:
     if under_torchrun():
         from ninefold import torchrun
 
-        with suppress(ConfigError):  # said already
+        with suppress(Failure):  # said already
             torchrun.dismiss(code)
     if SESSION.sweep is not None and any(SESSION.sweep.rglob(FILE)):
         try:
@@ -134,6 +145,24 @@ def main(entry: Callable[[], Any]) -> NoReturn:
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt(number)
+
+
+def require_environment() -> None:
+    """Leave with a line for each thing that is wrong with the environment of this process.
+
+    Each process says it: where it is wrong there is no store through which to agree on one.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch's sockets would add to the line
+    problems = ranks.problems(os.environ)
+    if under_torchrun() and not problems:
+        try:
+            ranks.require_store()
+        except Failure as failure:
+            problems = [failure]
+    if problems:
+        report(problems)
+        sys.stderr.flush()
+        os._exit(problems[0].code)
 
 
 def leave(code: int) -> NoReturn:
@@ -174,7 +203,7 @@ class Check(Callback):
 
 def examine(job: Job) -> list[Failure]:
     """What is wrong with `job`; with nothing found, it is settled and ready to run."""
-    problems = job.problems()
+    problems = job.problems() or too_little_memory()
     if problems:
         return problems
     if not under_torchrun():
@@ -221,14 +250,31 @@ def odd_options(overrides: Sequence[str]) -> list[Failure]:
     return found
 
 
+def too_little_memory() -> list[Failure]:
+    """Whether the address space that this process may have is too small to import torch in.
+
+    Libraries that run out of it end the process in ways of their own, with no line to read.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit in (resource.RLIM_INFINITY, -1) or limit >= LEAST_MEMORY:
+        return []
+    return [ResourceError(
+        "memory", f"{limit // 2**20} MB", "the limit of this shell is too low",
+        f"at least {LEAST_MEMORY // 2**20} MB of address space are needed, to import torch alone",
+        "raise it with ulimit -v",
+    )]  # fmt: skip
+
+
 def failure_of(error: Exception) -> Failure:
     """`error` as one line: what Hydra says of a configuration, the system of a file, or a bug."""
     if isinstance(error, Failure):
         return error
     if SESSION.debug:
         print(redact("".join(traceback.format_exception(error))), file=sys.stderr)
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        return messages.of_composition(error, ROOT / "conf")
+    if short := memory_failure(error, "a run needs a few GB to import torch alone"):
+        return short
+    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
+        return messages.of_composition(error, ROOT / "conf", sys.argv[1:])
     if isinstance(error, OSError):
         return resource_failure(
             error, "a run writes its folder", "choose another hydra.run.dir or hydra.sweep.dir"
@@ -337,8 +383,8 @@ def record(
             batch_size=values.get("batch_size"),
             total_seconds=time.time() - started,
         ).write(folder)
-    except OSError as error:
-        report([failure_of(error)])
+    except OSError:
+        return  # why it failed is said already, and one line is enough
 
 
 def start(order: Order, job: Job) -> None:
@@ -355,6 +401,7 @@ def start(order: Order, job: Job) -> None:
         except KeyboardInterrupt:
             raise elastic.stopped(signal.SIGINT, order.folder) from None
     else:
+        forkserver.require_semaphores()
         elastic.launch(order, job.processes, job.values["launch"]["max_restarts"])
 
 
@@ -383,8 +430,10 @@ def first_to_report(failure: Failure) -> bool:
 
     try:
         return torchrun.first_to_report(failure)
-    except ConfigError:  # no store to agree through
+    except ConfigError:  # no store to agree through, on any rank
         return os.environ["RANK"] == "0"
+    except Failure:  # this one cannot reach it
+        return True
 
 
 def finish_sweep(folder: Path) -> None:

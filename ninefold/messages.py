@@ -1,45 +1,240 @@
-"""Hydra's and OmegaConf's errors, in one line of ours."""
+"""What is wrong with a command line, and Hydra's and OmegaConf's errors, in lines of ours."""
 
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import yaml
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold.check import suggestion
+from ninefold.check import breach, nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure
 
+NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume")
+STUDIES = "experiments"
 
-def of_composition(error: Exception, conf: Path) -> ConfigError:
-    """What a configuration that could not be composed is told; `conf` holds the known keys."""
-    if isinstance(error, MissingConfigException) and error.options is not None:
-        group, _, option = str(error.missing_cfg_file).rpartition("/")
-        options = sorted(error.options)
+
+def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Failure]:
+    """Everything wrong with a command line that shows before it is composed.
+
+    Hydra stops at the first mistake, and takes some for what they are not: the last of two values
+    of a key, an option that is a number. `command` is the name of its configuration in `conf`.
+    """
+    try:
+        flags = _parser(command).parse_args(list(arguments))
+    except ConfigError as failure:
+        return [failure]
+    if flags.config_path or (flags.config_name or command) != command:
+        conf, command = Path(), ""  # a configuration of the user's own: what it has is not known
+    elif flags.config_dir or any("hydra.searchpath=" in text for text in flags.overrides):
+        command = ""  # options are looked for there too
+    if flags.shell_completion:
+        return []
+    found: list[Failure] = []
+    given: dict[str, Override] = {}
+    parser = OverridesParser.create()
+    for text in flags.overrides:
+        try:
+            override = parser.parse_override(text)
+        except Exception:  # ANTLR's own, Hydra's, and ValueError for a number of 5,000 digits
+            override = None
+        if override is None or not override.key_or_group:
+            key, _, value = text.partition("=")
+            found.append(ConfigError(
+                key.strip() if re.fullmatch(r"\s*[^\s=]+\s*", key) else "override",
+                value if re.fullmatch(r"\s*[^\s=]+\s*", key) else repr(text), "not an override",
+                "key=value is allowed, the value in quotes where it holds , : = or brackets",
+                "correct it, and quote it for your shell",
+            ))  # fmt: skip
+            continue
+        key = override.get_key_element().lstrip("+~")
+        before = given.setdefault(key, override)
+        if before is not override and not before.is_delete():
+            found.append(ConfigError(
+                key, _value(override), f"it is given twice, before as {_value(before)}",
+                "one value for a key is allowed", "leave one of them out",
+            ))  # fmt: skip
+        found += _wrong_value(override, key, bool(flags.multirun))
+        if command:
+            found += _wrong_key(override, key, command, conf)
+    if "hydra.run.dir" in given and "resume" in given and given["resume"].value() is not None:
+        found.append(ConfigError(
+            "hydra.run.dir", _value(given["hydra.run.dir"]), "a resumed run goes on in its folder",
+            f"resume={_value(given['resume'])} says which", "leave hydra.run.dir out",
+        ))  # fmt: skip
+    return found
+
+
+def _parser(command: str) -> ArgumentParser:
+    """Hydra's, but what it cannot read is one line."""
+    parser = get_args_parser()
+
+    def error(message: str) -> NoReturn:
+        word = (re.search(r"(?:unrecognized arguments: |argument )(\S+)", message) or [""] * 2)[1]
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        flags = [flag for flag in flags if flag.startswith("--")]
+        word = word.split("/")[0].rstrip(":")
+        raise ConfigError(
+            "arguments", word or "?", message,
+            suggestion(word, flags) if word not in flags else "see what it takes",
+            f"python {command}.py --hydra-help lists them",
+        )  # fmt: skip
+
+    parser.error = error  # type: ignore[method-assign]
+    return parser
+
+
+def _value(override: Override) -> str:
+    """The value of an override as it was written."""
+    if override.is_delete():
+        return "~"
+    return str(override.input_line or "").partition("=")[2]
+
+
+def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
+    if override.is_sweep_override():
+        if multirun:
+            return []
+        return [ConfigError(
+            key, _value(override), "it has several values", "one run takes one of each",
+            "add -m for a sweep over them, or put a list into brackets",
+        )]  # fmt: skip
+    value = _plain(override.value())
+    if override.is_delete() or value == "???":
+        return []
+    nothing = not (isinstance(value, str) and value.strip())
+    if key in NOT_EMPTY and nothing and not (key == "resume" and value is None):
+        return [ConfigError(
+            key, spelled(value), "it names nothing", "a folder or a file is allowed",
+            f"set {key}=PATH or leave it out",
+        )]  # fmt: skip
+    return breach(key, value)
+
+
+def _plain(value: Any) -> Any:
+    """A value of Hydra's grammar without its quotes."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value.text if isinstance(value, QuotedString) else value
+
+
+def _wrong_key(override: Override, key: str, command: str, conf: Path) -> list[Failure]:
+    groups = _groups(conf, command)
+    sections = _tree(conf / f"{command}.yaml").keys() - {"defaults", "hydra"}
+    first = re.split(r"[./@]", key)[0]
+    if first not in {*groups, *sections, "hydra"}:
+        return [ConfigError(
+            key, _value(override), "no such key", suggestion(first, {*groups, *sections}),
+            "correct its name, or leave it out",
+        )]  # fmt: skip
+    if key not in groups:
+        return []
+    options = ", ".join(groups[key]) + (" are allowed" if len(groups[key]) > 1 else " is allowed")
+    if override.is_delete():
+        return [ConfigError(key, "~", "it cannot be taken away", options, "name one of them")]
+    if override.is_sweep_override():
+        return []
+    option = _plain(override.value())
+    if isinstance(option, str) and option.removesuffix(".yaml") in groups[key]:
+        return []
+    if isinstance(option, str) and "${" in option:
+        return []
+    return [ConfigError(
+        key, _value(override), "no such option", options,
+        nearest(str(option), groups[key]),
+    )]  # fmt: skip
+
+
+def _groups(conf: Path, command: str) -> dict[str, list[str]]:
+    """The groups that the configuration chooses from, each with its options."""
+    defaults = OmegaConf.load(conf / f"{command}.yaml").defaults
+    names = [str(key) for entry in defaults if isinstance(entry, DictConfig) for key in entry]
+    folders = {name: conf / name for name in names if " " not in name}
+    if STUDIES in folders:
+        folders[STUDIES] = conf.parent / STUDIES
+    return {
+        name: sorted(path.stem for path in folder.glob("*.yaml"))
+        for name, folder in folders.items()
+    }
+
+
+def _tree(path: Path) -> dict[Any, Any]:
+    """A file of conf/; nothing if it is no YAML, which whoever composes with it is told."""
+    try:
+        tree = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> ConfigError:
+    """What a configuration that could not be composed is told.
+
+    `conf` holds the known keys, `given` are the command's arguments.
+    """
+    if isinstance(error, yaml.YAMLError):
+        mark = getattr(error, "problem_mark", None)
         return ConfigError(
-            group or "config", option, "no such option", f"{', '.join(options)} are allowed",
-            suggestion(option, options) if options else "see conf/",
+            "config", getattr(mark, "name", None) or "?", "it is not YAML",
+            f"{getattr(error, 'problem', None) or error}"
+            + (f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""),
+            "correct the file",
         )  # fmt: skip
     text = " ".join(str(error).split())
-    if match := re.search(r"Could not override '([^']+)'", text):
-        key = match.group(1)
-        value = re.search(rf"\+{re.escape(key)}=(\S+)", text)
+    if isinstance(error, MissingConfigException) or "config directory" in text:
+        if isinstance(error, MissingConfigException) and error.options is not None:
+            group, _, option = str(error.missing_cfg_file).rpartition("/")
+            options = sorted(error.options)
+            return ConfigError(
+                group or "config", option, "no such option", f"{', '.join(options)} are allowed",
+                nearest(option, options) if options else "see conf/",
+            )  # fmt: skip
+        for flag in ("--config-name", "--config-path", "--config-dir"):
+            if word := _following(flag, given):
+                return ConfigError(
+                    flag, word, "not found", text.partition(". ")[0],
+                    f"leave {flag} out, or correct it",
+                )  # fmt: skip
+    if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
+        key = match.group(1).partition("=")[0]
         return ConfigError(
-            key, value.group(1) if value else "?", "no such key",
-            suggestion(key, _keys(conf)), f"+{key}=... adds one that a target takes",
-        )  # fmt: skip
-    if match := re.search(r"parsing override '([^']*)'", text):
-        key, _, given = match.group(1).partition("=")
-        return ConfigError(
-            key, given or "?", "not an override", "key=value is allowed, values may be quoted",
-            "see the override grammar of Hydra",
+            key, _given(key, given), "no such key", suggestion(key, _keys_beside(key, conf)),
+            f"correct its name, or +{key}=... if the target takes it",
         )  # fmt: skip
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-    key = getattr(cause, "full_key", None) or "config"
-    return ConfigError(key, "?", str(cause).partition("\n")[0], "see conf/", "correct the override")
+    key = getattr(cause, "full_key", None)
+    if not key:  # some of Hydra's errors name it in their text only
+        known = [word.lstrip("+~").partition("=")[0] for word in given if not word.startswith("-")]
+        key = next((word for word in known if word and word in text), "config")
+    what = str(cause).partition("\n")[0]
+    return ConfigError(key, _given(key, given), what, "see conf/", "correct the override")
+
+
+def _following(flag: str, given: Sequence[str]) -> str:
+    for word, following in zip(given, [*given[1:], ""], strict=True):
+        if word == flag:
+            return following
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _given(key: str, given: Sequence[str]) -> str:
+    """What the command line says of `key`."""
+    for word in given:
+        name, _, value = word.partition("=")
+        if name.lstrip("+~") == key:
+            return value
+    return "?"
 
 
 def unresolved(config: Any, prefix: str = "") -> list[Failure]:
@@ -59,18 +254,25 @@ def unresolved(config: Any, prefix: str = "") -> list[Failure]:
     return found
 
 
+def _keys_beside(key: str, conf: Path) -> set[str]:
+    """The keys that `key` may have been meant to be: those in its section or group."""
+    section = key.partition(".")[0]
+    if section == "hydra":
+        return {"the keys that --cfg hydra shows"}
+    found = {name for name in _keys(conf) if name.startswith(f"{section}.")}
+    return found or {name for name in _keys(conf) if "." not in name}
+
+
 def _keys(conf: Path) -> set[str]:
     """Every key that can be overridden: at the top, in sections, in the groups' files."""
     found: set[str] = set()
     for path in sorted(conf.rglob("*.yaml")):
-        tree = OmegaConf.to_container(OmegaConf.load(path))
-        assert isinstance(tree, dict)
         group = "" if path.parent == conf else f"{path.parent.name}."
         found.add(group.rstrip("."))
-        for key, value in tree.items():
+        for key, value in _tree(path).items():
             if key in ("defaults", "hydra") or str(key).startswith("_"):
                 continue
             found.add(group + str(key))
             if isinstance(value, dict):
                 found.update(f"{group}{key!s}.{inner!s}" for inner in value)
-    return found - {""}
+    return {name for name in found if name and not name.endswith("_target_")}

@@ -6,9 +6,12 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 WRAPPERS = ("module", "_orig_mod")
+# What is rounded to the model's precision. Narrower ones mean nothing without their scales.
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -45,22 +48,46 @@ class LoadReport:
 def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
     """Copy into `model` every tensor of `found` that fits it, and tell which did not.
 
+    Floats of 16 to 64 bits take the model's precision, integers the model's width; one for the
+    other, or a complex, quantized, sparse or empty shell of a tensor does not fit.
     `module.` (DataParallel, DDP) and `_orig_mod.` (torch.compile) are dropped wherever they
     stand in a name, unless the model has that very name.
     """
     own = model.state_dict()
-    renamed = {_own_name(key, own): value for key, value in found.items()}
-    fitting = {k: v for k, v in renamed.items() if k in own and v.shape == own[k].shape}
+    renamed: dict[str, Tensor] = {}
+    for key, value in found.items():
+        name = _own_name(key, own)
+        renamed[key if name in renamed else name] = value  # a second tensor for one name is extra
+    fitting = {k: v for k, v in renamed.items() if k in own and _mismatch(v, own[k]) is None}
     model.load_state_dict(fitting, strict=False)
     return LoadReport(
         loaded=sorted(fitting),
         missing=sorted(own.keys() - renamed.keys()),
         unexpected=sorted(renamed.keys() - own.keys()),
         mismatched=[
-            f"{key}: {list(renamed[key].shape)} for {list(own[key].shape)}"
+            f"{key}: {_mismatch(renamed[key], own[key])}"
             for key in sorted((renamed.keys() & own.keys()) - fitting.keys())
         ],
     )
+
+
+def _mismatch(value: Tensor, own: Tensor) -> str | None:
+    """What keeps `value` from being copied into `own`, as `theirs for ours`; or nothing."""
+    if value.shape != own.shape:
+        return f"{list(value.shape)} for {list(own.shape)}"
+    for kind in ("is_quantized", "is_sparse", "is_meta"):
+        if getattr(value, kind):
+            return f"{kind.removeprefix('is_')} for plain"
+    if value.layout != torch.strided:
+        return f"{value.layout} for {own.layout}".replace("torch.", "")
+    theirs, ours = ((t.dtype in FLOATS, _whole(t.dtype)) for t in (value, own))
+    same = value.dtype == own.dtype or (theirs == ours and any(theirs))
+    return None if same else f"{value.dtype} for {own.dtype}".replace("torch.", "")
+
+
+def _whole(dtype: torch.dtype) -> bool:
+    """Whether `dtype` holds integers; bool does not."""
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def _own_name(key: str, own: Container[str]) -> str:

@@ -28,6 +28,7 @@ from ninefold.errors import (
     PeerError,
     Preempted,
     ResourceError,
+    memory_failure,
     resource_failure,
 )
 from ninefold.folder import exclusive, log_file, logging_to
@@ -122,8 +123,9 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
     text = redact(str(error))  # before any of it is cut short: half a secret is one too
     if isinstance(error, Failure):
         return error
-    no_memory = "can't allocate memory" in text  # what torch says of a CPU is a RuntimeError
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or no_memory:
+    if exhausted := memory_failure(error, details):
+        return exhausted
+    if isinstance(error, torch.OutOfMemoryError):
         return ResourceError(
             "memory", "exhausted", text.partition("\n")[0] or "out of memory", details,
             "lower batch_size or choose a smaller model",

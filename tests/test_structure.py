@@ -24,7 +24,7 @@ CONF = ROOT / "conf"
 FLOORS: list[list[str]] = [
     ["__init__", "parent_death", "secrets"],
     ["errors"],
-    ["*/__init__", "order", "check", "result", "progress", "stop"],
+    ["*/__init__", "order", "check", "result", "progress", "stop", "ranks"],
     ["loader"],
     ["leash", "forkserver", "reports", "amp", "batches", "clock", "folder", "weights", "confusion",
      "messages", "manifest", "references", "stored",

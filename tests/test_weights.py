@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -144,3 +144,53 @@ def test_loading_keeps_the_models_dtype_and_memory_format() -> None:
     assert model.weight.dtype == torch.float32
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(model.weight, found["weight"].float())
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        (torch.float16, None), (torch.bfloat16, None), (torch.float64, None),
+        (torch.complex64, "complex64 for float32"), (torch.int64, "int64 for float32"),
+        (torch.bool, "bool for float32"), (torch.float8_e4m3fn, "float8_e4m3fn for float32"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_tensor_of_another_kind_of_number_does_not_fit(
+    theirs: torch.dtype, told: str | None
+) -> None:
+    model = nn.Linear(2, 2, bias=False)
+    report = load_weights(model, {"weight": torch.ones(2, 2).to(theirs)})
+    assert report.mismatched == ([f"weight: {told}"] if told else [])
+    assert bool((model.weight == 1).all()) is (told is None)
+
+
+def test_a_counter_takes_any_integer_and_no_float() -> None:
+    model = nn.BatchNorm1d(2)
+    assert load_weights(model, {**model.state_dict(), "num_batches_tracked": torch.tensor(
+        3, dtype=torch.int32)}).complete  # fmt: skip
+    report = load_weights(model, {**model.state_dict(), "num_batches_tracked": torch.tensor(3.0)})
+    assert report.mismatched == ["num_batches_tracked: float32 for int64"]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (Tensor.to_sparse, "sparse for plain"),
+        (Tensor.to_sparse_csr, "sparse_csr for strided"),
+        (lambda tensor: tensor.to("meta"), "meta for plain"),
+    ],
+    ids=["sparse", "sparse_csr", "meta"],
+)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_tensor_that_holds_no_plain_numbers_does_not_fit(
+    make: Callable[[Tensor], Tensor], told: str
+) -> None:
+    report = load_weights(nn.Linear(2, 2, bias=False), {"weight": make(torch.ones(2, 2))})
+    assert report.mismatched == [f"weight: {told}"]
+
+
+def test_a_second_tensor_for_one_name_is_told_and_not_taken() -> None:
+    model, theirs = small(0), small(1).state_dict()
+    report = load_weights(model, {**theirs, "module.0.bias": torch.full((2,), 9.0)})
+    assert report.unexpected == ["module.0.bias"]
+    assert same(model.state_dict(), theirs)

@@ -49,7 +49,7 @@ class DDP:
         device = resolve_device(self.device, int(os.environ.get("LOCAL_RANK", "0")))
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        alone = "MASTER_ADDR" not in os.environ
+        alone = "RANK" not in os.environ  # MASTER_ADDR alone may be a leftover
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
             store=dist.HashStore() if alone else None,

@@ -23,13 +23,19 @@ class _Parser(argparse.ArgumentParser):
         )  # fmt: skip
 
 
+def _named(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty name is no folder")
+    return Path(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write and print the report; return the exit code."""
     parser = _Parser(
         prog="python -m ninefold.report",
         description="Write runs.csv, environment.json, table.md and figure.png, print the table.",
     )
-    parser.add_argument("folder", type=Path, help="the folder of a sweep or a recorded sitting")
+    parser.add_argument("folder", type=_named, help="the folder of a sweep or a recorded sitting")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without "±" still gets its table
     try:

@@ -176,8 +176,14 @@ def write_csv(path: Path, results: Iterable[Mapping[str, Any]]) -> None:
 
 def read_csv(path: Path) -> list[Run]:
     """Read runs.csv; ConfigError when it holds no run or a value that cannot be read."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (ValueError, csv.Error) as problem:
+        raise ConfigError(
+            "runs.csv", path, f"it cannot be read ({problem})", "a table in UTF-8",
+            "restore the file from version control",
+        ) from None  # fmt: skip
     runs = []
     for number, row in enumerate(rows, start=1):
         try:
