@@ -323,10 +323,16 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(names)}"
 
 
-def require_division(batch_size: int, processes: int) -> None:
-    """Raise ConfigError unless the global batch divides by the processes."""
-    if batch_size % processes == 0:
+def require_division(batch_size: int, processes: int, parts: int = 1) -> None:
+    """Raise ConfigError unless the global batch divides by the processes, and theirs by `parts`."""
+    each, rest = divmod(batch_size, processes)
+    if rest == 0 and each % parts == 0:
         return
+    if rest == 0:
+        raise ConfigError(
+            "accumulate", parts, f"a process's {each} examples do not divide into so many parts",
+            "parts are equal", f"choose a divisor of {each}",
+        )  # fmt: skip
     below, above = (batch_size // processes) * processes, -(-batch_size // processes) * processes
     raise ConfigError(
         "batch_size", batch_size, f"does not divide by {processes} processes",

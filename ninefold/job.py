@@ -275,7 +275,8 @@ class Job:
                 "one process can run inline", "set parallel.processes=1",
             )  # fmt: skip
         if not self.evaluates:
-            check.require_division(self.values["batch_size"], processes)
+            values = self.values
+            check.require_division(values["batch_size"], processes, values["accumulate"])
 
 
 def not_a_name(group: str, option: object) -> ConfigError:

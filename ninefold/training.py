@@ -89,10 +89,18 @@ def train(run: Training) -> Evaluation:
     """
     state, clock, batches = run.state, run.clock, run.batches
     scaler, optimizer = state.scaler, state.optimizer
-    gradients = in_parts(run, compute(run)) if run.accumulate > 1 else compute(run)
+
+    def gradients(inputs: Tensor, targets: Tensor, share: float | None = None) -> Tensor:
+        loss = run.task.loss(run.forward(inputs), targets)
+        clock.mark("forward")
+        scaler.scale(loss if share is None else loss * share).backward()
+        clock.mark("backward")
+        return loss.detach()
+
+    compute = in_parts(run, gradients) if run.accumulate > 1 else gradients
 
     def step(inputs: Tensor, targets: Tensor) -> Tensor:
-        loss = gradients(inputs, targets)
+        loss = compute(inputs, targets)
         state.watch.see(loss)
         scaler.step(optimizer)
         scaler.update()
@@ -121,40 +129,19 @@ def train(run: Training) -> Evaluation:
     return evaluation or measure(run)
 
 
-def compute(run: Training) -> Callable[..., Tensor]:
-    """The function from a batch to its loss, which leaves gradients behind."""
-    forward, mark, scale, loss_of = (
-        run.forward,
-        run.clock.mark,
-        run.state.scaler.scale,
-        run.task.loss,
-    )
-
-    def whole(inputs: Tensor, targets: Tensor, share: float | None = None) -> Tensor:
-        loss = loss_of(forward(inputs), targets)
-        if share is not None:
-            loss = loss * share
-        mark("forward")
-        scale(loss).backward()
-        mark("backward")
-        return loss.detach()
-
-    return whole
-
-
-def in_parts(run: Training, compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`compute` on equal parts of a batch, one after the other: the same gradients, less memory."""
+def in_parts(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`gradients` of a batch as the sum of those of its parts: the same, in less memory."""
     parts = run.accumulate
 
-    def accumulate(inputs: Tensor, targets: Tensor) -> Tensor:
-        pairs = zip(inputs.chunk(parts), targets.chunk(parts), strict=True)
+    def compute(inputs: Tensor, targets: Tensor) -> Tensor:
         losses = []
+        pairs = zip(inputs.chunk(parts), targets.chunk(parts), strict=True)
         for number, (some, their) in enumerate(pairs, 1):
             with run.parallel.accumulating(run.forward, last=number == parts):
-                losses.append(compute(some, their, 1 / parts))
-        return torch.stack(losses).sum()
+                losses.append(gradients(some, their, 1 / parts))
+        return torch.stack(losses).mean()
 
-    return accumulate
+    return compute
 
 
 def between_steps(run: Training, loss: Tensor) -> None:

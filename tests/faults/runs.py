@@ -21,7 +21,7 @@ RUN = [
     *TARGETS,
     "dataset=synthetic", "dataset.train_count=96", "dataset.test_count=40", "dataset.shape=[1,8,8]",
     "dataset.flip=true", "dataset.crop=1", "batch_size=16", "epochs=3", "optimizer=sgd",
-    "scheduler=cosine", "clock.warmup=0", "clock.sample=0", "log_every=1", "logger=quiet",
+    "scheduler=cosine", "clock.warmup=0", "clock.sample=0", "log_every=4", "logger=quiet",
     "deterministic=true", "checkpoint.every=2", "device=cpu",
 ]  # fmt: skip
 STRATEGY = {
@@ -37,8 +37,10 @@ PRECISION = {
 TIMES = {"train_seconds", "evaluate_seconds", "epoch_seconds", "config"}
 
 
-def job(strategy: str, precision: str) -> list[str]:
-    return [*RUN, *STRATEGY[strategy], *PRECISION[precision]]
+def job(strategy: str, precision: str, *changes: str) -> list[str]:
+    """The run's overrides, with `changes` in the place of those of the same key."""
+    given = [*RUN, *STRATEGY[strategy], *PRECISION[precision], *changes]
+    return list({override.partition("=")[0]: override for override in given}.values())
 
 
 def again(run: Path) -> list[str]:

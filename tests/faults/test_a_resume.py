@@ -69,9 +69,7 @@ def cases() -> list[object]:
 def test_a_stopped_run_ends_where_the_uninterrupted_one_does(
     shell: Shell, references: Path, strategy: str, precision: str, point: str, workers: int
 ) -> None:
-    options = job(strategy, precision)
-    if point == "accumulation":
-        options.append("accumulate=2")
+    options = job(strategy, precision, *(["accumulate=2"] if point == "accumulation" else []))
     phase, number = POINTS[point]
     run = shell.folder / "run"
     loading = [*options, f"loader.workers={workers}"]
@@ -119,7 +117,7 @@ def test_what_goes_along_with_the_weights_is_resumed_as_exactly(
     shell: Shell, references: Path, name: str
 ) -> None:
     strategy, extra, number = EXTRAS[name]
-    options, run = [*job(strategy, "fp32"), *extra], shell.folder / "run"
+    options, run = job(strategy, "fp32", *extra), shell.folder / "run"
     interrupt(shell, [*options, f"hydra.run.dir={run}"], strategy, "step", number)
     assert shell.train(*again(run)).returncode == 0
     whole = reference(references, options)
@@ -141,7 +139,8 @@ def test_another_number_of_processes_goes_on_with_the_same_examples(
     shell: Shell, references: Path, before: int, after: int, precision: str
 ) -> None:
     """The sums differ in their order: losses agree within 1e-5 (fp32) and 3e-2 (bfloat16)."""
-    options = [*job("ddp2", precision), "+model.net.plain=true", "checkpoint.every=0"]
+    changes = ["+model.net.plain=true", "checkpoint.every=0", "log_every=1"]
+    options = job("ddp2", precision, *changes)
     run = shell.folder / "run"
     whole = shell.folder / "whole"
     seen = {"SEEN": str(shell.folder / "seen")}

@@ -208,7 +208,7 @@ def test_crashed_workers_are_restarted_from_the_last_checkpoint(
 
 def test_a_failure_that_would_come_again_is_not_tried_again(shell: Shell) -> None:
     began = time.monotonic()
-    done = shell.train(*job("none", "fp32"), "launch.max_restarts=5", "optimizer.lr=1e30")
+    done = shell.train(*job("none", "fp32", "launch.max_restarts=5", "optimizer.lr=1e30"))
     assert done.returncode == 6
     assert done.stderr.count("\n") == 1
     assert time.monotonic() - began < 30
@@ -220,7 +220,7 @@ def test_a_run_goes_on_without_a_checkpoint_that_cannot_be_written(
 ) -> None:
     run, mark = disk / "run", shell.folder / "mark"
     env = {**fault("full", "step", 0, 9, mark), "FAULT_DISK": str(disk)}
-    options = [*job("none", "fp32"), "checkpoint.on_error=continue", "checkpoint.every=0"]
+    options = job("none", "fp32", "checkpoint.on_error=continue", "checkpoint.every=0")
     process = shell.start(str(ROOT / "train.py"), *options, f"hydra.run.dir={run}", env=env)
     filler = disk / "filler"
     assert process.stderr is not None
@@ -244,7 +244,7 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step_and_the_cause(
     run, mark = shell.folder / "run", shell.folder / "mark"
     rank = 1 if strategy == "ddp2" else 0
     env = fault("poison_nan", "step", rank, 9, mark)
-    done = shell.train(*job(strategy, "fp32"), "log_every=5", f"hydra.run.dir={run}", env=env)
+    done = shell.train(*job(strategy, "fp32", "log_every=5"), f"hydra.run.dir={run}", env=env)
     assert done.returncode == 6, done.stderr
     assert fired(mark) == 1
     assert done.stderr.startswith("error: loss=nan: not finite at step 9;")
@@ -258,7 +258,7 @@ def test_a_gradient_that_is_not_finite_is_told_by_its_parameter(shell: Shell) ->
     run, mark = shell.folder / "run", shell.folder / "mark"
     env = fault("poison_1e39", "step", 0, 9, mark)  # a finite loss times inf: gradients overflow
     done = shell.train(
-        *job("none", "fp32"), "log_every=5", f"hydra.run.dir={run}", "checkpoint.every=0", env=env
+        *job("none", "fp32", "log_every=5", "checkpoint.every=0"), f"hydra.run.dir={run}", env=env
     )
     assert done.returncode == 6, done.stderr
     assert re.match(r"error: loss=(nan|inf|-inf): not finite at step (9|10);", done.stderr)
@@ -269,7 +269,7 @@ def test_a_step_that_is_not_finite_can_be_skipped(shell: Shell, amp: str) -> Non
     run, mark = shell.folder / "run", shell.folder / "mark"
     env = fault("poison_nan", "step", 0, 9, mark)
     done = shell.train(
-        *job("none", "fp32"), f"amp={amp}", "on_nonfinite=skip", f"hydra.run.dir={run}", env=env
+        *job("none", "fp32", f"amp={amp}", "on_nonfinite=skip"), f"hydra.run.dir={run}", env=env
     )
     assert done.returncode == 0, done.stderr
     assert fired(mark) == 1
@@ -283,8 +283,8 @@ def test_a_step_that_is_not_finite_can_be_skipped(shell: Shell, amp: str) -> Non
 def test_gradients_that_overflow_forever_are_an_error(shell: Shell, options: list[str]) -> None:
     run = shell.folder / "run"
     done = shell.train(
-        *job("none", "fp32"), *options, "epochs=20", "optimizer.lr=1e-9",
-        "task._target_=tests.faults.inject.Overflowing", f"hydra.run.dir={run}",
+        *job("none", "fp32", *options, "epochs=20", "optimizer.lr=1e-9",
+             "task._target_=tests.faults.inject.Overflowing"), f"hydra.run.dir={run}",
     )  # fmt: skip
     assert done.returncode == 6, done.stderr
     assert re.match(r"error: scale=\S+: collapsed by step \d+;", done.stderr), done.stderr

@@ -48,7 +48,7 @@ def test_set_b_sees_that_loader_processes_take_signals(shell: Shell) -> None:
     mark = shell.folder / "mark"
     env = {**fault("term_group", "step", 1, 9, mark), "MUTANT": "loaders_take_signals"}
     # two processes agree on one step more, for which they want a batch
-    options = [*job("ddp2", "fp32"), "loader.workers=2", "hydra.run.dir=run"]
+    options = job("ddp2", "fp32", "loader.workers=2", "log_every=100", "hydra.run.dir=run")
     done = shell.train(*options, env=env)
     assert fired(mark) == 1
     assert done.returncode != 75
@@ -60,7 +60,7 @@ def test_set_b_sees_that_processes_outlive_their_launcher(shell: Shell) -> None:
     mark = shell.folder / "mark"
     env = fault("kill_launcher", "step", 0, 9, mark)
     env["PYTHONPATH"] = os.pathsep.join([str(shell.folder), str(ROOT)])
-    options = [*job("none", "fp32"), "epochs=100000", "hydra.run.dir=run"]
+    options = job("none", "fp32", "epochs=100000", "hydra.run.dir=run")
     nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # they hold on to it
     process = shell.start(str(ROOT / "train.py"), *options, env=env, **nowhere)
     assert process.wait(timeout=120) == -signal.SIGKILL
