@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -28,21 +29,36 @@ def start(job: Mapping[str, Any]) -> None:
         # to each worker: if it asked the driver anything here, no worker could use CUDA.
         modules.append("torch._dynamo")
     multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
-    # A forkserver is not told its parent's sys.path (CPython up to 3.12), and silently preloads
-    # nothing that it does not find: without ninefold.leash it would outlive a killed launcher.
     # Multiprocessing's resource tracker, which is started along, would not survive a SIGUSR1 to the
     # process group: it inherits the mask.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [before])])
     try:
-        forkserver.ensure_running()
+        # A forkserver is not told its parent's sys.path (CPython up to 3.12), and silently preloads
+        # nothing that it does not find: without ninefold.leash it would outlive a killed launcher.
+        # The tracker tidies up after a killed launcher as well; it need not say so.
+        with (
+            prepended("PYTHONPATH", str(ROOT), os.pathsep),
+            prepended(
+                "PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker", ","
+            ),
+        ):
+            forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
+def prepended(name: str, value: str, separator: str) -> Iterator[None]:
+    """While this lasts the environment variable `name` begins with `value`."""
+    before = os.environ.get(name)
+    os.environ[name] = value if before is None else value + separator + before
+    try:
+        yield
+    finally:
         if before is None:
-            del os.environ["PYTHONPATH"]
+            del os.environ[name]
         else:
-            os.environ["PYTHONPATH"] = before
+            os.environ[name] = before
 
 
 def require_semaphores() -> None:

@@ -136,6 +136,8 @@ def main(entry: Callable[[], Any]) -> NoReturn:
     if SESSION.sweep is not None and any(SESSION.sweep.rglob(FILE)):
         try:
             finish_sweep(SESSION.sweep)
+        except KeyboardInterrupt:
+            code = code or Interrupted.code
         except Exception as error:
             failure = failure_of(error)
             report([failure])

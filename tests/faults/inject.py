@@ -17,9 +17,11 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
+from ninefold import build
 from ninefold.stop import Stop
 from ninefold.task.classification import Classification
 from tests.faults import mutants
@@ -79,8 +81,11 @@ class Task(Classification):
 
     def fire(self) -> None:
         name, _, victim = self.fault.partition("_")
+        if name == "exception" and self.phase == "start":
+            build._loggers = injected  # built next; this object's own trouble is configuration
+            return
         if name == "exception":
-            raise RuntimeError("injected")
+            injected()
         if name == "segfault":
             ctypes.string_at(0)
         if name == "poison":  # the loss is multiplied by it: nan, inf
@@ -102,6 +107,10 @@ class Task(Classification):
             wait_for_signal()
         elif name == "kill":
             time.sleep(0.5)  # so that what follows happens after it
+
+
+def injected(*_: object) -> Any:
+    raise RuntimeError("injected")
 
 
 def own_rank() -> int:
@@ -147,6 +156,14 @@ def remount(folder: str, mode: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"none", folder.encode(), b"tmpfs", flags, None) != 0:
         raise OSError(ctypes.get_errno(), "mount")
+
+
+class InfiniteTest(Classification):
+    """Fine in training, not finite when it is measured."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        loss = super().loss(output, target)
+        return loss if output.requires_grad else loss * float("inf")
 
 
 class Overflowing(Classification):

@@ -277,6 +277,21 @@ def test_a_step_that_is_not_finite_can_be_skipped(shell: Shell, amp: str) -> Non
     assert result(run)["grad_scaler"] is (amp == "scaler")
 
 
+def test_input_that_is_not_finite_is_told_at_the_first_step(shell: Shell) -> None:
+    done = shell.train(*job("none", "fp32", "dataset.mean=[0.0]", "dataset.std=[0.0]"))
+    assert done.returncode == 6, done.stderr
+    assert done.stderr.startswith("error: loss=nan: not finite at step 1; all parameters were")
+
+
+def test_a_test_loss_that_is_not_finite_is_an_error_and_never_the_best(shell: Shell) -> None:
+    run = shell.folder / "run"
+    target = "task._target_=tests.faults.inject.InfiniteTest"
+    done = shell.train(*job("none", "fp32", target), f"hydra.run.dir={run}")
+    assert done.returncode == 6, done.stderr
+    assert done.stderr.startswith("error: test_loss=inf: not finite after step 6;")
+    assert not (run / "checkpoints" / "best.pt").exists()
+
+
 @pytest.mark.parametrize("options", [
     ["amp=scaler", "amp.dtype=float16"], ["amp=fp32", "on_nonfinite=skip"],
 ])  # fmt: skip
