@@ -122,7 +122,8 @@ def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
             key, spelled(value), "it names nothing", "a folder or a file is allowed",
             f"set {key}=PATH or leave it out",
         )]  # fmt: skip
-    return breach(key, value)
+    # A mapping is merged into what is there: what comes of it shows once it is composed.
+    return [] if isinstance(value, dict) else breach(key, value)
 
 
 def _plain(value: Any) -> Any:

@@ -184,7 +184,8 @@ def test_what_we_configure_ourselves_is_allowed(path: Path) -> None:
     for key, value in tree.items():
         inner = value.items() if isinstance(value, dict) else ()
         for field, each in ((f"{group}{key}", value), *((f"{key}.{n}", v) for n, v in inner)):
-            assert breach(field, each) == []
+            if not isinstance(each, dict):  # it is merged into what the groups say
+                assert breach(field, each) == []
 
 
 # All of a job
