@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -103,7 +104,8 @@ def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> No
     Raises CheckpointError, ConfigError.
     """
     # By storage: a file of a few bytes can hold a tensor that says of itself that it is huge.
-    storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in found.values())}
+    plain = [t for t in found.values() if t.layout == torch.strided]  # no other one fits
+    storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in plain)}
     held, wanted = sum(storages.values()), build.weight_bytes(job)
     if wanted is not None and wanted > 2 * held + 2**30:
         raise CheckpointError(

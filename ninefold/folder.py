@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ninefold.errors import Busy
+from ninefold.errors import Busy, resource_failure
 from ninefold.secrets import redact
 
 
@@ -36,9 +36,17 @@ class Log(logging.FileHandler):
 
 @contextmanager
 def logging_to(folder: Path, rank: int) -> Iterator[None]:
-    """Log to run.log, or to run.rankN.log on the other processes."""
-    folder.mkdir(parents=True, exist_ok=True)  # on another host it may not be there
-    handler = Log(log_file(folder, rank))
+    """Log to run.log, or to run.rankN.log on the other processes.
+
+    Raises ResourceError if there cannot be one.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)  # on another host it may not be there
+        handler = Log(log_file(folder, rank))
+    except OSError as error:
+        raise resource_failure(
+            error, "a run writes its log", "choose another hydra.run.dir"
+        ) from error
     handler.setFormatter(Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     before = root.level, root.handlers

@@ -41,6 +41,10 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
         return []
     found: list[Failure] = []
     given: dict[str, Override] = {}
+    # A study says itself that it is a sweep; if the one named does not, Hydra will find it out.
+    sweeps = flags.multirun or any(
+        word.lstrip("+").startswith((f"{STUDIES}=", "hydra.mode=")) for word in flags.overrides
+    )
     parser = OverridesParser.create()
     for text in flags.overrides:
         try:
@@ -63,10 +67,11 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
                 key, _value(override), f"it is given twice, before as {_value(before)}",
                 "one value for a key is allowed", "leave one of them out",
             ))  # fmt: skip
-        found += _wrong_value(override, key, bool(flags.multirun))
+        found += _wrong_value(override, key, sweeps)
         if command:
             found += _wrong_key(override, key, command, conf)
-    if "hydra.run.dir" in given and "resume" in given and given["resume"].value() is not None:
+    resumed = given["resume"].value() if "resume" in given else None
+    if "hydra.run.dir" in given and resumed not in (None, "auto"):
         found.append(ConfigError(
             "hydra.run.dir", _value(given["hydra.run.dir"]), "a resumed run goes on in its folder",
             f"resume={_value(given['resume'])} says which", "leave hydra.run.dir out",
@@ -117,7 +122,8 @@ def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
             key, spelled(value), "it names nothing", "a folder or a file is allowed",
             f"set {key}=PATH or leave it out",
         )]  # fmt: skip
-    return breach(key, value)
+    # A mapping is merged into what is there: what comes of it shows once it is composed.
+    return [] if isinstance(value, dict) else breach(key, value)
 
 
 def _plain(value: Any) -> Any:
@@ -146,8 +152,8 @@ def _wrong_key(override: Override, key: str, command: str, conf: Path) -> list[F
     option = _plain(override.value())
     if isinstance(option, str) and option.removesuffix(".yaml") in groups[key]:
         return []
-    if isinstance(option, str) and "${" in option:
-        return []
+    if isinstance(option, dict) or (isinstance(option, str) and "${" in option):
+        return []  # values for the group's keys, or a reference
     return [ConfigError(
         key, _value(override), "no such option", options,
         nearest(str(option), groups[key]),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from ninefold.check import (
     RULES,
     Rule,
+    breach,
     existing,
     number,
     one_of,
@@ -165,6 +168,24 @@ def test_every_field_refuses_what_cannot_be_meant(field: str, value: Any) -> Non
 def test_the_edges_of_what_a_field_may_be(field: str, value: Any, allowed: bool) -> None:
     found = problems(nested(field, value), {field.partition(".")[0]})
     assert (found == []) is allowed
+
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*ROOT.glob("conf/*.yaml"), *ROOT.glob("conf/*/*.yaml"), *ROOT.glob("experiments/*.yaml")],
+    ids=lambda path: path.stem,
+)
+def test_what_we_configure_ourselves_is_allowed(path: Path) -> None:
+    tree = OmegaConf.to_container(OmegaConf.load(path))
+    group = f"{path.parent.name}." if path.parent.parent.name == "conf" else ""
+    for key, value in tree.items():
+        inner = value.items() if isinstance(value, dict) else ()
+        for field, each in ((f"{group}{key}", value), *((f"{key}.{n}", v) for n, v in inner)):
+            if not isinstance(each, dict):  # it is merged into what the groups say
+                assert breach(field, each) == []
 
 
 # All of a job
