@@ -24,11 +24,13 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ninefold.amp import Amp
+from ninefold.average import Average
 from ninefold.checkpoint import Checkpoints, read
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.state import State
+from ninefold.watch import Watch
 from tests.faults.writer import content, exit_code, fork, names, require_whole
 
 CPU = torch.device("cpu")
@@ -576,13 +578,10 @@ def fresh(seed: int, scaler: bool = True) -> State:
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     amp = Amp(dtype="bfloat16", scaler=scaler, init_scale=16.0, growth_interval=3)
-    return State(
-        model,
-        optimizer,
-        ReduceLROnPlateau(optimizer, patience=0, factor=0.5),
-        amp.grad_scaler(CPU),
-        loss_sum=torch.zeros((), dtype=torch.float64),
-    )
+    scheduler = ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
+    grad_scaler = amp.grad_scaler(CPU)
+    watch = Watch(optimizer, grad_scaler, CPU, skip=False)
+    return State(model, optimizer, scheduler, grad_scaler, Average(model, 0.9), watch)
 
 
 def advance(state: State, steps: int) -> list[float]:
@@ -598,7 +597,7 @@ def advance(state: State, steps: int) -> list[float]:
         state.scaler.step(state.optimizer)
         state.scaler.update()
         state.optimizer.zero_grad()
-        state.loss_sum += loss.detach()
+        state.watch.see(loss.detach())
         state.scheduler.step(1.0)  # type: ignore[attr-defined]
         losses.append(loss.item())
     return losses
@@ -676,7 +675,11 @@ def two_processes(run: State) -> dict[str, Any]:
     torch.manual_seed(11)
     second = run.capture(Single(), ALONE)
     rng = [torch.cat(pair) for pair in zip(first["rng"], second["rng"], strict=True)]
-    return {**first, "rng": rng, "loss_sum": torch.tensor([2.0, 5.0], dtype=torch.float64)}
+    return {
+        **first,
+        "rng": rng,
+        "losses": torch.tensor([[2.0, 0.0], [5.0, 0.0]], dtype=torch.float64),
+    }
 
 
 @pytest.mark.parametrize(("rank", "loss_sum"), [(0, 2.0), (1, 5.0)])
@@ -688,7 +691,7 @@ def test_each_process_takes_up_its_own_losses_and_random_numbers(
     drawn = torch.rand(5)
     torch.manual_seed(10 + rank)
     assert torch.equal(drawn, torch.rand(5))
-    assert run.loss_sum == loss_sum
+    assert run.watch.total == loss_sum
 
 
 @pytest.mark.parametrize("place", [ALONE, Place(0, 4, CPU), Place(3, 4, CPU)], ids=str)
@@ -703,6 +706,6 @@ def test_on_another_number_of_processes_the_losses_are_averaged_and_the_rng_star
     drawn = torch.rand(5)
     torch.manual_seed(42)
     assert torch.equal(drawn, torch.rand(5))
-    assert other.loss_sum == 3.5
+    assert other.watch.total == 3.5
     assert other.step == 3
     assert same(other.model.state_dict(), run.model.state_dict())
