@@ -88,6 +88,11 @@ def _parser(command: str) -> ArgumentParser:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         flags = [flag for flag in flags if flag.startswith("--")]
         word = word.split("/")[0].rstrip(":")
+        if "=" in word and not word.startswith("-"):
+            raise ConfigError(
+                "arguments", word, "it stands behind a flag, others before it",
+                "flags are allowed before all key=value or behind them", "put the flags first",
+            )  # fmt: skip
         raise ConfigError(
             "arguments", word or "?", message,
             suggestion(word, flags) if word not in flags else "see what it takes",

@@ -247,6 +247,7 @@ CONFIGURATION = [
     Case("epochs=١", "epochs=١", "key=value"),
     Case("model.net.width=\x00", "model.net.width=777", "5000 characters"),
     Case("--mutlirun", "arguments=--mutlirun", "did you mean --multirun"),
+    Case("seed=0 -m epochs=1", "arguments=epochs=1", "put the flags first"),
     Case("--config-name nope", "--config-name=nope", "Cannot find primary config"),
     Case("--config-path nope", "--config-path=nope", "not found"),
     Case("--config-dir nope", "--config-dir=nope", "not found"),
