@@ -32,7 +32,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 # Faults are injected into system calls by strace; root is helped to it, anyone else is told.
 faults: setup
