@@ -94,6 +94,19 @@ def test_under_torchrun_all_ranks_share_one_run_folder(shell: Shell) -> None:
     assert [path.name for path in run.glob("result*.json")] == ["result.json"]
 
 
+def test_under_torchrun_a_signal_saves_before_the_end(shell: Shell) -> None:
+    process = shell.start(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        *(TRAIN, "parallel=ddp", "epochs=100000", "hydra.run.dir=run"),
+    )
+    wait_for(shell.folder / "run" / "checkpoints" / "manifest.json", process)
+    process.terminate()
+    _, stderr = process.communicate(timeout=60)
+    (line,) = [line for line in stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: signal=SIGTERM: the run was stopped; it is saved at step ")
+    assert shell.train("resume=run", "parallel.processes=2", "epochs=1").returncode == 0
+
+
 def test_under_torchrun_a_rejected_configuration_is_one_line_for_all_ranks(shell: Shell) -> None:
     done = shell.torchrun("parallel=ddp", "epochs=-1")
     assert done.stderr.count("error: ") == 1
