@@ -38,6 +38,7 @@ from ninefold.stop import failure as ending
 from ninefold.supervisor import Supervisor
 
 LOOPBACK = "127.0.0.1"
+LOST = 255  # how multiprocessing tells that a worker's end was not seen
 STOPPED_BY = {Preempted.code: signal.SIGTERM, Interrupted.code: signal.SIGINT}  # a forced exit
 
 
@@ -175,6 +176,11 @@ def first_failure(
             return ResourceError(
                 "rank", rank, "its process was killed (SIGKILL)",
                 "most often the kernel was short of memory", "lower batch_size, see dmesg",
+            )  # fmt: skip
+        if code == LOST:
+            return ResourceError(
+                "forkserver", "killed", "the process that workers are forked from is gone",
+                "they end with it", "see dmesg, then resume",
             )  # fmt: skip
         if code == -signal.SIGABRT:
             return PeerError(

@@ -208,6 +208,18 @@ def test_workers_die_with_a_launcher_that_is_killed(shell: Shell) -> None:
     shell.kill(process)
 
 
+def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell: Shell) -> None:
+    process = shell.start(TRAIN, "epochs=100000", "hydra.run.dir=run")
+    wait_for(shell.folder / "run" / "checkpoints" / "last.pt", process)
+    worker = max(shell.processes())
+    status = Path(f"/proc/{worker}/status").read_text()
+    os.kill(int(status.partition("PPid:\t")[2].split()[0]), signal.SIGKILL)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert stderr.startswith("error: forkserver=killed:")
+    assert stderr.count("\n") == 1
+
+
 def test_a_run_folder_has_one_writer(shell: Shell) -> None:
     process = shell.start(TRAIN, "epochs=100000", "hydra.run.dir=run")
     wait_for(shell.folder / "run" / "checkpoints" / "last.pt", process)
