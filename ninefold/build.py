@@ -140,7 +140,7 @@ def training(
         place=place,
         stop=stop,
         end_of_epoch=_end_of_epoch(scheduler),
-        loggers=_loggers(job, folder, state.step, last_step) if place.rank == 0 else [],
+        loggers=_loggers(job, folder, state, last_step) if place.rank == 0 else [],
         clock=clock,
         checkpoints=checkpoints,
         batch_size=job.batch_size,
@@ -188,9 +188,9 @@ def _end_of_epoch(scheduler: Any) -> Callable[[float], None]:
     return lambda loss: scheduler.step()
 
 
-def _loggers(job: DictConfig, folder: Path, first_step: int, steps: int) -> list[Logger]:
+def _loggers(job: DictConfig, folder: Path, state: State, steps: int) -> list[Logger]:
     settings = flat(OmegaConf.to_container(job))
-    run = Run(folder, first_step, steps, job.batch_size, settings)
+    run = Run(folder, state.step, state.measured, steps, job.batch_size, settings)
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 
 

@@ -12,11 +12,13 @@ from typing import Any, Protocol
 class Run:
     """What a logger may need to know of the run before its first number.
 
-    steps: optimizer steps in all; settings: the flat configuration.
+    first_step: where the run stands; measured: up to where it is evaluated. steps: optimizer steps
+    in all; settings: the flat configuration.
     """
 
     folder: Path
     first_step: int
+    measured: int
     steps: int
     batch_size: int
     settings: Mapping[str, Any]

@@ -16,7 +16,7 @@ class JSONLines:
         path = run.folder / "metrics.jsonl"
         if path.exists():
             lines = path.read_text().splitlines()
-            kept = [line for line in lines if _step(line) <= run.first_step]
+            kept = [line for line in lines if _holds(line, run)]
             write_durably(path, "".join(f"{line}\n" for line in kept).encode())
         self._file = path.open("a")
 
@@ -28,8 +28,11 @@ class JSONLines:
         self._file.close()
 
 
-def _step(line: str) -> float:
+def _holds(line: str, run: Run) -> bool:
+    """Whether a line tells of what the resumed run has behind it."""
     try:
-        return float(json.loads(line)["step"])
+        values = json.loads(line)
+        last = run.measured if "test_loss" in values else run.first_step
+        return bool(values["step"] <= last)
     except (ValueError, TypeError, KeyError, RecursionError):  # cut short by a crash, or not ours
-        return float("inf")
+        return False

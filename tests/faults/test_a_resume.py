@@ -100,6 +100,21 @@ def test_a_run_stopped_twice_in_an_epoch_ends_where_the_uninterrupted_one_does(
     assert state_hash(run) == state_hash(reference(references, options))
 
 
+@pytest.mark.slow
+def test_an_evaluation_that_was_logged_but_not_saved_is_in_the_metrics_once(
+    shell: Shell, references: Path
+) -> None:
+    options, run = job("none", "fp32"), shell.folder / "run"
+    interrupt(shell, [*options, f"hydra.run.dir={run}"], "none", "step", PER_EPOCH)
+    assert last_step(run) == PER_EPOCH  # trained, not measured yet
+    mark = shell.folder / "mark"
+    done = shell.train(*again(run), env=fault("kill_rank0", "write", 0, 3, mark))
+    assert (done.returncode, fired(mark)) == (5, 1)
+    assert len(metrics(run, "test_loss")) == 1
+    assert shell.train(*again(run)).returncode == 0
+    assert state_hash(run) == state_hash(reference(references, options))
+
+
 EXTRAS = {
     "ema-none": ("none", ["ema=0.9"], 8),
     "ema-ddp2": ("ddp2", ["ema=0.9"], 8),
