@@ -15,6 +15,7 @@ import ctypes
 import gc
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -92,11 +93,10 @@ class Task(Classification):
             self.__dict__["poison"] = victim
             return
         if name in ("full", "readonly"):
-            folder = os.environ["FAULT_DISK"]
             if name == "full":
-                fill(Path(folder) / "filler")
+                fill(Path(os.environ["FAULT_DISK"]) / "filler")
             else:
-                remount(folder, "ro")
+                protect(Path(os.environ["FAULT_DISK"]) / "run" / "checkpoints")
             return
         process = pid_of(victim)
         if victim == "group":
@@ -150,12 +150,11 @@ def fill(path: Path) -> None:
                 continue
 
 
-def remount(folder: str, mode: str) -> None:
-    MS_REMOUNT, MS_RDONLY = 32, 1  # noqa: N806  (the kernel's names)
-    flags = MS_REMOUNT | (MS_RDONLY if mode == "ro" else 0)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"none", folder.encode(), b"tmpfs", flags, None) != 0:
-        raise OSError(ctypes.get_errno(), "mount")
+def protect(folder: Path) -> None:
+    """Make `folder` a read-only mount of itself."""
+    folder.mkdir(exist_ok=True)
+    for options in (["--bind", str(folder)], ["-o", "remount,bind,ro"]):
+        subprocess.run(["mount", *options, str(folder)], check=True)
 
 
 class InfiniteTest(Classification):

@@ -19,7 +19,7 @@ Record = Callable[[str, object], None]
 
 @pytest.fixture(autouse=True)
 def control(record_property: Record) -> None:
-    record_property("set", "controls")
+    record_property("set", "negative controls")
 
 
 class InPlace(Checkpoints):

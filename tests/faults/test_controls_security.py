@@ -33,7 +33,7 @@ def test_without_its_guard_the_canary_is_touched(
     trained: Path,
     record_property: Any,
 ) -> None:
-    record_property("set", "controls")
+    record_property("set", "negative controls")
     found = CASES[name](tmp_path, trained)
     run_commands(tmp_path, [found.command])
     assert not (tmp_path / "canary").exists()

@@ -471,9 +471,9 @@ def a_folder_for_a_shell(folder: Path, run: Path) -> Case:
 
 @case
 def a_sweep_for_a_shell(folder: Path, run: Path) -> Case:
-    command = ["train.py", "-m", *SMALL, "logger=quiet", "seed=0", f"hydra.sweep.dir={folder}/s",
+    command = ["train.py", "-m", *SMALL, "seed=0", f"hydra.sweep.dir={folder}/s",
                f"+dataset.note='$({touch(folder)})'"]  # fmt: skip
-    return Case(command, (2,), "it cannot be built so")
+    return Case(command, (2,), "no such key")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -495,8 +495,7 @@ def test_it_does_nothing_but_say_so(
         left = [path.name for path in (folder / "data").rglob("*")]
         assert left == ["inner", "cifar-10-python.tar.gz"], "it was extracted"
     if name == "a_seed_that_is_a_path_in_a_sweep":
-        assert {path.name for path in folder.iterdir()} == {"a"}
-        assert len(list((folder / "a" / "b").glob("0_none_fp32_seed*"))) == 1
+        assert not list(folder.iterdir()), "a folder was made"
 
 
 def test_class_names_are_text_and_as_many_as_classes() -> None:
