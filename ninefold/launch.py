@@ -54,11 +54,13 @@ from ninefold.stop import IGNORED, SIGNALS
 class Session:
     """What one command has come to so far: a run, or the runs of a sweep.
 
-    checked: the job that Check has found to be right. debug: HYDRA_FULL_ERROR was set by the user.
+    checked: the job that Check has found to be right. told: the signal that this command received.
+    debug: HYDRA_FULL_ERROR was set by the user.
     """
 
     started: float = field(default_factory=time.time)
     checked: Job | None = None
+    told: int | None = None
     debug: bool = False
     codes: list[int] = field(default_factory=list)
     sweep: Path | None = None
@@ -105,8 +107,8 @@ def main(entry: Callable[[], Any]) -> NoReturn:
     SESSION.debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises; the one line is written here
     for number in SIGNALS:
-        if number != signal.SIGINT and signal.getsignal(number) not in IGNORED:
-            signal.signal(number, _interrupt)  # as Ctrl-C does; workers, once there, are told first
+        if signal.getsignal(number) not in IGNORED:
+            signal.signal(number, _interrupt)  # workers, once there, are told first
     try:
         require_environment()
         if under_torchrun() and os.environ["RANK"] != "0":
@@ -146,6 +148,7 @@ def main(entry: Callable[[], Any]) -> NoReturn:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    SESSION.told = number  # the exception alone could be lost in somebody's destructor
     raise KeyboardInterrupt(number)
 
 
@@ -165,6 +168,12 @@ def require_environment() -> None:
         report(problems)
         sys.stderr.flush()
         os._exit(problems[0].code)
+
+
+def require_undisturbed() -> None:
+    """Raise KeyboardInterrupt if this command was told to stop."""
+    if SESSION.told is not None:
+        raise KeyboardInterrupt(SESSION.told)
 
 
 def leave(code: int) -> NoReturn:
@@ -325,6 +334,7 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
     """Freeze the job into `folder` and run it. Reports a failure; returns whether it was fine."""
     started, job = time.time(), None
     try:
+        require_undisturbed()
         checked, SESSION.checked = SESSION.checked, None
         job = checked or Job(config, hydra)
         if job.resumes and hydra.mode == RunMode.MULTIRUN:
@@ -345,6 +355,7 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
             start(order, job)
             return True
     except Exception as error:
+        require_undisturbed()  # or it may be a consequence
         failures = [failure_of(error)]
     if hydra.mode == RunMode.RUN and isinstance(failures[0], Interrupted | Preempted):
         with suppress(OSError, ValueError):

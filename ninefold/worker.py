@@ -61,6 +61,9 @@ def work(order: Order) -> None:
         os._exit(end)
     try:
         run(replace(order, resume=order.resume or (attempt > 0 and has_checkpoint(order.folder))))
+        # All is done, and elastic would wait forever for a worker that dies before it is let go.
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
     except KeyboardInterrupt:
         os._exit(Interrupted.code)
     except Failure as failure:
@@ -84,9 +87,9 @@ def run(order: Order, inline: bool = False) -> None:
                     with stopping(order, inline) as stop:
                         training_run.train(order, stop)
                 else:
-                    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
                     from ninefold import evaluation_run  # it draws, and matplotlib loads slowly
 
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
                     evaluation_run.evaluate(order)
         except Exception as error:
             log.error("%s", traceback.format_exc())

@@ -40,7 +40,7 @@ def test_a_run_stopped_within_an_epoch_and_resumed_ends_like_one_that_never_stop
     assert metrics(stopped, "loss") == metrics(straight, "loss")
     assert metrics(stopped, "lr") == metrics(straight, "lr")
     ours, theirs = (read(run / "checkpoints" / "last.pt") for run in (straight, stopped))
-    for key in ("model", "optimizer", "scheduler", "scaler", "rng", "loss_sum", "step", "skipped"):
+    for key in ("model", "optimizer", "scheduler", "scaler", "rng", "losses", "step", "skipped"):
         assert same(ours[key], theirs[key]), key
     assert theirs["optimizer"]["state"]
     assert result(stopped)["steps"] == 66
@@ -52,7 +52,7 @@ def test_a_checkpoint_due_at_the_end_of_an_epoch_holds_the_epochs_end(shell: She
     assert shell.train(*job, "hydra.run.dir=run").returncode == 0
     saved = read(shell.folder / "run" / "checkpoints" / "step-00000022.pt")
     assert saved["scheduler"]["last_epoch"] == 1
-    assert saved["loss_sum"].sum() == 0
+    assert saved["losses"].sum() == 0
 
 
 def test_warm_up_steps_leave_no_trace(shell: Shell) -> None:

@@ -176,6 +176,7 @@ def test_a_second_ctrl_c_ends_the_run_at_once(shell: Shell) -> None:
     assert stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_stop_is_ended_within_its_grace(shell: Shell) -> None:
     run, mark = shell.folder / "run", shell.folder / "mark"
     env = fault("freeze_rank1", "step", 0, 9, mark)
@@ -205,6 +206,7 @@ def test_crashed_workers_are_restarted_from_the_last_checkpoint(
     assert state_hash(run) == state_hash(reference(references, job("ddp2", "fp32")))
 
 
+@pytest.mark.slow
 def test_a_failure_that_would_come_again_is_not_tried_again(shell: Shell) -> None:
     began = time.monotonic()
     done = shell.train(*job("none", "fp32", "launch.max_restarts=5", "optimizer.lr=1e30"))
@@ -253,6 +255,7 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step_and_the_cause(
     assert result(run)["status"] == "diverged"
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite_is_told_by_its_parameter(shell: Shell) -> None:
     run, mark = shell.folder / "run", shell.folder / "mark"
     env = fault("poison_1e39", "step", 0, 9, mark)  # a finite loss times inf: gradients overflow
@@ -276,6 +279,7 @@ def test_a_step_that_is_not_finite_can_be_skipped(shell: Shell, amp: str) -> Non
     assert result(run)["grad_scaler"] is (amp == "scaler")
 
 
+@pytest.mark.slow
 def test_input_that_is_not_finite_is_told_at_the_first_step(shell: Shell) -> None:
     done = shell.train(*job("none", "fp32", "dataset.mean=[0.0]", "dataset.std=[0.0]"))
     assert done.returncode == 6, done.stderr
