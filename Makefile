@@ -1,5 +1,5 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
-# make faults: crashes, signals, damaged files, full disks, bad input, at length (about an hour).
+# make faults: crashes, signals, damaged files, full disks, bad input, at length (35 minutes).
 # All install what they need into .venv first.
 PYTHON ?= python3
 VENV := .venv
