@@ -107,8 +107,9 @@ def main(entry: Callable[[], Any]) -> NoReturn:
     SESSION.debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises; the one line is written here
     for number in SIGNALS:
-        if signal.getsignal(number) not in IGNORED:
-            signal.signal(number, _interrupt)  # workers, once there, are told first
+        # Workers, once there, are told first. Torchrun's agent speaks for ranks that it ends.
+        if signal.getsignal(number) not in IGNORED and not under_torchrun():
+            signal.signal(number, _interrupt)
     try:
         require_environment()
         if under_torchrun() and os.environ["RANK"] != "0":
@@ -177,8 +178,8 @@ def require_undisturbed() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit; under torchrun after a failure at once, or NCCL might wait for peers that are gone."""
-    if code and under_torchrun():
+    """Exit; under torchrun at once, or what is torn down might wait for peers that are gone."""
+    if under_torchrun():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

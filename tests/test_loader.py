@@ -327,6 +327,7 @@ def test_a_loader_process_that_is_killed_ends_a_run_with_one_line(shell: Shell) 
     process = shell.start(
         str(ROOT / "train.py"), "dataset=synthetic", "dataset.train_count=200000",
         "dataset.shape=[1,8,8]", "loader.workers=2", "log_every=1",
+        "clock.warmup=0",  # its loader processes are not those of the training
     )  # fmt: skip
     deadline = time.monotonic() + 120
     loaders: list[int] = []
