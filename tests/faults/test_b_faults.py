@@ -59,8 +59,8 @@ FAULTS = {
 QUICK = {
     ("none", "term_group", "validation"),
     ("none", "kill_loader", "mid-epoch"), ("ddp2", "kill_launcher", "write"),
-    ("ddp2", "freeze_rank1", "mid-epoch"), 
-    ("ddp2", "term_launcher", "first batch"), 
+    ("ddp2", "freeze_rank1", "mid-epoch"),
+    ("ddp2", "term_launcher", "first batch"),
 }  # fmt: skip
 
 
