@@ -47,7 +47,6 @@ from ninefold.order import Order
 from ninefold.ranks import under_torchrun
 from ninefold.result import FILE, Result, write_durably, write_json
 from ninefold.secrets import redact, redacted
-from ninefold.stop import IGNORED, SIGNALS
 
 
 @dataclass
@@ -106,10 +105,9 @@ def main(entry: Callable[[], Any]) -> NoReturn:
     """Run a Hydra entry point and exit with the documented code."""
     SESSION.debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises; the one line is written here
-    for number in SIGNALS:
-        # Workers, once there, are told first. Torchrun's agent speaks for ranks that it ends.
-        if signal.getsignal(number) not in IGNORED and not under_torchrun():
-            signal.signal(number, _interrupt)
+    # Workers, once there, are told first. Torchrun's agent speaks for ranks that it ends.
+    for number in () if under_torchrun() else stop.heeded():
+        signal.signal(number, _interrupt)
     try:
         require_environment()
         if under_torchrun() and os.environ["RANK"] != "0":

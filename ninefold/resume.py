@@ -12,6 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold import manifest, references, stored
+from ninefold.check import spelled
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.result import FILE
 
@@ -89,7 +90,9 @@ def differences(run: Stored, keys: list[str], now: Tree, values: Tree, choices: 
             continue
         ours, theirs = select(values, key), select(run.values, key)
         if ours != theirs:
-            found.append(f"{key}={_text(select(now, key))} (was {_text(select(run.frozen, key))})")
+            found.append(
+                f"{key}={spelled(select(now, key))} (was {spelled(select(run.frozen, key))})"
+            )
     return found
 
 
@@ -205,13 +208,6 @@ def select(tree: Any, key: str) -> Any:
         else:
             return MISSING
     return tree
-
-
-def _text(value: Any) -> str:
-    """`value` as one would type it."""
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    return str(value)
 
 
 def refusal(folder: Path, wrong: list[str]) -> ConfigError:

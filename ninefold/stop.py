@@ -11,12 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from ninefold.errors import Interrupted, Preempted
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 IGNORED = (signal.SIG_IGN, None)
 _STEP = struct.Struct("=q")
+
+
+def heeded() -> dict[signal.Signals, Any]:
+    """The handlers of those SIGNALS that are not ignored: one that is stays so (nohup)."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    return {number: handler for number, handler in handlers.items() if handler not in IGNORED}
 
 
 def failure(number: int) -> type[Preempted | Interrupted]:
@@ -71,8 +78,7 @@ class Stop:
         """
         reader, writer = socket.socketpair()
         writer.setblocking(False)
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        before = {n: handler for n, handler in before.items() if handler not in IGNORED}
+        before = heeded()
         interrupts = 0
 
         def handle(number: int, frame: FrameType | None) -> None:

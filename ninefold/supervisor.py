@@ -6,12 +6,14 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 
 from ninefold import reports
 from ninefold.errors import PeerError
-from ninefold.stop import IGNORED, SIGNALS
+from ninefold.stop import heeded
 
 PATIENCE = 3.0  # seconds for the peers of a process that misses one to report the same
 
@@ -34,8 +36,7 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Supervisor:
-        handlers = {number: signal.getsignal(number) for number in SIGNALS}
-        self._before = {n: handler for n, handler in handlers.items() if handler not in IGNORED}
+        self._before = heeded()
         for number in self._before:
             signal.signal(number, self._receive)
         self._thread.start()
@@ -72,19 +73,14 @@ class Supervisor:
             return
         if time.time() < found[0].time + PATIENCE:
             return
-        silent = set(reports.workers(self._folder)) - {report.rank for report in found}
-        self.hung |= {rank for rank in silent if self._kill(rank)}
+        self.hung |= self._send(signal.SIGKILL, but={report.rank for report in found})
 
-    def _kill(self, rank: int) -> bool:
-        try:
-            os.kill(reports.workers(self._folder)[rank], signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def _send(self, number: int) -> None:
-        for process in reports.workers(self._folder).values():
-            try:
-                os.kill(process, number)
-            except ProcessLookupError:
-                continue  # it has ended
+    def _send(self, number: int, but: Collection[int] = ()) -> set[int]:
+        """Send a signal to all workers `but` some; returns the ranks that were there to get it."""
+        reached = set()
+        for rank, process in reports.workers(self._folder).items():
+            if rank not in but:
+                with suppress(ProcessLookupError):  # it has ended
+                    os.kill(process, number)
+                    reached.add(rank)
+        return reached

@@ -124,8 +124,9 @@ def train(run: Training) -> Evaluation:
                 if state.step == run.last_step:
                     break
             clock.stop()
+        loss_of_epoch = mean_loss(run)  # there is no use in measuring a run that has diverged
         evaluation = measure(run)
-        end_epoch(run, evaluation)
+        end_epoch(run, loss_of_epoch, evaluation)
     return evaluation or measure(run)
 
 
@@ -146,9 +147,9 @@ def in_parts(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., T
 
 def between_steps(run: Training, loss: Tensor) -> None:
     """What is due after a step: a log line, a checkpoint, or the end if it was asked for."""
-    step = run.state.step
+    step, every = run.state.step, run.checkpoint_every
     logs, stops = step % run.log_every == 0, run.stop.due(step)
-    saves = bool(run.checkpoint_every) and step % (run.checkpoint_every or 1) == 0
+    saves = every is not None and every > 0 and step % every == 0
     if not (logs or stops or saves):
         return
     with run.clock.paused():
@@ -161,10 +162,9 @@ def between_steps(run: Training, loss: Tensor) -> None:
             save(run)
 
 
-def end_epoch(run: Training, evaluation: Evaluation) -> None:
+def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
     """Take note of an evaluation, let the scheduler step, and save."""
     state = run.state
-    loss = mean_loss(run)
     if state.step % run.batches.steps_per_epoch == 0:
         state.epoch_seconds.append(run.clock.seconds - sum(state.epoch_seconds))
         run.end_of_epoch(loss)
@@ -268,7 +268,6 @@ def measure(run: Training) -> Evaluation:
     Raises NumericsError if the loss is not finite, and as `leave` if told to stop.
     """
     began = time.perf_counter()
-    mean_loss(run)  # there is no use in measuring a run that has diverged
     try:
         with run.state.average.in_place():
             evaluation = evaluate(

@@ -9,9 +9,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture(scope="session")
+def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where uninterrupted runs are kept, for all sets to compare with."""
+    return tmp_path_factory.mktemp("references")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

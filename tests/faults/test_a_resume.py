@@ -36,11 +36,6 @@ QUICK = {("none", "fp16", "mid-epoch", 0), ("ddp2", "fp32", "validation", 0),
          ("ddp2", "bf16", "accumulation", 2)}  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("references")
-
-
 def interrupt(shell: Shell, options: list[str], strategy: str, phase: str, number: int) -> None:
     """Run until SIGUSR1 reaches one process (under ddp not the one that writes), in mid-run."""
     mark = shell.folder / f"mark-{phase}-{number}"

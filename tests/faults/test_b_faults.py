@@ -64,11 +64,6 @@ QUICK = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("references")
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk of its own, which a fault can fill."""
