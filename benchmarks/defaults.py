@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import torch
 
 from benchmarks import ours
+from benchmarks.apart import apart
 from benchmarks.measure import OURS, Bench, Row, Turns, ratio
 
 COMMON = ("batch_size=64", "checkpoint.every=null", "dataset=synthetic", "epochs=100000")
@@ -54,33 +52,12 @@ WAITING = {OURS: {}, "passive": {"OMP_WAIT_POLICY": "passive"}, "2000": {"GOMP_S
 def waiting(handicap: bool) -> Iterator[Turns]:
     """Seconds a step of the convnet in processes whose threads wait for each other differently."""
     with ExitStack() as stack:
-
-        def turn_of(variables: Mapping[str, str]) -> Callable[[], float]:
-            process = stack.enter_context(subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.defaults"], env={**os.environ, **variables},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            ))  # fmt: skip
-            assert process.stdin is not None
-            assert process.stdout is not None
-            stack.callback(process.stdin.close)
-            said, told = process.stdin, process.stdout
-
-            def turn() -> float:
-                print("go", file=said, flush=True)
-                return float(told.readline())
-
-            return turn
-
-        yield {name: turn_of(variables) for name, variables in WAITING.items()}
-
-
-def main() -> None:
-    """A process of `waiting`: a turn for each line that it reads."""
-    said = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a run prints is no figure
-    with ours.training(*COMMON, *CONVNET, "logger=quiet") as run:
-        for _ in sys.stdin:
-            print(ours.seconds_a_step(run, 30), file=said, flush=True)
+        yield {
+            name: stack.enter_context(
+                apart(ours.turns, (*COMMON, *CONVNET), 30, environment=variables)
+            )
+            for name, variables in WAITING.items()
+        }
 
 
 def layouts(default: str, other: str, model: str) -> list[Row]:
@@ -145,6 +122,3 @@ BENCHES = [
         ],
     ),
 ]  # fmt: skip
-
-if __name__ == "__main__":
-    main()

@@ -5,78 +5,73 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from itertools import count, islice
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torchvision.models import alexnet
 
 from benchmarks import ours
+from benchmarks.apart import apart
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, ratio
 from benchmarks.rivals import post
-from ninefold.dataset import Examples
-from ninefold.training import Training, train
+from ninefold.dataset.cifar10 import CIFAR10
+from ninefold.model.convnet import ConvNet
+from ninefold.training import train
 
 CPU = torch.device("cpu")
-COMMON = ("dataset=cifar10", "dataset.flip=false", "dataset.crop=0", "batch_size=64",
-          "checkpoint.every=null")  # fmt: skip
-PUBLISHED = (
-    "model=alexnet", "model.net.num_classes=1000", "dataset.mean=null", "dataset.std=null",
-    "optimizer.lr=0.0001",
+COMMON = (  # pixels in 0..1 and nothing else, as published
+    "dataset=cifar10", "dataset.flip=false", "dataset.crop=0", "dataset.mean=null",
+    "dataset.std=null", "batch_size=64", "checkpoint.every=null",
 )  # fmt: skip
+PUBLISHED = ("model=alexnet", "model.net.num_classes=1000", "optimizer.lr=0.0001")
 # Small, so that several seeds can be had; pixels are resized, as they are for AlexNet.
 LEARNING = ("model.input_size=48", "dataset.limit=8000", "epochs=2", "amp=autocast")
 TESTED = 2000  # examples
 
 
-class Post:
-    """The published post's training of the network of `run`, from the weights that it has now."""
-
-    def __init__(self, run: Training) -> None:
-        self.model: nn.Module = copy.deepcopy(run.state.model)
-        self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        lr = run.state.optimizer.param_groups[0]["lr"]
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=lr)
-        self._run = run
-
-    def batches(self, examples: Examples) -> DataLoader[Any]:
-        prepare = self._run.prepare
-        return post.loader(examples, self._run.batch_size, prepare.size, prepare.mean, prepare.std)
-
-    def train(self, batches: Any) -> None:
-        post.train(self.model, batches, self.optimizer, CPU)
-
-
-def slices(steps: int, *overrides: str) -> Callable[[bool], AbstractContextManager[Turns]]:
+def slices(
+    steps: int, network: Callable[[], nn.Module], size: int | None, *overrides: str
+) -> Callable[[bool], AbstractContextManager[Turns]]:
     """Contestants whose turn is the next `steps` steps: seconds a step. Ours is autocast."""
+    common = (*COMMON, *overrides, "epochs=1000")
 
     @contextmanager
     def contestants(handicap: bool) -> Iterator[Turns]:
-        with ExitStack() as stack:
-            run, fp32 = (
-                stack.enter_context(ours.training(*COMMON, *overrides, f"amp={amp}", "epochs=1000"))
-                for amp in ("autocast", "fp32")
-            )
-            theirs = Post(fp32)
-            batches = endless(theirs.batches(fp32.batches._examples))
-            if handicap:
-                run.task = ours.Slowed(run.task, 1.0)
-
-            def turn() -> float:
-                began = time.perf_counter()
-                theirs.train(islice(batches, steps))
-                return (time.perf_counter() - began) / steps
-
-            yield {
-                OURS: lambda: ours.seconds_a_step(run, steps),
-                "fp32": lambda: ours.seconds_a_step(fp32, steps),
-                "post": turn,
-            }
+        slow = 1.0 if handicap else 0.0
+        with (
+            apart(ours.turns, (*common, "amp=autocast"), steps, slow) as autocast,
+            apart(ours.turns, (*common, "amp=fp32"), steps, slow) as fp32,
+            apart(posts_turns, network, size, steps) as theirs,
+        ):
+            yield {OURS: autocast, "fp32": fp32, "post": theirs}
 
     return contestants
+
+
+@contextmanager
+def posts_turns(
+    network: Callable[[], nn.Module], size: int | None, steps: int
+) -> Iterator[Callable[[], float]]:
+    """The published post's training, `steps` steps a turn: seconds a step."""
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    examples = CIFAR10(root="~/.cache/cifar10").load("train")
+    batches = endless(post.loader(examples, 64, size))
+
+    def turn() -> float:
+        began = time.perf_counter()
+        post.train(model, islice(batches, steps), optimizer, CPU)
+        return (time.perf_counter() - began) / steps
+
+    yield turn
+
+
+def convnet() -> nn.Module:
+    return ConvNet(channels=3, classes=10)
 
 
 def endless(batches: Any) -> Iterator[Any]:
@@ -94,13 +89,18 @@ def learning(handicap: bool) -> Iterator[Turns]:
         if seed < 0:
             return 0.0, 0.0  # the first round does not count
         with ours.training(*COMMON, *LEARNING, f"seed={seed}", test=TESTED) as run:
-            theirs = Post(run)
+            model: nn.Module = copy.deepcopy(run.state.model)
+            model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
             run.state.optimizer.param_groups[0]["lr"] = rate
             accuracy = 100 * train(run).accuracy
-            batches = theirs.batches(run.batches._examples)
+            training, test = (
+                post.loader(examples, 64, run.prepare.size)
+                for examples in (run.batches._examples, run.test)
+            )
             for _ in range(2):
-                theirs.train(batches)
-            return accuracy, 100 * post.test(theirs.model, theirs.batches(run.test), CPU)
+                post.train(model, training, optimizer, CPU)
+            return accuracy, 100 * post.test(model, test, CPU)
 
     turns, rivals = count(-1), count(-1)  # ours has two turns in each round but the first
     yield {OURS: lambda: measured((next(turns) + 1) // 2 - 1)[0],
@@ -112,13 +112,6 @@ def points(figures: Figures) -> Array:
     return figures[OURS] - figures["post"]
 
 
-def speedups(model: str) -> list[Row]:
-    return [
-        Row(f"epoch of CIFAR-10, {model}, autocast", "the post's loop", ratio("post", OURS)),
-        Row(f"epoch of CIFAR-10, {model}, fp32", "the post's loop", ratio("post", "fp32")),
-    ]
-
-
 BENCHES = [
     Bench(
         name="epoch-alexnet",
@@ -128,7 +121,7 @@ BENCHES = [
             "with PIL and trains in fp32; ours has the defaults of train.py and says its "
             "precision."
         ),
-        contestants=slices(3, *PUBLISHED),
+        contestants=slices(3, alexnet, 227, *PUBLISHED),
         rows=[
             Row("epoch of CIFAR-10 at 227, AlexNet, autocast", "the post's loop",
                 ratio("post", OURS), at_least(2.6)),
@@ -142,7 +135,7 @@ BENCHES = [
             "64. The post's pipeline and loop train in fp32; ours has the defaults and says its "
             "precision."
         ),
-        contestants=slices(60),
+        contestants=slices(60, convnet, None),
         rows=[
             Row("epoch of CIFAR-10 at 32, convnet, fp32", "the post's loop", ratio("post", "fp32")),
             Row("the same, autocast", "the post's loop", ratio("post", OURS)),

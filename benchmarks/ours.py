@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +60,16 @@ def seconds_a_step(run: Training, steps: int) -> float:
     seconds = time.perf_counter() - began - (run.state.evaluate_seconds - evaluated)
     run.warmup_steps = 0  # the first turn, which does not count, has taken them
     return seconds / steps
+
+
+@contextmanager
+def turns(
+    overrides: Sequence[str], steps: int, handicap: float = 0
+) -> Iterator[Callable[[], float]]:
+    """A contestant for `apart`: seconds a step, each slowed by `handicap` seconds."""
+    with training(*overrides) as run:
+        run.task = Slowed(run.task, handicap)
+        yield lambda: seconds_a_step(run, steps)
 
 
 @dataclass(frozen=True)

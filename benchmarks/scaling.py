@@ -14,7 +14,7 @@ from ninefold import forkserver, launch
 from ninefold.order import Order
 from ninefold.result import Result
 
-STEPS = 12
+STEPS = 2
 COMMON = ("threads=2", "batch_size=64", "checkpoint.every=null")
 RESNET = (*COMMON, "model=resnet18", "dataset=synthetic", "dataset.train_count=2048", "epochs=1000")
 CELLS = {

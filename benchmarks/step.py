@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import sys
 import tempfile
@@ -11,16 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torchvision.models import alexnet
 
 from benchmarks import ours
+from benchmarks.apart import apart
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_most, ratio
 from benchmarks.rivals import raw
 from ninefold.batches import epoch_order
-from ninefold.training import Training
+from ninefold.dataset import Examples
+from ninefold.dataset.synthetic import Synthetic
 
 BATCH = 64
 FOREVER = ("checkpoint.every=null", "epochs=1000000", f"batch_size={BATCH}")
@@ -117,24 +120,13 @@ def share_of_best(figures: Figures) -> Array:
     return overhead(OURS)(figures) / np.min([overhead(name)(figures) for name in RIVALS], axis=0)
 
 
-def plain_alexnet(run: Training) -> Callable[[int], None]:
-    """The raw loop on the model, memory format and batches of `run`, a number of steps a call."""
-    from torchvision.models import alexnet
-
-    layout, examples = run.prepare.memory_format, run.batches._examples
-    model = alexnet(num_classes=10).to(memory_format=layout)  # type: ignore[call-overload]
-    optimizer = adamw(model)
-    batches = epoch_order(0, 0, len(examples)).reshape(-1, BATCH)
-    return lambda steps: raw.train(model, optimizer, examples, batches[:steps], layout)
-
-
 @contextmanager
 def large(handicap: bool) -> Iterator[Turns]:
     """Seconds a step of AlexNet at 227 pixels."""
     with ours.training(*ALEXNET) as run:
         if handicap:
             run.task = ours.Slowed(run.task, 0.05)
-        train = plain_alexnet(run)
+        train = plain_alexnet(run.batches._examples)
 
         def plain() -> float:
             began = time.perf_counter()
@@ -144,26 +136,43 @@ def large(handicap: bool) -> Iterator[Turns]:
         yield {OURS: lambda: ours.seconds_a_step(run, ALEXNET_STEPS), "raw": plain}
 
 
+def plain_alexnet(examples: Examples) -> Callable[[int], None]:
+    """The raw loop in channels_last: a call takes so many steps."""
+    model = alexnet(num_classes=10).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = adamw(model)
+    batches = epoch_order(0, 0, len(examples)).reshape(-1, BATCH)
+    return lambda steps: raw.train(model, optimizer, examples, batches[:steps], torch.channels_last)
+
+
 @contextmanager
 def memory(handicap: bool) -> Iterator[Turns]:
     """Bytes at the peak of a process beyond what it had after its imports."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["benchmarks.step", "torchvision.models", "torch._dynamo"])
 
-    def peak(contestant: Callable[[bool], None]) -> Callable[[], float]:
+    def peak(ready: Callable[..., Any], *arguments: Any) -> Callable[[], float]:
         def turn() -> float:
-            with context.Pool(1) as pool:  # a process for each turn
-                return pool.apply(grown, (contestant, handicap))
+            with apart(ready, *arguments) as once:
+                return once()
 
         return turn
 
-    yield {OURS: peak(train_ours), "raw": peak(train_raw)}
+    yield {OURS: peak(our_peak, handicap), "raw": peak(raw_peak)}
 
 
-def grown(contestant: Callable[[bool], None], handicap: bool) -> float:
+@contextmanager
+def our_peak(handicap: bool) -> Iterator[Callable[[], float]]:
     before = peak_bytes()
-    contestant(handicap)
-    return peak_bytes() - before
+    with ours.training(*ALEXNET) as run:
+        kept = torch.ones(100_000_000 if handicap else 0)
+        ours.seconds_a_step(run, 3)
+        yield lambda: peak_bytes() - before
+        del kept
+
+
+@contextmanager
+def raw_peak() -> Iterator[Callable[[], float]]:
+    before = peak_bytes()
+    plain_alexnet(Synthetic(BATCH * 10, shape=(3, 227, 227)).load("train"))(3)
+    yield lambda: peak_bytes() - before
 
 
 def peak_bytes() -> float:
@@ -172,20 +181,6 @@ def peak_bytes() -> float:
         return float(torch.cuda.max_memory_allocated())
     unit = 1 if sys.platform == "darwin" else 1024
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
-
-
-def train_ours(handicap: bool) -> None:
-    with ours.training(*ALEXNET) as run:
-        kept = torch.ones(50_000_000) if handicap else None
-        ours.seconds_a_step(run, 3)
-        del kept
-
-
-def train_raw(handicap: bool) -> None:
-    with ours.training(*ALEXNET) as run:
-        train = plain_alexnet(run)
-        del run
-    train(3)
 
 
 BENCHES = [

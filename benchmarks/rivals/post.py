@@ -7,7 +7,6 @@ for at every step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,22 +33,14 @@ class Pictures(Dataset[tuple[Any, int]]):
         return self.transform(Image.fromarray(self.data[index])), self.targets[index]
 
 
-def loader(
-    examples: Examples,
-    batch_size: int,
-    size: int | None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-) -> DataLoader[Any]:
-    """Resized to `size` pixels, and normalized if there are means and deviations.
+def loader(examples: Examples, batch_size: int, size: int | None) -> DataLoader[Any]:
+    """Resized to `size` pixels, if any is given.
 
-    Without processes of its own: on two cores that both train they take as much as they give.
+    Without processes of its own: on two cores that both train they gave nothing.
     """
-    steps: list[Any] = [transforms.Resize((size, size))] if size else []
-    steps.append(transforms.ToTensor())
-    if mean is not None and std is not None:
-        steps.append(transforms.Normalize(mean, std))
-    return DataLoader(Pictures(examples, transforms.Compose(steps)), batch_size=batch_size)
+    resize = [transforms.Resize((size, size))] if size else []
+    transform = transforms.Compose([*resize, transforms.ToTensor()])
+    return DataLoader(Pictures(examples, transform), batch_size=batch_size)
 
 
 def train(
