@@ -112,6 +112,27 @@ def test_between_log_points_no_step_reads_a_tensor(amp: str) -> None:
     assert reads(amp, 13) == few
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to wait for")
+@pytest.mark.parametrize("amp", AMP)
+def test_between_log_points_the_host_never_waits_for_the_gpu(amp: str) -> None:
+    with ours.training(*SMALL, f"amp={amp}", "device=cuda", "epochs=1", "log_every=1000",
+                       "clock.warmup=0") as run:  # fmt: skip
+        epoch = run.batches.epoch
+
+        def watched(*arguments: Any) -> Iterator[tuple[Tensor, Tensor]]:
+            """Waiting is an error from the second batch on, until the loop asks past the last."""
+            for batch in epoch(*arguments):
+                yield batch
+                torch.cuda.set_sync_debug_mode("error")
+            torch.cuda.set_sync_debug_mode("default")
+
+        run.batches.epoch = watched  # type: ignore[method-assign]
+        try:
+            train(run)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
 def test_a_step_that_reads_a_tensor_is_seen() -> None:
     with counted() as counts:
         loss = torch.ones(2)
