@@ -41,7 +41,7 @@ def slices(
 
     @contextmanager
     def contestants(handicap: bool) -> Iterator[Turns]:
-        slow = 1.0 if handicap else 0.0
+        slow = 2 / steps if handicap else 0.0
         with (
             apart(ours.turns, (*common, "amp=autocast"), steps, slow) as autocast,
             apart(ours.turns, (*common, "amp=fp32"), steps, slow) as fp32,
