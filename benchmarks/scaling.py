@@ -51,7 +51,7 @@ def launched(*overrides: str) -> Result:
 @contextmanager
 def two_processes(handicap: bool) -> Iterator[Turns]:
     """Images a second by the inner clock."""
-    common = (*COMMON, "dataset=synthetic", "dataset.train_count=25600", "epochs=1")
+    common = (*COMMON, "dataset=synthetic", "dataset.train_count=9600", "epochs=1")
     ddp = ("parallel=ddp", "parallel.processes=2", f"log_every={1 if handicap else 10}")
 
     def speed(*cell: str) -> float:
@@ -79,7 +79,7 @@ BENCHES = [
     Bench(
         name="scaling-two",
         conditions=(
-            "A turn is a run of its own: 400 steps of the convnet at 32 pixels, global batch "
+            "A turn is a run of its own: 150 steps of the convnet at 32 pixels, global batch "
             "64, in two processes of one thread each or in one of two; images a second by the "
             "inner clock."
         ),
