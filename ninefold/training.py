@@ -180,6 +180,8 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
 
     Weights, optimizer, scaler and random state are put back as they were.
     """
+    if not run.warmup_steps:
+        return
     before = run.state.capture(run.parallel, run.place)
     taken = 0
     while taken < run.warmup_steps:
