@@ -25,6 +25,7 @@ from ninefold.clock import Clock
 from ninefold.dataset import Dataset, Examples
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.logger import Logger, Run
+from ninefold.memory import keep_freed_memory
 from ninefold.parallel import Parallel, Place
 from ninefold.state import State
 from ninefold.stop import Stop
@@ -235,7 +236,8 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
 
 
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
-    """Share out the CPU threads, pin the precision, and build both axes."""
+    """Keep memory, share out the CPU threads, pin the precision, and build both axes."""
+    keep_freed_memory()
     torch.set_num_threads(thread_share(job.threads))
     parallel: Parallel = make(job.parallel, "parallel")
     amp: Amp = make(job.amp, "amp")

@@ -22,7 +22,7 @@ CONF = ROOT / "conf"
 
 # Low to high; a module is on the first floor that has a pattern for it.
 FLOORS: list[list[str]] = [
-    ["__init__", "parent_death", "secrets"],
+    ["__init__", "parent_death", "memory", "secrets"],
     ["errors"],
     ["*/__init__", "order", "check", "result", "progress", "stop", "ranks"],
     ["loader"],
