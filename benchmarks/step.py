@@ -64,7 +64,7 @@ def small(handicap: bool) -> Iterator[Turns]:
         ours.training(*MLP, "log_every=1000000") as silent,
     ):
         if handicap:
-            run.task = ours.Slowed(run.task, 500e-6)
+            run.task = ours.Slowed(run.task, 50e-6)
         examples = run.batches._examples
         fabric, accelerator = Fabric(accelerator="cpu", devices=1), Accelerator(cpu=True)
         plain, theirs, others = mlp(), mlp(), mlp()
@@ -87,7 +87,7 @@ def small(handicap: bool) -> Iterator[Turns]:
 
         def lightning(module: lightning_loop.Module) -> Callable[[], float]:
             return lambda: (
-                lightning_loop.seconds(module, loader(examples, batches()), Path(folder), 10)
+                lightning_loop.seconds(module, loader(examples, batches()), Path(folder), 50)
                 / MLP_STEPS
             )
 
@@ -202,10 +202,10 @@ BENCHES = [
         conditions=(
             f"A turn is {MLP_STEPS} steps of an MLP (64-64-10), batch {BATCH}, fused AdamW, one "
             "thread, the batches gathered from bytes in memory. Ours is train.py's default: "
-            "console, metrics.jsonl and TensorBoard each 10 steps, phases timed, all of it "
+            "console, metrics.jsonl and TensorBoard each 50 steps, phases timed, all of it "
             "counted, only evaluation is not. The raw loop does none of it. Fabric, Accelerate "
             "and Lightning's barebones Trainer do not log; their DataLoader is given whole "
-            "batches. The last logs each 10 steps to TensorBoard."
+            "batches. The last logs each 50 steps to TensorBoard."
         ),
         contestants=small,
         rows=[
