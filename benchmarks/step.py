@@ -29,6 +29,7 @@ from ninefold.dataset.synthetic import Synthetic
 BATCH = 64
 FOREVER = ("checkpoint.every=null", "epochs=1000000", f"batch_size={BATCH}")
 MLP_STEPS, ALEXNET_STEPS = 2000, 2
+LOG_EVERY = 50  # steps: the default of ours, and of Lightning
 MLP = (
     *FOREVER, "threads=1", "dataset=synthetic", "dataset.shape=[1,8,8]",
     f"dataset.train_count={BATCH * MLP_STEPS}", "model.net._target_=benchmarks.step.mlp",
@@ -202,10 +203,10 @@ BENCHES = [
         conditions=(
             f"A turn is {MLP_STEPS} steps of an MLP (64-64-10), batch {BATCH}, fused AdamW, one "
             "thread, the batches gathered from bytes in memory. Ours is train.py's default: "
-            "console, metrics.jsonl and TensorBoard each 50 steps, phases timed, all of it "
-            "counted, only evaluation is not. The raw loop does none of it. Fabric, Accelerate "
+            f"console, metrics.jsonl and TensorBoard each {LOG_EVERY} steps, phases timed, all of "
+            "it counted, only evaluation is not. The raw loop does none of it. Fabric, Accelerate "
             "and Lightning's barebones Trainer do not log; their DataLoader is given whole "
-            "batches. The last logs each 50 steps to TensorBoard."
+            f"batches. The last logs each {LOG_EVERY} steps to TensorBoard."
         ),
         contestants=small,
         rows=[
