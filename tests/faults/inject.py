@@ -6,7 +6,8 @@ classification. FAULT_MARK is a file that grows by a byte each time a fault fire
     start       this process builds its objects; its peers wait for it
     step        the number-th forward pass in training, counted from 1
     validation  the number-th batch of an evaluation, counted from 1
-    write       the number-th file forced to disk by rank 0 while it writes checkpoints
+    write       the number-th file forced to disk by rank 0 while it writes checkpoints; each step
+                waits for the write before it, so that the step at which the fault comes is known
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import gc
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,8 @@ class Task(Classification):
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         if output.requires_grad:
+            if self.phase == "write":
+                finish_writing()
             self.reach("step")
             if seen := os.environ.get("SEEN"):
                 with Path(f"{seen}.rank{own_rank()}").open("a") as file:
@@ -129,6 +133,13 @@ def pid_of(victim: str) -> int:
         return int(children[0])
     forkserver = os.getppid()  # whose parent is the launcher
     return int(Path(f"/proc/{forkserver}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def finish_writing() -> None:
+    """Until no thread of this process writes a checkpoint."""
+    for thread in threading.enumerate():
+        if thread.name == "checkpoint":
+            thread.join()
 
 
 def wait_for_signal() -> None:
