@@ -1,0 +1,169 @@
+"""Run the benches, each in a process of its own, and print one table.
+
+    python -m benchmarks [NAME ...] [--pairs N] [--output FOLDER] [--handicap] [--list]
+
+In every round each contestant of a bench has a turn, and ours has two. Where those differ the
+machine was not quiet: the sitting is void, and is repeated up to twice. `--handicap` slows ours
+down on purpose, to see that its rows can lose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import (
+    CONTROL,
+    OURS,
+    Array,
+    Bench,
+    estimate,
+    is_quiet,
+    ratio,
+    take_turns,
+    verdict,
+)
+from ninefold.report.markdown import grid
+from ninefold.result import environment, write_json
+
+SUBJECTS = ("step", "inputs", "epoch", "scaling", "start", "checkpoints", "compiled", "defaults")
+SITTINGS = 3  # of a bench, until one is not void
+HEADER = ("what", "held against", "value", "95 % interval", "goal", "verdict")
+
+
+def main() -> int:
+    arguments = parse()
+    benches = known()
+    if unknown := [name for name in arguments.names if name not in benches]:
+        print(
+            f"error: bench={unknown[0]}: no such bench; there are {', '.join(benches)}; "
+            "see python -m benchmarks --list",
+            file=sys.stderr,
+        )
+        return 2
+    chosen = [benches[name] for name in arguments.names or benches]
+    if arguments.list:
+        for bench in chosen:
+            print(f"{bench.name}: {bench.conditions}")
+    elif arguments.into is not None:  # the process of one bench
+        figures = take_turns(chosen[0], arguments.pairs or chosen[0].pairs, arguments.handicap)
+        arguments.into.write_text(json.dumps({name: of.tolist() for name, of in figures.items()}))
+    else:
+        began = time.monotonic()
+        records = [measure(bench, arguments) for bench in chosen]
+        minutes = (time.monotonic() - began) / 60
+        text = table(records, minutes)
+        print(f"\n{text}")
+        if arguments.output is not None:
+            folder = write(arguments.output, records, text)
+            print(f"record {folder}")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    description, _, _ = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=description)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benches; all if none is named")
+    parser.add_argument("--pairs", type=int, help="rounds; each bench has its own default")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="keep a record in there")
+    parser.add_argument("--handicap", action="store_true", help="slow ours down on purpose")
+    parser.add_argument("--list", action="store_true", help="tell what the benches do, and end")
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def known() -> dict[str, Bench]:
+    found = [bench for name in SUBJECTS for bench in import_module(f"benchmarks.{name}").BENCHES]
+    return {bench.name: bench for bench in found}
+
+
+def measure(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The record of a bench: its figures, and of each row what they come to."""
+    print(f"{bench.name}: {bench.conditions}", flush=True)
+    began, void = time.monotonic(), -1
+    quiet = False
+    while not quiet and void + 1 < SITTINGS:
+        void += 1
+        figures = figures_of(bench, arguments)
+        control = estimate(ratio(OURS, CONTROL)(figures))
+        quiet = is_quiet(control)
+    rows = []
+    for row in bench.rows:
+        found = estimate(row.value(figures))
+        said = verdict(found, row.goal, quiet)
+        rows.append({
+            "what": row.what, "rival": row.rival, "value": found.median, "low": found.low,
+            "high": found.high, "unit": row.unit, "goal": str(row.goal or "–"), "verdict": said,
+        })  # fmt: skip
+        print("  " + "  ".join(cells(rows[-1])), flush=True)
+    took = time.monotonic() - began
+    print(f"  control {control.median:.3f} [{control.low:.3f}, {control.high:.3f}], "
+          f"{void} void before, {took:.0f} s", flush=True)  # fmt: skip
+    return {
+        "name": bench.name,
+        "conditions": bench.conditions,
+        "pairs": len(figures[OURS]),
+        "void_sittings_before": void,
+        "control": [control.median, control.low, control.high],
+        "seconds": took,
+        "rows": rows,
+        "figures": {name: values.tolist() for name, values in figures.items()},
+    }
+
+
+def figures_of(bench: Bench, arguments: argparse.Namespace) -> dict[str, Array]:
+    """The figures of one sitting, from a process that has done nothing else before."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "figures.json")
+        command = [sys.executable, "-m", "benchmarks", bench.name, "--into", str(file)]
+        command += ["--pairs", str(arguments.pairs)] * (arguments.pairs is not None)
+        command += ["--handicap"] * arguments.handicap
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return {name: np.array(of) for name, of in json.loads(file.read_text()).items()}
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """A row as the columns of HEADER."""
+    digits = 3 if abs(row["value"]) < 10 else 1
+    value, low, high = (f"{row[key]:.{digits}f}" for key in ("value", "low", "high"))
+    return (
+        row["what"], row["rival"], f"{value} {row['unit']}", f"[{low}, {high}]", row["goal"],
+        row["verdict"],
+    )  # fmt: skip
+
+
+def table(records: list[dict[str, Any]], minutes: float) -> str:
+    rows = [cells(row) for record in records for row in record["rows"]]
+    return f"{grid(HEADER, rows)}\n\n{len(records)} benches in {minutes:.0f} minutes."
+
+
+def write(folder: Path, records: list[dict[str, Any]], text: str) -> Path:
+    """Keep the table, all figures and their environment in a folder named for day and hardware."""
+    found = {name: value for name, value in environment().items() if name != "hostname"}
+    hardware = re.sub(r"[^a-z0-9]+", "-", str(found["cpu"]).lower()).strip("-")
+    into = folder / f"{time.strftime('%Y-%m-%d')}_{hardware}-{found['cores']}-cores"
+    into.mkdir(parents=True, exist_ok=True)
+    conditions = "\n".join(
+        f"- **{record['name']}** ({record['pairs']} rounds, control "
+        f"[{record['control'][1]:.3f}, {record['control'][2]:.3f}], "
+        f"{record['void_sittings_before']} void before): {record['conditions']}"
+        for record in records
+    )
+    (into / "table.md").write_text(f"{text}\n\n{conditions}\n")
+    write_json(into / "figures.json", records)
+    write_json(into / "environment.json", found)
+    return into
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""Nothing yet."""
+
+from benchmarks.measure import Bench
+
+BENCHES: list[Bench] = []

@@ -1,0 +1,95 @@
+"""The benches' arithmetic: what is met, missed or void."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.measure import (
+    CONTROL,
+    OURS,
+    Bench,
+    Goal,
+    Row,
+    Turns,
+    at_least,
+    at_most,
+    estimate,
+    is_quiet,
+    ratio,
+    take_turns,
+    verdict,
+)
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_control_takes_ours_again_and_every_other_round_goes_backwards() -> None:
+    taken: list[str] = []
+
+    @contextmanager
+    def contestants(handicap: bool) -> Iterator[Turns]:
+        def turn(name: str) -> float:
+            taken.append(name)
+            return float(len(taken))
+
+        yield {OURS: lambda: turn(OURS), "raw": lambda: turn("raw")}
+
+    figures = take_turns(Bench("b", "", contestants, []), pairs=2, handicap=False)
+    assert taken == [OURS, "raw", OURS, "raw", OURS, OURS, "raw", OURS]  # the first two warm up
+    assert {name: of.tolist() for name, of in figures.items()} == {
+        OURS: [3, 8], "raw": [4, 7], CONTROL: [5, 6],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("goal", "slowdown", "expected"),
+    [
+        (at_most(1.05), 1.0, "met"),
+        (at_most(1.05), 1.2, "not met"),
+        (at_least(0.9), 1.0, "met"),
+        (at_least(0.9), 0.5, "not met"),
+        (at_most(1.0), 1.0001, "not met, within the noise"),
+        (None, 1.2, "–"),
+    ],
+)
+def test_a_row_is_red_when_ours_is_slower_than_its_goal_and_says_when_noise_could_turn_it(
+    goal: Goal | None, slowdown: float, expected: str
+) -> None:
+    noise = np.random.default_rng(1).normal(1, 0.01, (2, 20))
+    figures = {OURS: slowdown * noise[0], "raw": noise[1]}
+    found = estimate(Row("step", "raw", ratio(OURS, "raw"), goal).value(figures))
+    assert found.low < found.median < found.high
+    assert verdict(found, goal, quiet=True) == expected
+
+
+def test_no_row_is_met_or_missed_where_two_turns_of_the_same_code_differ() -> None:
+    noise = np.random.default_rng(1).normal(1, 0.01, 20)
+    control = estimate(1.1 * noise)
+    assert not is_quiet(control)
+    assert is_quiet(estimate(noise))
+    assert verdict(control, at_most(1.05), is_quiet(control)) == "void"
+
+
+def test_every_bench_has_a_name_of_its_own_conditions_and_a_mistyped_one_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "steep"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: bench=steep: no such bench; there are ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_recorded_sittings_say_of_each_row_what_their_figures_say() -> None:
+    for file in (ROOT / "benchmarks" / "results").glob("*/figures.json"):
+        for record in json.loads(file.read_text()):
+            figures = {name: np.array(of) for name, of in record["figures"].items()}
+            control = estimate(ratio(OURS, CONTROL)(figures))
+            assert [control.median, control.low, control.high] == pytest.approx(record["control"])
