@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +16,9 @@ from ninefold.checkpoint import Checkpoints
 from ninefold.state import copied
 
 SMALL = 1 << 16  # bytes of a tensor that needs no memory of a kind of its own
+# What the writing thread leaves to the steps. Beside steps that keep both of two cores busy a write
+# of 684 MB takes 3.4 s (with 0: 2.1), they run at 0.75 of their speed (0.44), and lose 0.9 s (1.1).
+NICE = 5
 
 
 class Saver:
@@ -61,6 +66,8 @@ class Saver:
             raise error
 
     def _write(self, content: Mapping[str, Any], best: bool) -> None:
+        if sys.platform == "linux":  # where this is the thread's own and not the process's
+            os.nice(NICE)
         try:
             self.checkpoints.save(content, best)
         except BaseException as error:
