@@ -31,7 +31,7 @@ from ninefold.stop import Stop
 from ninefold.task.classification import Classification
 from ninefold.training import Training
 from ninefold.watch import Watch
-from tests.faults.writer import content, require_whole
+from tests.faults.writer import content, finish_writing, require_whole
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)
@@ -80,8 +80,8 @@ def test_a_failed_write_is_told_once_to_who_waits_for_it(tmp_path: Path) -> None
     saver = Saver(Checkpoints(tmp_path / "checkpoints", keep=2), CPU)
     assert not saver.failed
     saver.save(content(1), best=False)
-    while not saver.failed:
-        pass
+    finish_writing()
+    assert saver.failed
     with pytest.raises(ResourceError, match="File exists"):
         saver.wait()
     assert not saver.failed
@@ -226,8 +226,7 @@ def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_bytes(b"")
     run = a_run(tmp_path)
     training.save(run)
-    while not run.saver.failed:
-        pass
+    finish_writing()
     run.state.step = 3
     with pytest.raises(ResourceError):
         training.between_steps(run, torch.zeros(()))

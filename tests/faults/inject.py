@@ -17,7 +17,6 @@ import gc
 import os
 import signal
 import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from ninefold import build
 from ninefold.stop import Stop
 from ninefold.task.classification import Classification
 from tests.faults import mutants
+from tests.faults.writer import finish_writing
 
 mutants.apply()
 SIGNALS = {
@@ -133,13 +133,6 @@ def pid_of(victim: str) -> int:
         return int(children[0])
     forkserver = os.getppid()  # whose parent is the launcher
     return int(Path(f"/proc/{forkserver}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def finish_writing() -> None:
-    """Until no thread of this process writes a checkpoint."""
-    for thread in threading.enumerate():
-        if thread.name == "checkpoint":
-            thread.join()
 
 
 def wait_for_signal() -> None:

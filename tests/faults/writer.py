@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -61,6 +62,13 @@ class Beside(Checkpoints):
         saver = Saver(Checkpoints(self.folder, KEEP), torch.device("cpu"))
         saver.save(content, best)
         saver.wait()
+
+
+def finish_writing() -> None:
+    """Until no thread of this process writes a checkpoint."""
+    for thread in threading.enumerate():
+        if thread.name == "checkpoint":
+            thread.join()
 
 
 # Processes
