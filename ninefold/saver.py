@@ -122,7 +122,7 @@ def _fits(tensor: Tensor, buffer: Tensor) -> bool:
         buffer.dtype == tensor.dtype
         and buffer.shape == tensor.shape
         and buffer.stride() == _strides(tensor)
-        and buffer.is_pinned() == tensor.is_cuda
+        and (buffer.is_pinned() or not tensor.is_cuda)
     )
 
 
