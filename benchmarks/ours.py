@@ -47,7 +47,7 @@ def training(*overrides: str, test: int = 64) -> Iterator[Training]:
                 config, text, Path(folder), parallel, amp, place, Stop(), resume=False
             )
             run.test = run.test.first(test)
-            with closing(run.loggers):
+            with closing(run):
                 yield run
 
 

@@ -26,6 +26,7 @@ from ninefold.dataset import Dataset, Examples
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.logger import Logger, Run
 from ninefold.parallel import Parallel, Place
+from ninefold.saver import Saver
 from ninefold.state import State
 from ninefold.stop import Stop
 from ninefold.stored import CONF, EVALUATED
@@ -142,7 +143,7 @@ def training(
         end_of_epoch=_end_of_epoch(scheduler),
         loggers=_loggers(job, folder, state, last_step) if place.rank == 0 else [],
         clock=clock,
-        checkpoints=checkpoints,
+        saver=Saver(checkpoints, place.device),
         batch_size=job.batch_size,
         accumulate=job.accumulate,
         last_step=last_step,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,13 +49,20 @@ class State:
 
     def capture(self, parallel: Parallel, place: Place) -> dict[str, Any]:
         """A copy on the CPU, in tensors and plain containers. Every process must call it."""
+        captured: dict[str, Any] = copied(
+            self.content(parallel, place), lambda tensor: tensor.to("cpu", copy=True)
+        )
+        return captured
+
+    def content(self, parallel: Parallel, place: Place) -> dict[str, Any]:
+        """All of it as it stands, the live tensors themselves. Every process must call it."""
         return {
-            "model": _copy(self.model.state_dict()),
-            "optimizer": _copy(self.optimizer.state_dict()),
-            "scheduler": _copy(self.scheduler.state_dict()),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
             "scaler": self.scaler.state_dict(),
             "skipped": int(self.scaler.skipped),
-            "average": _copy(self.average.state_dict()),
+            "average": self.average.state_dict(),
             "rng": [gather(rng, parallel, place) for rng in _rng(place)],
             "losses": gather(self._losses(place), parallel, place),
             "step": self.step,
@@ -64,7 +71,7 @@ class State:
             "best_accuracy": self.best_accuracy,
             "train_seconds": self.train_seconds,
             "evaluate_seconds": self.evaluate_seconds,
-            "epoch_seconds": list(self.epoch_seconds),
+            "epoch_seconds": self.epoch_seconds,
         }
 
     def _losses(self, place: Place) -> Tensor:
@@ -96,14 +103,14 @@ class State:
         self.epoch_seconds = list(saved["epoch_seconds"])
 
 
-def _copy(tree: Any) -> Any:
-    """`tree` with its tensors cloned to the CPU."""
+def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
+    """`tree` in containers of its own, with what `copy` makes of its tensors, in a fixed order."""
     if isinstance(tree, Tensor):
-        return tree.detach().to("cpu", copy=True)
+        return copy(tree.detach())
     if isinstance(tree, Mapping):
-        return {key: _copy(value) for key, value in tree.items()}
+        return {key: copied(value, copy) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_copy(value) for value in tree]
+        return [copied(value, copy) for value in tree]
     return tree
 
 

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.batches import Batches, Preparation
-from ninefold.checkpoint import Checkpoints
 from ninefold.clock import Clock
 from ninefold.dataset import Examples
 from ninefold.errors import NumericsError, ResourceError
@@ -24,6 +23,7 @@ from ninefold.evaluation import Evaluation, Unfinished, evaluate
 from ninefold.logger import Logger
 from ninefold.manifest import FORMAT
 from ninefold.parallel import Parallel, Place
+from ninefold.saver import Saver
 from ninefold.state import State, gather
 from ninefold.stop import Stop, failure
 from ninefold.task import Task
@@ -56,7 +56,7 @@ class Training:
     end_of_epoch: Callable[[float], None]
     loggers: list[Logger]
     clock: Clock
-    checkpoints: Checkpoints
+    saver: Saver
     batch_size: int
     accumulate: int
     last_step: int
@@ -144,13 +144,19 @@ def in_parts(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., T
 
 
 def between_steps(run: Training) -> None:
-    """What is due after a step: a log line, a checkpoint, or the end if it was asked for."""
+    """What is due after a step: a log line, a checkpoint, or the end if it was asked for.
+
+    What a write beside the steps takes from them is in the inner clock; the wait for a copy is not.
+    """
     step, every = run.state.step, run.checkpoint_every
     logs, stops = step % run.log_every == 0, run.stop.due(step)
     saves = every is not None and every > 0 and step % every == 0
-    if not (logs or stops or saves):
+    failed = run.saver.failed
+    if not (logs or stops or saves or failed):
         return
     with run.clock.paused():
+        if failed:
+            settle(run)
         if logs:
             stops = log_step(run) or stops
         if stops:
@@ -190,6 +196,9 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
             taken += 1
             if taken == run.warmup_steps:
                 break
+    content = run.state.content(run.parallel, run.place)  # the optimizer's state is there by now
+    if run.place.rank == 0 and run.checkpoint_every is not None:
+        run.saver.reserve(content)
     run.state.restore(before, run.place)
     for index in run.place.gpus:
         torch.cuda.reset_peak_memory_stats(index)
@@ -327,7 +336,7 @@ def leave(run: Training) -> NoReturn:
     mean_loss(run)
     save(run, must=True)
     run.parallel.total(torch.zeros((), device=run.place.device))  # none leaves before it is written
-    folder = run.checkpoints.folder.parent
+    folder = run.saver.checkpoints.folder.parent
     raise failure(number)(
         "signal", Signals(number).name, "the run was stopped",
         f"it is saved at step {run.state.step} in {folder}",
@@ -336,21 +345,37 @@ def leave(run: Training) -> NoReturn:
 
 
 def save(run: Training, best: bool = False, must: bool = False) -> None:
-    """Write a checkpoint. Every process must call it; rank 0 writes.
+    """Copy where the run stands; rank 0 writes the copy while the training goes on.
 
-    Raises NumericsError if a parameter is not finite, and ResourceError if it cannot be written
-    and it must, or the run is not to go on without.
+    Every process must call it. What `must` be saved is on disk when it returns.
+    Raises NumericsError if a parameter is not finite, and as `settle`.
     """
     run.state.train_seconds = run.clock.seconds
-    content = run.state.capture(run.parallel, run.place)
+    content = run.state.content(run.parallel, run.place)
     if run.place.rank != 0:
         return
     for name, value in content["model"].items():
-        if value.is_floating_point() and not torch.isfinite(value).all():
+        if value.is_floating_point() and not finite(value):
             step = run.state.step
             raise numerics(run, "parameter", name, f"not finite after step {step}", "not saved")
+    settle(run)
+    run.saver.save({"format": FORMAT, "config": run.config, **content}, best)
+    if must:
+        settle(run, must)
+
+
+def finite(values: Tensor) -> bool:
+    """Whether all of them are; their sum is so only then, and takes a twentieth of the time."""
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
+
+
+def settle(run: Training, must: bool = False) -> None:
+    """Wait for the checkpoint that is being written, if there is one.
+
+    Raises ResourceError if it cannot be written and it must, or the run is not to go on without.
+    """
     try:
-        run.checkpoints.save({"format": FORMAT, "config": run.config, **content}, best)
+        run.saver.wait()
     except ResourceError as error:
         if must or run.save_or_stop:
             raise
@@ -359,10 +384,18 @@ def save(run: Training, best: bool = False, must: bool = False) -> None:
 
 
 @contextmanager
-def closing(loggers: list[Logger]) -> Iterator[None]:
-    """Close the loggers at the end, whatever the end is."""
+def closing(run: Training) -> Iterator[None]:
+    """At the end, whatever it is, finish the last checkpoint and close the loggers.
+
+    Raises as `settle`, unless there is another failure to tell of.
+    """
     try:
         yield
+        settle(run)
     finally:
-        for logger in loggers:
+        try:
+            run.saver.wait()
+        except Exception as error:
+            log.warning("%s", error)
+        for logger in run.loggers:
             logger.close()

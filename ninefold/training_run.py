@@ -40,7 +40,7 @@ def train(order: Order, stop: Stop) -> None:
             )
         if place.rank == 0:
             announce(job, run, amp, notes)
-        with closing(run.loggers):
+        with closing(run):
             evaluation = training.train(run)
         memory = peak_memory(run)
         threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))

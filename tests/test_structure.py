@@ -31,6 +31,7 @@ FLOORS: list[list[str]] = [
      "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
     ["average", "watch", "checkpoint", "evaluation"],
     ["state"],
+    ["saver"],
     ["training"],
     ["build"],
     ["training_run", "evaluation_run"],

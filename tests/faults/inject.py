@@ -6,7 +6,8 @@ classification. FAULT_MARK is a file that grows by a byte each time a fault fire
     start       this process builds its objects; its peers wait for it
     step        the number-th forward pass in training, counted from 1
     validation  the number-th batch of an evaluation, counted from 1
-    write       the number-th file forced to disk by rank 0 while it writes checkpoints
+    write       the number-th file forced to disk by rank 0 while it writes checkpoints; each step
+                waits for the write before it, so that the step at which the fault comes is known
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ninefold import build
 from ninefold.stop import Stop
 from ninefold.task.classification import Classification
 from tests.faults import mutants
+from tests.faults.writer import finish_writing
 
 mutants.apply()
 SIGNALS = {
@@ -58,6 +60,8 @@ class Task(Classification):
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         if output.requires_grad:
+            if self.phase == "write":
+                finish_writing()
             self.reach("step")
             if seen := os.environ.get("SEEN"):
                 with Path(f"{seen}.rank{own_rank()}").open("a") as file:

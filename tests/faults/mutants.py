@@ -20,20 +20,20 @@ from ninefold.state import State
 from ninefold.stop import SIGNALS
 
 
-def changed_capture(change: Callable[[dict[str, Any]], None]) -> None:
-    capture = State.capture
+def changed_content(change: Callable[[dict[str, Any]], None]) -> None:
+    whole = State.content
 
     def without(self: State, *arguments: Any) -> dict[str, Any]:
-        content = capture(self, *arguments)
+        content = whole(self, *arguments)
         change(content)
         return content
 
-    State.capture = without  # type: ignore[method-assign]
+    State.content = without  # type: ignore[method-assign]
 
 
 def drop_scaler() -> None:
     """The GradScaler is not saved."""
-    changed_capture(lambda content: content.update(scaler={}))
+    changed_content(lambda content: content.update(scaler={}))
 
 
 def drop_rng() -> None:
@@ -44,7 +44,7 @@ def drop_rng() -> None:
         python, array, cpu, *cuda = content["rng"]
         content["rng"] = [python, array, fresh.expand(len(cpu), -1).clone(), *cuda]
 
-    changed_capture(change)
+    changed_content(change)
 
 
 def drop_position() -> None:

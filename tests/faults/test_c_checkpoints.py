@@ -24,6 +24,7 @@ from ninefold.checkpoint import Checkpoints, read
 from ninefold.errors import CheckpointError, ResourceError
 from tests.faults.writer import (
     KEEP,
+    Beside,
     Outcome,
     Writer,
     calls_of,
@@ -94,7 +95,7 @@ def crashes(
 def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(
     tmp_path: Path, earlier: tuple[int, ...], record_property: Record
 ) -> None:
-    cases, wrong = crashes(tmp_path, earlier, Checkpoints)
+    cases, wrong = crashes(tmp_path, earlier, Beside)
     record_property("set", "C1")
     record_property("cases", cases)
     assert cases > 50
@@ -159,7 +160,7 @@ def require_survivals(folder: Path, number: int, size: int, record_property: Rec
     """No unreadable run, and none older than its last save, in `number` kills."""
     record_property("set", "C2")
     record_property("cases", number)
-    hit, wrong = kills(folder, number, size, Checkpoints)
+    hit, wrong = kills(folder, number, size, Beside)
     record_property("kills", dict(hit))
     print(f"C2, {size} numbers: {dict(hit)}")
     assert wrong == []
@@ -214,7 +215,7 @@ def test_a_refused_system_call_costs_a_save_and_no_checkpoint(
     saved(base, 1, 2)
 
     def save(run: Path) -> Callable[[], None]:
-        return lambda: Checkpoints(run, KEEP).save(content(3), best=True)
+        return lambda: Beside(run, KEEP).save(content(3), best=True)
 
     calls = calls_of(save(twin(base, tmp_path / "whole")), tmp_path / "whole.log")
     wrong = []
@@ -242,7 +243,7 @@ def test_a_disk_that_loses_what_it_took_costs_a_save_and_no_checkpoint(
     run, log = tmp_path / "run", tmp_path / "log"
     saved(run, 1, 2)
     size = (run / "last.pt").stat().st_size
-    writer = Writer(lambda: Checkpoints(run, KEEP).save(content(3), best=True))
+    writer = Writer(lambda: Beside(run, KEEP).save(content(3), best=True))
     with traced(writer, log, f"write:retval={size}:when=1"):  # answered, but not done
         writer.start()
         outcome = writer.outcome()
@@ -387,7 +388,7 @@ def save_in(folder: Path, restrict: Callable[[], None] = lambda: None) -> Outcom
 
     def save() -> None:
         restrict()
-        Checkpoints(folder, KEEP).save(content(3, SIZE), best=True)
+        Beside(folder, KEEP).save(content(3, SIZE), best=True)
 
     writer = Writer(save)
     writer.start()

@@ -13,9 +13,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ import torch
 
 from ninefold.checkpoint import Checkpoints, read
 from ninefold.errors import Failure, ResourceError
+from ninefold.saver import Saver
 
 KEEP = 2
 PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
@@ -51,6 +53,22 @@ def require_whole(path: Path) -> int:
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
+
+
+class Beside(Checkpoints):
+    """Checkpoints as a run writes them: from a copy, in a thread, which is waited for."""
+
+    def save(self, content: Mapping[str, Any], best: bool) -> None:
+        saver = Saver(Checkpoints(self.folder, KEEP), torch.device("cpu"))
+        saver.save(content, best)
+        saver.wait()
+
+
+def finish_writing() -> None:
+    """Until no thread of this process writes a checkpoint."""
+    for thread in threading.enumerate():
+        if thread.name == "checkpoint":
+            thread.join()
 
 
 # Processes
@@ -147,16 +165,21 @@ def traced(writer: Writer, log: Path, inject: str | None = None) -> Iterator[Non
 
 
 def calls_of(save: Callable[[], None], log: Path) -> list[tuple[str, int]]:
-    """Each system call of one save, with its number among those of its name, in order."""
+    """Each system call of one save, with its number among those of its name, in order.
+
+    They are all of one thread, as strace counts those of each by themselves.
+    """
     writer = Writer(save)
     with traced(writer, log):
         writer.start()
         assert writer.outcome().saved
     counts: dict[str, int] = {}
-    found = []
-    for name in re.findall(r"^\d+ +(\w+)\(", log.read_text(), re.MULTILINE):
+    found, threads = [], set()
+    for thread, name in re.findall(r"^(\d+) +(\w+)\(", log.read_text(), re.MULTILINE):
         counts[name] = counts.get(name, 0) + 1
         found.append((name, counts[name]))
+        threads.add(thread)
+    assert len(threads) == 1
     return found
 
 
