@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -42,11 +43,14 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def run(*command: str, delay: float = 0.0) -> float:
+def run(*command: str, delay: float = 0.0, **environment: str) -> float:
     """Run python with `command`, `delay` seconds late; returns how long it took."""
     began = time.perf_counter()
     time.sleep(delay)
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, *command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )  # fmt: skip
     return time.perf_counter() - began
 
 
@@ -98,7 +102,10 @@ def cells(processes: int) -> Callable[[bool], AbstractContextManager[Turns]]:
             yield {
                 OURS: a_cell,
                 "launch": launch,
-                "torchrun": lambda: run(*TORCHRUN, str(processes), str(script)),
+                # What torchrun sets by itself, with a warning.
+                "torchrun": lambda: run(
+                    *TORCHRUN, str(processes), str(script), OMP_NUM_THREADS="1"
+                ),
             }
 
     return contestants
