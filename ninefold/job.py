@@ -6,6 +6,7 @@ Nothing here imports torch but `Job.settle`, and that only to count GPUs.
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import os
 import sys
@@ -135,7 +136,7 @@ class Job:
         for group in ("parallel", "amp", "dataset", "model", "task"):
             path = ROOT / "conf" / group / f"{self.choices.get(group)}.yaml"
             if path.is_file():  # else it is in another folder of the user's
-                inner[group] = [str(key) for key in OmegaConf.load(path)]
+                inner[group] = [str(key) for key in _stored(path)]
         return inner
 
     def _required_keys(self) -> list[str]:
@@ -326,11 +327,14 @@ def _known_keys(evaluates: bool) -> set[str]:
 
 def _stored_keys(evaluates: bool) -> dict[str, Any]:
     """The configuration file, without what is Hydra's."""
-    stored = _container(
-        OmegaConf.load(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml")),
-        resolve=False,
-    )
+    stored = _stored(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml"))
     return {key: value for key, value in stored.items() if key not in ("defaults", "hydra")}
+
+
+@functools.cache  # the runs of a sweep are held against the same files
+def _stored(path: Path) -> dict[str, Any]:
+    """A file of conf/."""
+    return _container(OmegaConf.load(path), resolve=False)
 
 
 def _count_gpus() -> int:

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from hydra.conf import HydraConf
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -30,7 +31,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ninefold import check, forkserver, messages, parent_death, ranks, resume, stop
+from ninefold import check, forkserver, messages, parent_death, ranks, resume, stop, sweep
 from ninefold.errors import (
     Busy,
     ConfigError,
@@ -209,6 +210,7 @@ class Check(Callback):
                 "torchrun starts one run", "leave torchrun out: python train.py -m ...",
             )])  # fmt: skip
             raise SystemExit(ConfigError.code)
+        sweep.share(GlobalHydra.instance().config_loader(), look_ahead)
 
 
 def examine(job: Job) -> list[Failure]:
@@ -216,13 +218,26 @@ def examine(job: Job) -> list[Failure]:
     problems = job.problems() or too_little_memory()
     if problems:
         return problems
-    if not under_torchrun():
-        forkserver.start(job.values)  # it imports torch while this process looks at the data
+    start_importing(job)  # while this process looks at the data
     try:
         job.settle()
     except Failure as failure:
         return [failure]
     return []
+
+
+def start_importing(job: Job) -> None:
+    """Have torch, and what else a worker needs, imported in a process of its own."""
+    if not under_torchrun() and not job.values["launch"]["inline"]:
+        forkserver.start(job.values)
+
+
+def look_ahead(config: DictConfig) -> None:
+    """Start importing when the first run of a sweep is composed, if there is nothing against it."""
+    with suppress(Exception):  # it is told when the run's turn comes
+        job = Job(config, config.hydra)
+        if not job.problems() and not too_little_memory():
+            start_importing(job)
 
 
 def go_on(job: Job, config: DictConfig) -> list[Failure]:

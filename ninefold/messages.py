@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,6 +46,9 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
         word.lstrip("+").startswith((f"{STUDIES}=", "hydra.mode=")) for word in flags.overrides
     )
     parser = OverridesParser.create()
+    looks = bool(command and flags.overrides)
+    groups = _groups(conf, command) if looks else {}
+    sections = _tree(conf / f"{command}.yaml").keys() - {"defaults", "hydra"} if looks else set()
     for text in flags.overrides:
         try:
             override = parser.parse_override(text)
@@ -68,8 +71,8 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
                 "one value for a key is allowed", "leave one of them out",
             ))  # fmt: skip
         found += _wrong_value(override, key, sweeps)
-        if command:
-            found += _wrong_key(override, key, command, conf)
+        if looks:
+            found += _wrong_key(override, key, groups, sections)
     resumed = given["resume"].value() if "resume" in given else None
     if "hydra.run.dir" in given and resumed not in (None, "auto"):
         found.append(ConfigError(
@@ -138,9 +141,9 @@ def _plain(value: Any) -> Any:
     return value.text if isinstance(value, QuotedString) else value
 
 
-def _wrong_key(override: Override, key: str, command: str, conf: Path) -> list[Failure]:
-    groups = _groups(conf, command)
-    sections = _tree(conf / f"{command}.yaml").keys() - {"defaults", "hydra"}
+def _wrong_key(
+    override: Override, key: str, groups: Mapping[str, list[str]], sections: Set[Any]
+) -> list[Failure]:
     first = re.split(r"[./@]", key)[0]
     if first not in {*groups, *sections, "hydra"}:
         return [ConfigError(

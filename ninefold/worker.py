@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -51,6 +52,8 @@ def work(order: Order) -> None:
     assert "ninefold.leash" in sys.modules, "the forkserver would outlive its launcher"
     assert order.report is not None
     parent_death.follow_parent()
+    gc.freeze()  # what the forkserver has imported stays, and its pages stay shared
+    gc.enable()
     if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep gloo's sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     rank = os.environ.get("RANK", "0")

@@ -27,7 +27,7 @@ FLOORS: list[list[str]] = [
     ["*/__init__", "order", "check", "result", "progress", "stop", "ranks"],
     ["loader"],
     ["allocator", "leash", "forkserver", "reports", "amp", "batches", "clock", "folder", "weights",
-     "confusion", "messages", "manifest", "references", "stored",
+     "confusion", "messages", "manifest", "references", "stored", "sweep",
      "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
     ["average", "watch", "checkpoint", "evaluation"],
     ["state"],
@@ -43,7 +43,8 @@ FLOORS: list[list[str]] = [
 ]  # fmt: skip
 COMPOSING = {
     "train.py", "evaluate.py", "launch", "job", "messages", "build", "training_run",
-    "evaluation_run", "references", "stored", "resume",
+    "evaluation_run", "references", "stored", "sweep",
+    "resume",
 }  # fmt: skip
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {
