@@ -18,10 +18,10 @@ class Compiled(nn.Module):
     few passes, and the measure would not be that of the weights in a checkpoint.
     """
 
-    def __init__(self, network: nn.Module, mode: str) -> None:
+    def __init__(self, network: nn.Module, mode: str, backend: str = "inductor") -> None:
         super().__init__()
         self.network = network
-        self.compiled = torch.compile(network, mode=mode, dynamic=False)
+        self.compiled = torch.compile(network, mode=mode, backend=backend, dynamic=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         output: Tensor = (self.compiled if self.training else self.network)(inputs)
