@@ -16,7 +16,7 @@ from ninefold.parallel import Place
 STEPS = 5  # recorded, after one that is not
 LONGEST = 10  # operations in the table
 BATCH, STEP = "batch", "training step"  # what a recorded step consists of
-SENT = ("gloo:", "nccl", "c10d::", "record_param_comms")  # how communication is called
+SENT = ("gloo:", "nccl", "c10d::", "record_param_comms")  # how what communicates is called
 # What encloses operators or waits for them, and is none itself. A compiled region has no operators.
 ENCLOSING = ("autograd::engine", "torch::autograd::", "TorchDynamo", "DistributedDataParallel")
 Intervals = list[tuple[float, float]]
@@ -65,7 +65,7 @@ class Profile:
                 if number == STEPS:
                     self._place.synchronize()
                 profiler.step()
-        self._see(list(profiler.events() or ()))
+        self.see(list(profiler.events() or ()))
         self.table = costliest(profiler.key_averages(), self._place.device.type)
         if self._place.rank == 0:
             (self._folder / "table.txt").write_text("\n".join(self.table) + "\n")
@@ -84,7 +84,7 @@ class Profile:
         self._folder.mkdir(exist_ok=True)
         profiler.export_chrome_trace(str(self._folder / f"rank{self._place.rank}.pt.trace.json.gz"))
 
-    def _see(self, events: Iterable[Any]) -> None:
+    def see(self, events: Iterable[Any]) -> None:
         """Take the shares from the recorded events; times are microseconds."""
         spans: dict[str, Intervals] = {BATCH: [], STEP: []}
         operators: Intervals = []
@@ -92,14 +92,13 @@ class Profile:
         for event in events:
             interval = (event.time_range.start, event.time_range.end)
             on_host = event.device_type == torch.autograd.DeviceType.CPU
-            if event.is_user_annotation or event.name in spans:
-                if on_host and event.name in spans:
-                    spans[event.name].append(interval)
-            elif event.name.startswith(SENT):
+            if on_host and event.name in spans:
+                spans[event.name].append(interval)
+            elif on_host != (self._place.device.type == "cpu"):
+                continue  # beside a GPU the host's operators only start what the GPU does
+            elif event.name.startswith(SENT):  # gloo's are annotations
                 sent.append(interval)
-            elif on_host == (self._place.device.type == "cpu") and not event.name.startswith(
-                ENCLOSING
-            ):
+            elif not event.is_user_annotation and not event.name.startswith(ENCLOSING):
                 operators.append(interval)
         begin = min((start for start, _ in spans[BATCH]), default=0.0)
         end = max((end for _, end in [*spans[STEP], *operators]), default=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -99,6 +100,29 @@ def test_communication_counts_where_no_operator_is_at_work() -> None:
     assert without(union([(2, 8)]), at_work) == [(3, 5), (6, 8)]
     assert without(at_work, union([(0, 9)])) == []
     assert without(at_work, []) == at_work
+
+
+def event(name: str, start: float, end: float, annotation: bool = False) -> SimpleNamespace:
+    """As torch.profiler gives them for a CPU; times are microseconds."""
+    times = SimpleNamespace(start=start, end=end)
+    kind = torch.autograd.DeviceType.CPU
+    return SimpleNamespace(
+        name=name, time_range=times, device_type=kind, is_user_annotation=annotation
+    )
+
+
+def test_the_shares_of_a_step_are_those_of_its_events(tmp_path: Path) -> None:
+    profile = Profile(tmp_path, HERE)
+    profile.see([
+        event("batch", 0, 20, annotation=True),
+        event("aten::div", 5, 20),
+        event("training step", 20, 120, annotation=True),
+        event("aten::mm", 20, 60),
+        event("autograd::engine::evaluate_function: AddmmBackward0", 30, 110),
+        event("gloo:all_reduce", 50, 90, annotation=True),
+    ])  # fmt: skip
+    found = (profile.data, profile.compute, profile.communication)
+    assert found == pytest.approx((20 / 120, 40 / 100, 30 / 100))
 
 
 def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(
