@@ -17,15 +17,15 @@ from tests.conftest import ROOT, Shell, metrics, result
 def test_all_nine_cells_train_compiled_on_the_same_thing_and_say_how_long_it_took(
     shell: Shell,
 ) -> None:
-    for compiled in ("true", "false"):
+    for way, compiled in (("compiled", "true"), ("plain", "false")):
         done = shell.train(
             "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", f"compile={compiled}",
             "launch.cpu_processes=2", "max_steps=20", "log_every=1", "logger=quiet",
-            f"hydra.sweep.dir={compiled}",
+            f"hydra.sweep.dir={way}",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-    for run in (path.parent for path in (shell.folder / "true").glob("*/result.json")):
-        plain = shell.folder / "false" / run.name
+    for run in (path.parent for path in (shell.folder / "compiled").glob("*/result.json")):
+        plain = shell.folder / "plain" / run.name
         found = result(run)
         assert found["compile_seconds"] > 0
         assert result(plain)["compile_seconds"] is None
@@ -36,7 +36,7 @@ def test_all_nine_cells_train_compiled_on_the_same_thing_and_say_how_long_it_too
         keys, others = (list(read(where / "checkpoints" / "last.pt")["model"])
                         for where in (run, plain))  # fmt: skip
         assert keys == others
-    assert len(list((shell.folder / "true").glob("*/result.json"))) == 9
+    assert len(list((shell.folder / "compiled").glob("*/result.json"))) == 9
 
 
 @pytest.mark.slow
