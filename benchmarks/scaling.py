@@ -1,5 +1,90 @@
-"""Nothing yet."""
+"""What parallelism and loss scaling cost, and what two processes give."""
 
-from benchmarks.measure import Bench
+from __future__ import annotations
 
-BENCHES: list[Bench] = []
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks import ours
+from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
+from ninefold import forkserver, launch
+from ninefold.order import Order
+from ninefold.result import Result
+
+STEPS = 2
+COMMON = ("threads=2", "batch_size=64", "checkpoint.every=null")
+RESNET = (*COMMON, "model=resnet18", "dataset=synthetic", "dataset.train_count=2048", "epochs=1000")
+CELLS = {
+    OURS: ("parallel=none", "amp=fp32"),
+    "dp": ("parallel=dp", "amp=fp32"),
+    "ddp": ("parallel=ddp", "amp=fp32"),
+    "autocast": ("parallel=none", "amp=autocast"),
+    "scaler": ("parallel=none", "amp=scaler"),
+}
+
+
+@contextmanager
+def one_process(handicap: bool) -> Iterator[Turns]:
+    """Seconds a step of each cell; the handicap is on those that are held against another."""
+    with ExitStack() as stack:
+        runs = {
+            name: stack.enter_context(ours.training(*RESNET, *cell)) for name, cell in CELLS.items()
+        }
+        if handicap:
+            for name in ("dp", "ddp", "scaler"):
+                runs[name].task = ours.Slowed(runs[name].task, 0.02)
+        yield {name: lambda run=run: ours.seconds_a_step(run, STEPS) for name, run in runs.items()}
+
+
+def launched(*overrides: str) -> Result:
+    """A run in processes of its own, as train.py starts them."""
+    job = ours.job(*overrides)
+    with tempfile.TemporaryDirectory() as folder:
+        forkserver.start(job.values)
+        launch.start(Order("train", job.text(), Path(folder), time.time()), job)
+        return Result.read(Path(folder))
+
+
+@contextmanager
+def two_processes(handicap: bool) -> Iterator[Turns]:
+    """Images a second by the inner clock."""
+    common = (*COMMON, "dataset=synthetic", "dataset.train_count=9600", "epochs=1")
+    ddp = ("parallel=ddp", "parallel.processes=2", f"log_every={1 if handicap else 10}")
+
+    def speed(*cell: str) -> float:
+        found = launched(*common, *cell).images_per_second
+        assert found is not None
+        return found
+
+    yield {OURS: lambda: speed(*ddp), "none": lambda: speed("parallel=none")}
+
+
+BENCHES = [
+    Bench(
+        name="scaling-one",
+        conditions=(
+            f"A turn is {STEPS} steps of ResNet-18 at 32 pixels, batch 64, two threads, in one "
+            "process that has all cells; autocast and scaler are bfloat16."
+        ),
+        contestants=one_process,
+        rows=[
+            Row("dp on one device: step", "none", ratio("dp", OURS), at_most(1.005)),
+            Row("ddp with one process: step", "none", ratio("ddp", OURS), at_most(1.02)),
+            Row("GradScaler: step", "autocast", ratio("scaler", "autocast"), at_most(1.03)),
+        ],
+    ),
+    Bench(
+        name="scaling-two",
+        conditions=(
+            "A turn is a run of its own: 150 steps of the convnet at 32 pixels, global batch "
+            "64, in two processes of one thread each or in one of two; images a second by the "
+            "inner clock."
+        ),
+        contestants=two_processes,
+        rows=[Row("ddp on two processes: throughput", "none on two threads", ratio(OURS, "none"),
+                  at_least(0.85))],
+    ),
+]  # fmt: skip

@@ -1,5 +1,239 @@
-"""Nothing yet."""
+"""What a training step costs beyond the raw loop's, in time and in memory."""
 
-from benchmarks.measure import Bench
+from __future__ import annotations
 
-BENCHES: list[Bench] = []
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torchvision.models import alexnet
+
+from benchmarks import ours
+from benchmarks.apart import apart
+from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_most, ratio
+from benchmarks.rivals import raw
+from ninefold.batches import epoch_order
+from ninefold.dataset import Examples
+from ninefold.dataset.synthetic import Synthetic
+
+BATCH = 64
+FOREVER = ("checkpoint.every=null", "epochs=1000000", f"batch_size={BATCH}")
+MLP_STEPS, ALEXNET_STEPS = 2000, 2
+MLP = (
+    *FOREVER, "threads=1", "dataset=synthetic", "dataset.shape=[1,8,8]",
+    f"dataset.train_count={BATCH * MLP_STEPS}", "model.net._target_=benchmarks.step.mlp",
+    "model.net.width=64", "model.memory_format=contiguous_format",
+)  # fmt: skip
+ALEXNET = (
+    *FOREVER, "model=alexnet", "dataset=synthetic", "dataset.shape=[3,227,227]",
+    f"dataset.train_count={BATCH * 10}", f"dataset.test_count={BATCH}",
+)  # fmt: skip
+RIVALS = ("Fabric", "Accelerate", "Lightning")
+LOGGING, SILENT = "Lightning, self.log", "ninefold, no log points"
+
+
+def mlp(channels: int = 1, classes: int = 10, width: int = 64) -> nn.Module:
+    """Small enough that its step is all overhead: of images of 8x8."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64 * channels, width), nn.ReLU(), nn.Linear(width, classes)
+    )
+
+
+@contextmanager
+def small(handicap: bool) -> Iterator[Turns]:
+    """Seconds a step of the tiny MLP, an epoch a turn."""
+    from accelerate import Accelerator
+    from lightning.fabric import Fabric
+
+    from benchmarks.rivals import accelerate_loop, fabric_loop, lightning_loop
+    from benchmarks.rivals.loader import loader
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ours.training(*MLP) as run,
+        ours.training(*MLP, "log_every=1000000") as silent,
+    ):
+        if handicap:
+            run.task = ours.Slowed(run.task, 50e-6)
+        examples = run.batches._examples
+        fabric, accelerator = Fabric(accelerator="cpu", devices=1), Accelerator(cpu=True)
+        plain, theirs, others = mlp(), mlp(), mlp()
+        optimizer = adamw(plain)
+        with_fabric = fabric.setup(theirs, adamw(theirs))
+        with_accelerate = accelerator.prepare(others, adamw(others))
+        quiet, logging = (lightning_loop.Module(mlp(), logs) for logs in (False, True))
+        epochs = count()
+
+        def batches() -> np.ndarray:
+            return epoch_order(0, next(epochs), len(examples)).reshape(-1, BATCH)
+
+        def timed(train: Callable[[], None]) -> Callable[[], float]:
+            def turn() -> float:
+                began = time.perf_counter()
+                train()
+                return (time.perf_counter() - began) / MLP_STEPS
+
+            return turn
+
+        def lightning(module: lightning_loop.Module) -> Callable[[], float]:
+            return lambda: (
+                lightning_loop.seconds(module, loader(examples, batches()), Path(folder), 50)
+                / MLP_STEPS
+            )
+
+        yield {
+            OURS: lambda: ours.seconds_a_step(run, MLP_STEPS),
+            SILENT: lambda: ours.seconds_a_step(silent, MLP_STEPS),
+            "raw": timed(lambda: raw.train(plain, optimizer, examples, batches())),
+            "Fabric": timed(
+                lambda: fabric_loop.train(*with_fabric, loader(examples, batches()), fabric)
+            ),
+            "Accelerate": timed(
+                lambda: accelerate_loop.train(
+                    *with_accelerate, loader(examples, batches()), accelerator
+                )
+            ),
+            "Lightning": lightning(quiet),
+            LOGGING: lightning(logging),
+        }
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    """As conf/optimizer/adamw.yaml has it."""
+    return torch.optim.AdamW(model.parameters(), lr=0.001, weight_decay=0.01, fused=True)
+
+
+def overhead(name: str) -> Callable[[Figures], Array]:
+    """Microseconds a step beyond the raw loop's."""
+    return lambda figures: (figures[name] - figures["raw"]) * 1e6
+
+
+def share_of_best(figures: Figures) -> Array:
+    """Our overhead as a share of the least of the rivals' in the same turn."""
+    return overhead(OURS)(figures) / np.min([overhead(name)(figures) for name in RIVALS], axis=0)
+
+
+@contextmanager
+def large(handicap: bool) -> Iterator[Turns]:
+    """Seconds a step of AlexNet at 227 pixels."""
+    with ours.training(*ALEXNET) as run:
+        if handicap:
+            run.task = ours.Slowed(run.task, 0.05)
+        train = plain_alexnet(run.batches._examples)
+
+        def plain() -> float:
+            began = time.perf_counter()
+            train(ALEXNET_STEPS)
+            return (time.perf_counter() - began) / ALEXNET_STEPS
+
+        yield {OURS: lambda: ours.seconds_a_step(run, ALEXNET_STEPS), "raw": plain}
+
+
+def plain_alexnet(examples: Examples) -> Callable[[int], None]:
+    """The raw loop in channels_last: a call takes so many steps."""
+    model = alexnet(num_classes=10).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = adamw(model)
+    batches = epoch_order(0, 0, len(examples)).reshape(-1, BATCH)
+    return lambda steps: raw.train(model, optimizer, examples, batches[:steps], torch.channels_last)
+
+
+@contextmanager
+def memory(handicap: bool) -> Iterator[Turns]:
+    """Bytes at the peak of a process beyond what it had after its imports."""
+
+    def peak(ready: Callable[..., Any], *arguments: Any) -> Callable[[], float]:
+        def turn() -> float:
+            with apart(ready, *arguments) as once:
+                return once()
+
+        return turn
+
+    yield {OURS: peak(our_peak, handicap), "raw": peak(raw_peak)}
+
+
+@contextmanager
+def our_peak(handicap: bool) -> Iterator[Callable[[], float]]:
+    before = imported_bytes()
+    with ours.training(*ALEXNET) as run:
+        kept = torch.ones(100_000_000 if handicap else 0)
+        ours.seconds_a_step(run, 3)
+        yield lambda: peak_bytes() - before
+        del kept
+
+
+@contextmanager
+def raw_peak() -> Iterator[Callable[[], float]]:
+    before = imported_bytes()
+    dataset = Synthetic(BATCH * 10, BATCH, shape=(3, 227, 227))
+    train, test = dataset.load("train"), dataset.load("test")
+    plain_alexnet(train)(3)
+    yield lambda: peak_bytes() - before
+    del test
+
+
+def imported_bytes() -> float:
+    """The peak so far, with all imported that either is going to."""
+    for name in ("torch._dynamo", "ninefold.logger.tensorboard"):
+        import_module(name)
+    return peak_bytes()
+
+
+def peak_bytes() -> float:
+    """The allocator's peak on a GPU, or the process's peak resident set."""
+    if torch.cuda.is_available():
+        return float(torch.cuda.max_memory_allocated())
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+BENCHES = [
+    Bench(
+        name="step-mlp",
+        conditions=(
+            f"A turn is {MLP_STEPS} steps of an MLP (64-64-10), batch {BATCH}, fused AdamW, one "
+            "thread, the batches gathered from bytes in memory. Ours is train.py's default: "
+            "console, metrics.jsonl and TensorBoard each 50 steps, phases timed, all of it "
+            "counted, only evaluation is not. The raw loop does none of it. Fabric, Accelerate "
+            "and Lightning's barebones Trainer do not log; their DataLoader is given whole "
+            "batches. The last logs each 50 steps to TensorBoard."
+        ),
+        contestants=small,
+        rows=[
+            Row("step of a tiny MLP: overhead", "raw loop", overhead(OURS), at_most(15), "µs"),
+            Row("the same without log points", "raw loop", overhead(SILENT), unit="µs"),
+            Row("the overhead as a share of the rival's", "best of Fabric, Accelerate, Lightning",
+                share_of_best, at_most(1 / 3)),
+            *(Row("the rival's overhead", name, overhead(name), unit="µs")
+              for name in (*RIVALS, LOGGING)),
+        ],
+    ),
+    Bench(
+        name="step-alexnet",
+        conditions=(
+            f"A turn is {ALEXNET_STEPS} steps of AlexNet at 227 pixels, batch {BATCH}, fp32, "
+            "channels_last and fused AdamW in both; ours with its default logging and timing."
+        ),
+        contestants=large,
+        rows=[Row("step of AlexNet at 227", "raw loop", ratio(OURS, "raw"), at_most(1.005))],
+    ),
+    Bench(
+        name="step-memory",
+        conditions=(
+            "A turn is a new process that takes 3 steps of AlexNet at 227 pixels, batch "
+            f"{BATCH}: its peak memory beyond what it had after its imports."
+        ),
+        contestants=memory,
+        rows=[Row("peak memory, AlexNet at 227", "raw loop", ratio(OURS, "raw"), at_most(1.0))],
+        pairs=5,
+    ),
+]  # fmt: skip

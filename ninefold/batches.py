@@ -24,6 +24,8 @@ from ninefold.parallel import Place
 
 Mark = Callable[[str], None]
 
+AT_ONCE = 8  # images that a CPU resizes: few enough to be in its cache when they are scaled
+
 
 def epoch_order(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
     """The order in which epoch `epoch` visits examples 0..count-1: int64 [count]."""
@@ -47,8 +49,10 @@ def draws(seed: int, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[
 class Preparation:
     """From bytes to a model's input, on the device.
 
-    channels: gray images are repeated to so many. size: pixels to resize to, bilinear (None:
-    leave). mean, std: per channel, of pixels in 0..1 (None: leave them in 0..1).
+    channels: gray images are repeated to so many. size: pixels to resize to (None: leave);
+    bilinear, antialiased where that makes them smaller, and rounded to whole gray levels, of which
+    none is more than one off Pillow's. mean, std: per channel, of pixels in 0..1 (None: leave
+    them in 0..1).
     """
 
     channels: int
@@ -61,34 +65,53 @@ class Preparation:
 
     def augment(self, images: Tensor, bits: npt.NDArray[np.uint64]) -> Tensor:
         """uint8 [n, c, h, w] to the same, mirrored and cropped as `bits` say."""
+        if not (self.flip or self.crop):
+            return images
+        count, channels, height, width = images.shape
+        edge, across = self.crop, width + 2 * self.crop
+        plane = across * (height + 2 * edge)
+        padded = images.new_zeros(1 + self.flip, count, channels, height + 2 * edge, across)
+        inner = padded[..., edge : edge + height, edge : edge + width]
+        inner[0] = images
         if self.flip:
-            mirrored = to_device(
-                torch.from_numpy((bits & np.uint64(1)).astype(bool)), images.device
-            )
-            images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
-        if self.crop:
-            height, width = images.shape[2:]
-            places = np.uint64(2 * self.crop + 1)
-            padded = F.pad(images, [self.crop] * 4)
-            corner = np.stack([(bits >> np.uint64(8)) % places, (bits >> np.uint64(32)) % places])
-            top, left = to_device(torch.from_numpy(corner.astype(np.int64)), images.device)
-            rows = top[:, None] + torch.arange(height, device=images.device)
-            columns = left[:, None] + torch.arange(width, device=images.device)
-            example = torch.arange(len(images), device=images.device)
-            images = padded[example[:, None, None], :, rows[:, :, None], columns[:, None, :]]
-            images = images.permute(0, 3, 1, 2)
-        return images
+            inner[1] = images.flip(3)
+
+        places = np.uint64(2 * edge + 1)
+        top, left = (bits >> np.uint64(8)) % places, (bits >> np.uint64(32)) % places
+        twin = (bits & np.uint64(self.flip)) * np.uint64(count)  # its mirror image comes after all
+        image = (twin + np.arange(count, dtype=np.uint64)) * np.uint64(channels * plane)
+        corner = (image + top * np.uint64(across) + left).astype(np.int64)
+        # A row of a result is a run of bytes, which may begin at any: each begins a row of `runs`.
+        runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
+        starts = to_device(torch.from_numpy(corner), images.device)[:, None, None]
+        starts = starts + torch.arange(channels, device=images.device)[:, None] * plane
+        starts = starts + torch.arange(height, device=images.device) * across
+        return runs.index_select(0, starts.flatten()).view(images.shape)
 
     def __call__(self, images: Tensor) -> Tensor:
         """uint8 [n, c, h, w] to float32 [n, channels, size, size]."""
-        floats = images.to(torch.float32).div_(255)
-        if self.size is not None and tuple(floats.shape[2:]) != (self.size,) * 2:
-            floats = F.interpolate(floats, self.size, mode="bilinear", align_corners=False)
-        if self.mean is not None and self.std is not None:
-            mean = per_channel(tuple(self.mean), floats.device)
-            floats = (floats - mean) / per_channel(tuple(self.std), floats.device)
-        floats = floats.expand(-1, self.channels, -1, -1)
-        return floats.contiguous(memory_format=self.memory_format)
+        images = images.expand(-1, self.channels, -1, -1)
+        images = images.contiguous(memory_format=self.memory_format)
+        if self.size is None or tuple(images.shape[2:]) == (self.size,) * 2:
+            return self._scale(images.to(torch.float32))
+        if images.device.type != "cpu":  # bytes are resized on a CPU only
+            floats = resized(images.to(torch.float32), self.size).round_()
+            return self._scale(floats.contiguous(memory_format=self.memory_format))
+        shape = (*images.shape[:2], self.size, self.size)
+        floats = torch.empty(shape, memory_format=self.memory_format)
+        for some, into in zip(images.split(AT_ONCE), floats.split(AT_ONCE), strict=True):
+            self._scale(into.copy_(resized(some, self.size)))
+        return floats
+
+    def _scale(self, floats: Tensor) -> Tensor:
+        """Pixels in 0..255 to 0..1 or normalized, in place."""
+        if self.mean is None or self.std is None:
+            return floats.div_(255)
+        scale, shift = normalizing(
+            tuple(self.mean), tuple(self.std), floats.shape[1], floats.shape[3],
+            self.memory_format, floats.device,
+        )  # fmt: skip
+        return floats.mul_(scale).add_(shift)
 
 
 class Batches:
@@ -120,14 +143,11 @@ class Batches:
         self._place = place
         self._workers = workers
 
-    def rows(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
-        """The examples in this process's part of batch `step` of `epoch`."""
+    def rows(self, epoch: int) -> npt.NDArray[np.int64]:
+        """The examples in this process's part of each batch of `epoch`: int64 [steps, rows]."""
         order = epoch_order(self._seed, epoch, len(self._examples))
-        return self._rows(order, step)
-
-    def _rows(self, order: npt.NDArray[np.int64], step: int) -> npt.NDArray[np.int64]:
-        first = step * self._batch_size
-        return order[first : first + self._batch_size][self._place.rank :: self._place.world_size]
+        batches = order[: self.steps_per_epoch * self._batch_size].reshape(-1, self._batch_size)
+        return batches[:, self._place.rank :: self._place.world_size]
 
     def epoch(
         self, epoch: int, start: int, begin: Callable[[], None], mark: Mark
@@ -136,18 +156,18 @@ class Batches:
 
         `begin` is called before each batch, `mark` with the phase that has just ended.
         """
-        device = self._place.device
-        order = epoch_order(self._seed, epoch, len(self._examples))
-        batches = [self._rows(order, step) for step in range(start, self.steps_per_epoch)]
-        with closing(gathered(self._examples.images, batches, self._workers)) as source:
-            for rows in batches:
+        device, prepare = self._place.device, self._prepare
+        rows = self.rows(epoch)[start:]
+        labels = to_device(torch.from_numpy(self._examples.labels[rows]), device)
+        draw = draws(self._seed, epoch, rows)
+        with closing(gathered(self._examples.images, list(rows), self._workers)) as source:
+            for targets, bits in zip(labels, draw, strict=True):
                 begin()
-                images, targets = next(source), torch.from_numpy(self._examples.labels[rows])
+                images = next(source)
                 mark("data")
-                images, targets = to_device(images, device), to_device(targets, device)
+                images = to_device(images, device)
                 mark("transfer")
-                bits = draws(self._seed, epoch, rows)
-                inputs = self._prepare(self._prepare.augment(images, bits))
+                inputs = prepare(prepare.augment(images, bits))
                 mark("data")
                 yield inputs, targets
 
@@ -169,10 +189,32 @@ def shard(
             yield prepare(to_device(images, place.device)), to_device(targets, place.device)
 
 
+def resized(images: Tensor, size: int) -> Tensor:
+    """[n, c, h, w] to [n, c, size, size], of the same dtype and memory format."""
+    return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=True)
+
+
 @functools.cache
-def per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """float32 [channels, 1, 1], copied to the device once: each copy would make the host wait."""
-    return torch.tensor(values, device=device)[:, None, None]
+def normalizing(
+    mean: tuple[float, ...], std: tuple[float, ...], channels: int, width: int,
+    memory_format: torch.memory_format, device: torch.device,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """What to multiply pixels in 0..255 by and to add then: float32 [1, channels, 1, width].
+
+    A whole row, in the images' own memory format: read along with them it costs nothing, where 3
+    values for the channels would be read over and over. On the device once: each copy would make
+    the host wait.
+    """
+    deviation = torch.tensor(std, dtype=torch.float64)
+    pair = 1 / (255 * deviation), -torch.tensor(mean, dtype=torch.float64) / deviation
+    scale, shift = (
+        values.float()[None, :, None, None]
+        .expand(1, channels, 1, width)
+        .contiguous(memory_format=memory_format)
+        .to(device)
+        for values in pair
+    )
+    return scale, shift
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

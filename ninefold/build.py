@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from ninefold import check
+from ninefold import allocator, check
 from ninefold.amp import Amp, verify
 from ninefold.average import Average
 from ninefold.batches import Batches, Preparation
@@ -245,7 +245,8 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
 
 
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
-    """Share out the CPU threads, pin the precision, and build both axes."""
+    """Share out the CPU threads, settle memory and precision, and build both axes."""
+    allocator.keep_freed()
     torch.set_num_threads(thread_share(job.threads))
     parallel: Parallel = make(job.parallel, "parallel")
     amp: Amp = make(job.amp, "amp")

@@ -53,7 +53,8 @@ class Clock:
     def begin_step(self) -> None:
         """The first moment of a step: before its batch is gathered."""
         self._seen += 1
-        if self._sample and self._seen % self._sample == 1 % self._sample:
+        # In the middle, as what follows a log point or a checkpoint finds cold caches.
+        if self._sample and self._seen % self._sample == self._sample // 2:
             self._marks = [("", self._now())]
 
     def mark(self, phase: str) -> None:

@@ -57,7 +57,7 @@ class State:
             "skipped": int(self.scaler.skipped),
             "average": _copy(self.average.state_dict()),
             "rng": [gather(rng, parallel, place) for rng in _rng(place)],
-            "losses": gather(torch.stack([self.watch.total, self.watch.held]), parallel, place),
+            "losses": gather(self._losses(place), parallel, place),
             "step": self.step,
             "measured": self.measured,
             "best_step": self.best_step,
@@ -66,6 +66,11 @@ class State:
             "evaluate_seconds": self.evaluate_seconds,
             "epoch_seconds": list(self.epoch_seconds),
         }
+
+    def _losses(self, place: Place) -> Tensor:
+        self.watch.read()
+        values = [self.watch.total, self.watch.held]
+        return torch.tensor(values, dtype=torch.float64, device=place.device)
 
     def restore(self, saved: Mapping[str, Any], place: Place) -> None:
         """Take up what `capture` gave. On another number of processes the RNG starts afresh."""
@@ -81,9 +86,8 @@ class State:
         if same:
             _set_rng([rows[place.rank] for rows in saved["rng"]], place)
         # what counts in the end is their mean over the processes
-        total, held = losses[place.rank] if same else losses.mean(dim=0)
-        self.watch.total.copy_(total)
-        self.watch.held.copy_(held)
+        total, held = (losses[place.rank] if same else losses.mean(dim=0)).tolist()
+        self.watch.start_epoch(total, held)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
         self.best_accuracy = saved["best_accuracy"]

@@ -106,15 +106,13 @@ def train(run: Training) -> Evaluation:
 
     compute = in_parts(run, gradients) if run.accumulate > 1 else gradients
 
-    def step(inputs: Tensor, targets: Tensor) -> Tensor:
-        loss = compute(inputs, targets)
-        state.watch.see(loss)
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        state.watch.see(compute(inputs, targets))
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
         state.average.update()
         clock.mark("optimizer")
-        return loss
 
     run.forward.train()
     warm_up(run, step)
@@ -124,10 +122,10 @@ def train(run: Training) -> Evaluation:
             epoch, position = divmod(state.step, batches.steps_per_epoch)
             clock.start()
             for inputs, targets in batches.epoch(epoch, position, clock.begin_step, clock.mark):
-                loss = step(inputs, targets)
+                step(inputs, targets)
                 clock.end_step()
                 state.step += 1
-                between_steps(run, loss)
+                between_steps(run)
                 if state.step == run.last_step:
                     break
             clock.stop()
@@ -152,7 +150,7 @@ def in_parts(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., T
     return compute
 
 
-def between_steps(run: Training, loss: Tensor) -> None:
+def between_steps(run: Training) -> None:
     """What is due after a step: a log line, a checkpoint, or the end if it was asked for."""
     step, every = run.state.step, run.checkpoint_every
     logs, stops = step % run.log_every == 0, run.stop.due(step)
@@ -161,7 +159,7 @@ def between_steps(run: Training, loss: Tensor) -> None:
         return
     with run.clock.paused():
         if logs:
-            stops = log_step(run, loss) or stops
+            stops = log_step(run) or stops
         if stops:
             leave(run)
         if saves and not run.evaluation_due:  # it will be saved then
@@ -184,12 +182,14 @@ def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
         save(run, best)
 
 
-def warm_up(run: Training, step: Callable[[Tensor, Tensor], Tensor]) -> None:
+def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
     """Take `run.warmup_steps` steps that leave no trace but warm caches, buffers and kernels.
 
     They compile the network if it is to be, and more are recorded if that is asked for. Weights,
     optimizer, scaler and random state are put back as they were.
     """
+    if not run.warmup_steps and run.profile is None:
+        return
     before = run.state.capture(run.parallel, run.place)
     seconds = []
     # A compiler that a step starts is not to be sent what is sent to a group of processes.
@@ -214,26 +214,24 @@ def first_batches(batches: Batches) -> Generator[tuple[Tensor, Tensor], None, No
         yield from batches.epoch(0, 0, lambda: None, lambda phase: None)
 
 
-def log_step(run: Training, loss: Tensor) -> bool:
+def log_step(run: Training) -> bool:
     """Log the loss of the step just taken, over the whole global batch.
 
-    Every process must call it. Returns whether any of them has been told to stop.
+    Every process must call it. Returns whether any of them has been told to stop. Raises
+    NumericsError as `mean_loss`.
     """
-    state = run.state
-    signal = torch.tensor(float(run.stop.signal), device=loss.device)
-    rows = gather(torch.stack([loss, signal]), run.parallel, run.place)
-    value = rows[:, 0].mean().item()
+    state, rows = run.state, losses(run)
     values = {
         "epoch": state.step / run.batches.steps_per_epoch,
-        "loss": value,
+        "loss": rows[:, LAST].mean().item(),
         "lr": state.optimizer.param_groups[0]["lr"],
         "scale": state.scaler.get_scale(),
         "images_per_second": state.step * run.batch_size / run.clock.seconds,
     }
     for logger in run.loggers:
         logger.log(state.step, values)
-    mean_loss(run)
-    return bool(rows[:, 1].any())
+    require_finite(run, rows)
+    return bool(rows[:, TOLD].any())
 
 
 def mean_loss(run: Training) -> float:
@@ -241,25 +239,45 @@ def mean_loss(run: Training) -> float:
 
     Every process must call it. Raises NumericsError if it is not finite or the scale collapsed.
     """
-    watch, scaler = run.state.watch, run.state.scaler
-    rows = gather(torch.stack([watch.total, watch.held]), run.parallel, run.place)
+    rows = losses(run)
+    require_finite(run, rows)
     steps = (run.state.step - 1) % run.batches.steps_per_epoch + 1
-    if not watch.skip and rows[:, 1].any():
+    return float(rows[:, TOTAL].sum() / (steps * len(rows) - rows[:, HELD].sum()))
+
+
+TOTAL, HELD, LAST, TOLD = range(4)  # columns of `losses`
+
+
+def losses(run: Training) -> Tensor:
+    """Of each process its watch and the signal that told it to stop: float64 [processes, 4].
+
+    Every process must call it. It waits for the device.
+    """
+    watch = run.state.watch
+    watch.read()
+    row = [watch.total, watch.held, watch.last, run.stop.signal]
+    row_here = torch.tensor(row, dtype=torch.float64, device=run.place.device)
+    return gather(row_here, run.parallel, run.place)
+
+
+def require_finite(run: Training, rows: Tensor) -> None:
+    """Raise NumericsError if a loss was not finite or the scale collapsed; rows: see `losses`."""
+    scaler = run.state.scaler
+    if not run.state.watch.skip and rows[:, HELD].any():
         raise first_bad_loss(run, rows)
     if scaler.collapsed():
         raise numerics(
             run, "scale", scaler.get_scale(), f"collapsed by step {run.state.step}",
             "gradients overflow at every scale",
         )  # fmt: skip
-    return float(rows[:, 0].sum() / (steps * len(rows) - rows[:, 1].sum()))
 
 
 def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
-    """What to say of a loss that was not finite; rows [processes, 2] are their total and held.
+    """What to say of a loss that was not finite; rows: see `losses`.
 
     Every process must call it: it is the weights of the first to see it that tell.
     """
-    held = rows[:, 1]
+    held = rows[:, HELD]
     rank = int(held.argmax())
     names = [name for name, _ in run.state.model.named_parameters()]
     bad = [not bool(torch.isfinite(p).all()) for p in run.state.model.parameters()]
@@ -267,7 +285,7 @@ def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
     found = [name for name, is_bad in zip(names, bad_on_rank.tolist(), strict=True) if is_bad]
     where = f"first in parameter {found[0]}" if found else "all parameters were finite before it"
     step = run.state.step - int(held.max()) + 1
-    return numerics(run, "loss", rows[rank, 0].item(), f"not finite at step {step}", where)
+    return numerics(run, "loss", rows[rank, TOTAL].item(), f"not finite at step {step}", where)
 
 
 def numerics(run: Training, field: str, value: object, wrong: str, where: str) -> NumericsError:

@@ -20,7 +20,7 @@ def fetch(url: str, body: dict[str, Any] | None = None) -> Any:
 
 
 def test_tensorboard_serves_the_scalars_and_hyper_parameters_of_a_run(shell: Shell) -> None:
-    assert shell.train("epochs=2", "hydra.run.dir=run").returncode == 0
+    assert shell.train("epochs=2", "log_every=10", "hydra.run.dir=run").returncode == 0
     server = shell.start(
         "-m", "tensorboard.main", "--logdir", "run/tensorboard", "--host", "127.0.0.1",
         "--port", "0", "--load_fast=false", stderr=subprocess.STDOUT,

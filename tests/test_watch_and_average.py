@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -36,7 +38,20 @@ def test_after_a_bad_loss_the_weights_stay_those_that_gave_it(bad: float) -> Non
     take(model, optimizer, watch, bad)
     take(model, optimizer, watch, 1.0)
     assert torch.equal(model.weight, before)
+    watch.read()
     assert watch.held == 2  # steps ago that it came
+
+
+def test_the_sum_is_the_same_whenever_it_is_read() -> None:
+    """A run that saves amid an epoch reads more often than one that does not."""
+    values = torch.rand(7, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
+    often, once = watched(skip=False)[2], watched(skip=False)[2]
+    for value in values:
+        often.see(value.clone())
+        often.read()
+        once.see(value.clone())
+    once.read()
+    assert (often.total, often.last) == (once.total, once.last) == (sum(values.tolist()), values[6])
 
 
 def test_the_next_epoch_counts_anew() -> None:
@@ -45,7 +60,8 @@ def test_the_next_epoch_counts_anew() -> None:
     watch.start_epoch()
     before = model.weight.detach().clone()
     take(model, optimizer, watch, 1.0)
-    assert (watch.held, bool(torch.isfinite(watch.total))) == (0, True)
+    watch.read()
+    assert (watch.held, math.isfinite(watch.total)) == (0, True)
     assert not torch.equal(model.weight, before)
 
 
@@ -53,12 +69,14 @@ def test_losses_that_are_to_be_skipped_are_left_out_of_the_sum() -> None:
     _, _, watch = watched(skip=True)
     for loss in (2.0, float("nan"), 3.0):
         watch.see(torch.tensor(loss))
-    assert (watch.total, watch.held) == (5.0, 1)
+        watch.read()
+    assert (watch.total, watch.held, watch.last) == (5.0, 1, 3.0)
 
 
 def test_an_optimizer_that_is_not_fused_is_left_alone() -> None:
     model, optimizer, watch = watched(skip=False, fused=False)
     take(model, optimizer, watch, float("nan"))
+    watch.read()
     assert watch.held == 1
     assert model.weight.isnan().all()
 

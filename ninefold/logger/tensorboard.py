@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from ninefold.logger import Run
@@ -21,14 +22,16 @@ class TensorBoard:
         self._final: dict[str, float] = {}
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            if name == "epoch":
-                continue
-            group = "test" if name.startswith("test_") else "train"
-            tag = f"{group}/{name.removeprefix('test_')}"
-            self._writer.add_scalar(tag, value, step)
-            self._final[f"final/{name}"] = value
+        tags = {name: _tag(name) for name in values if name != "epoch"}
+        # One event for all: add_scalar makes one for each, and wakes the writing thread for it.
+        scalars = [Summary.Value(tag=tag, simple_value=values[name]) for name, tag in tags.items()]
+        self._writer._get_file_writer().add_summary(Summary(value=scalars), step)
+        self._final |= {f"final/{name}": values[name] for name in tags}
 
     def close(self) -> None:
         self._writer.add_hparams(self._settings, self._final, run_name=".")
         self._writer.close()
+
+
+def _tag(name: str) -> str:
+    return f"test/{name.removeprefix('test_')}" if name.startswith("test_") else f"train/{name}"

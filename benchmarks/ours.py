@@ -1,0 +1,89 @@
+"""Our own contestants: what `python train.py OVERRIDES` would train, in this process."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from ninefold import build
+from ninefold.job import ROOT, Job
+from ninefold.launch import register_resolvers
+from ninefold.stop import Stop
+from ninefold.task import Task
+from ninefold.training import Training, closing, train
+
+
+def job(*overrides: str) -> Job:
+    """The default configuration with `overrides`, checked and settled."""
+    register_resolvers()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        config = compose("train", list(overrides), return_hydra_config=True)
+    made = Job(config, config.hydra)
+    if problems := made.problems():
+        raise problems[0]
+    made.settle()
+    return made
+
+
+@contextmanager
+def training(*overrides: str, test: int = 64) -> Iterator[Training]:
+    """A Training, in a run folder that goes with it; evaluated on `test` examples, untimed."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = job(*overrides).text()
+        config = OmegaConf.create(text)
+        assert isinstance(config, DictConfig)
+        parallel, amp = build.begin(config)
+        with parallel.join() as place:
+            amp = amp.on(place.device)
+            run = build.training(
+                config, text, Path(folder), parallel, amp, place, Stop(), resume=False
+            )
+            run.test = run.test.first(test)
+            with closing(run.loggers):
+                yield run
+
+
+def seconds_a_step(run: Training, steps: int) -> float:
+    """Train `steps` more; log points and all else between steps count, evaluations do not."""
+    run.last_step = run.state.step + steps
+    evaluated = run.state.evaluate_seconds
+    began = time.perf_counter()
+    train(run)
+    seconds = time.perf_counter() - began - (run.state.evaluate_seconds - evaluated)
+    run.warmup_steps = 0  # the first turn, which does not count, has taken them
+    return seconds / steps
+
+
+@contextmanager
+def turns(
+    overrides: Sequence[str], steps: int, handicap: float = 0
+) -> Iterator[Callable[[], float]]:
+    """A contestant for `apart`: seconds a step, each slowed by `handicap` seconds."""
+    with training(*overrides) as run:
+        run.task = Slowed(run.task, handicap)
+        yield lambda: seconds_a_step(run, steps)
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """A handicap: a task whose loss takes `seconds` longer."""
+
+    task: Task
+    seconds: float
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        until = time.perf_counter() + self.seconds
+        while time.perf_counter() < until:
+            pass
+        return self.task.loss(output, target)
+
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        return self.task.measure(output, target)
