@@ -22,10 +22,12 @@ from ninefold.average import Average
 from ninefold.batches import Batches, Preparation
 from ninefold.checkpoint import Checkpoints, read
 from ninefold.clock import Clock
+from ninefold.compiled import GRAPHS_FROM, Compiled, require_one_copy
 from ninefold.dataset import Dataset, Examples
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.logger import Logger, Run
 from ninefold.parallel import Parallel, Place
+from ninefold.profiling import Profile
 from ninefold.saver import Saver
 from ninefold.state import State
 from ninefold.stop import Stop
@@ -105,6 +107,9 @@ def training(
     resume: bool,
 ) -> Training:
     """Everything that `job` asks for; `text` is its frozen form, `amp` its settled precision."""
+    mode = job.compile.mode
+    if mode is not None:
+        require_one_copy(mode, place)
     dataset: Dataset = make(job.dataset, "dataset")
     train, test = dataset.load("train"), dataset.load("test")
     prepare = preparation(job, dataset, augment=True)
@@ -119,7 +124,10 @@ def training(
     scaler = amp.grad_scaler(place.device, skip)
     watch = Watch(optimizer, scaler, place.device, skip)
     state = State(model, optimizer, scheduler, scaler, Average(model, job.ema), watch)
-    forward = parallel.wrap(amp.wrap(model), place)
+    network_in_dtype = amp.wrap(model)
+    if mode is not None:
+        network_in_dtype = Compiled(network_in_dtype, mode)
+    forward = parallel.wrap(network_in_dtype, place)
     seed_generators(job.seed * 1_000_003 + place.rank)  # each process's own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
@@ -151,7 +159,9 @@ def training(
         log_every=job.log_every,
         checkpoint_every=job.checkpoint.every,
         save_or_stop=job.checkpoint.on_error == "stop",
-        warmup_steps=job.clock.warmup,
+        warmup_steps=job.clock.warmup if mode is None else max(job.clock.warmup, GRAPHS_FROM),
+        compiles=mode is not None,
+        profile=Profile(folder / "profile", place) if job.profile else None,
         workers=workers,
         config=text,
     )

@@ -117,6 +117,8 @@ def existing(value: Any) -> str | None:
 
 
 FLAG = one_of(True, False)
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+GRAPHS = ("reduce-overhead", "max-autotune")  # modes that record CUDA graphs
 BUILT = ("parallel", "amp", "dataset", "task", "optimizer", "scheduler")  # groups of one object
 RULES: dict[str, Rule] = {
     "seed": whole(0, most=2**32 - 1),
@@ -126,6 +128,7 @@ RULES: dict[str, Rule] = {
     "log_every": whole(1),
     "device": one_of("auto", "cpu", "cuda"),
     "threads": whole(1, most=1024, otherwise=("auto",)),  # OpenMP crashes on very many
+    "profile": FLAG,
     "resume": existing,
     "accumulate": whole(1),
     "patience": whole(1, otherwise=(None,)),
@@ -136,6 +139,7 @@ RULES: dict[str, Rule] = {
     "checkpoint.keep": whole(2),  # if the newest is damaged, there is one before it
     "checkpoint.on_error": one_of("stop", "continue"),
     "loader.workers": whole(0),
+    "compile.mode": optional(one_of(*COMPILE_MODES)),
     "clock.warmup": whole(0),
     "clock.sample": whole(0),
     "launch.inline": FLAG,
@@ -182,7 +186,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-SECTIONS = ("checkpoint", "clock", "launch", "load", "loader")
+SECTIONS = ("checkpoint", "clock", "compile", "launch", "load", "loader")
 
 
 def problems(
@@ -259,9 +263,9 @@ def _lacks(job: Mapping[str, Any], field: str) -> bool:
 
 def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
     """Which of its values, each allowed, exclude each other."""
-    dataset, model, scheduler = (
+    dataset, model, scheduler, compiling = (
         node if isinstance(node := job.get(group), Mapping) else {}
-        for group in ("dataset", "model", "scheduler")
+        for group in ("dataset", "model", "scheduler", "compile")
     )
     found: list[Failure] = []
     shape, channels = dataset.get("shape"), model.get("input_channels")
@@ -283,6 +287,14 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 f"dataset.{key}", "null", f"dataset.{other} is given", "both or none are allowed",
                 f"set dataset.{key}, or dataset.{other}=null",
             ))  # fmt: skip
+    mode = compiling.get("mode")
+    if mode in GRAPHS and job.get("accumulate", 1) != 1:  # wrong gradients, or an error in mid-step
+        found.append(ConfigError(
+            "compile.mode", mode, f"accumulate={job['accumulate']} adds up gradients over parts",
+            "a CUDA graph overwrites those of the part before; "
+            "default and max-autotune-no-cudagraphs are allowed with it",
+            "choose one, or accumulate=1",
+        ))  # fmt: skip
     if scheduler.get("T_max") == 0 and job.get("epochs"):
         found.append(ConfigError(
             "scheduler.T_max", 0, f"the cosine has no end in {job['epochs']} epochs",

@@ -18,13 +18,18 @@ ROOT = Path(__file__).parents[1]
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
 
 
+def gpu_driver() -> bool:
+    """Whether this host has a driver for GPUs, which need not mean that there is one to use."""
+    return any(Path(driver).exists() for driver in GPU_DRIVERS)
+
+
 def start(job: Mapping[str, Any]) -> None:
     """Start the forkserver, with the modules of `job`'s targets imported; the first call decides.
 
     It imports torch in a process of its own while this one goes on.
     """
     modules = ["ninefold.leash", "ninefold.worker", *_target_modules(job)]
-    if not any(Path(driver).exists() for driver in GPU_DRIVERS):
+    if not gpu_driver():
         # The first optimizer of a process imports it, which takes 0.8 s. Beside a GPU that is left
         # to each worker: if it asked the driver anything here, no worker could use CUDA.
         modules.append("torch._dynamo")

@@ -20,7 +20,8 @@ from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold import check, messages, references, resume, stored
+from ninefold import check, forkserver, messages, references, resume, stored
+from ninefold.compiler import require_compiler
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.ranks import under_torchrun
 
@@ -28,7 +29,8 @@ ROOT = Path(__file__).parents[1]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 # What a result says in fields of its own, or what does not bear on it.
 NOT_A_VARIANT = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "resume",
-                 "experiments", "logger", "dataset.root", "dataset.download")  # fmt: skip
+                 "experiments", "logger", "profile", "dataset.root",
+                 "dataset.download")  # fmt: skip
 
 
 class Job:
@@ -42,6 +44,8 @@ class Job:
         self.config = config.copy()
         with open_dict(self.config):
             self.config.pop("hydra", None)
+            if isinstance(said := self.config.get("compile"), bool):
+                self.config["compile"] = {"mode": "default" if said else None}
         self.evaluates = "ckpt" in self.config.keys()  # noqa: SIM118  (`in` denies a `???`)
         # The folder of the run to go on with, None for a new one, AUTO until that is found out.
         self.resume = None if self.evaluates or config.resume is None else str(config.resume)
@@ -81,6 +85,8 @@ class Job:
 
         Raises Failure.
         """
+        if not self.evaluates and (mode := self.values["compile"]["mode"]) is not None:
+            require_compiler(mode, self.values["device"] != "cpu" and forkserver.gpu_driver())
         self._prepare_data()
         _settle(self.frozen)
         parallel = self.frozen["parallel"]

@@ -73,6 +73,12 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
         found += _wrong_value(override, key, sweeps)
         if looks:
             found += _wrong_key(override, key, groups, sections)
+    if "compile" in given and "compile.mode" in given:
+        found.append(ConfigError(
+            "compile", _value(given["compile"]), "it is said twice",
+            f"compile.mode={_value(given['compile.mode'])} compiles as well",
+            "leave one of them out",
+        ))  # fmt: skip
     resumed = given["resume"].value() if "resume" in given else None
     if "hydra.run.dir" in given and resumed not in (None, "auto"):
         found.append(ConfigError(

@@ -27,8 +27,9 @@ class Result:
 
     epochs: trained, a fraction where max_steps cut one short. threads: of all processes together.
     train_seconds is the inner clock (training steps only), total_seconds the outer (launch to
-    result); phase_seconds the estimated part of each of PHASES in train_seconds. overrides: what
-    the command line set besides the cell, its seed and where things are. What is unknown is None.
+    result), which alone holds compile_seconds (None: not compiled); phase_seconds the estimated
+    part of each of PHASES in train_seconds. overrides: what the command line set besides the cell,
+    its seed and where things are. What is unknown is None.
     """
 
     status: str
@@ -53,6 +54,7 @@ class Result:
     best_accuracy: float | None = None
     test_loss: float | None = None
     test_count: int | None = None
+    compile_seconds: float | None = None
     train_seconds: float | None = None
     evaluate_seconds: float | None = None
     total_seconds: float | None = None

@@ -20,7 +20,7 @@ AUTO = "auto"
 # What a run may go on with otherwise than it began: how long, where its figures go, and on how
 # many processes. A name stands for all that is below it. parallel.timeout is launch.timeout.
 MAY_CHANGE = ("epochs", "max_steps", "log_every", "logger", "checkpoint", "launch", "loader",
-              "parallel.processes", "parallel.timeout", "patience")  # fmt: skip
+              "parallel.processes", "parallel.timeout", "patience", "profile")  # fmt: skip
 MISSING = "absent"
 
 Tree = dict[str, Any]

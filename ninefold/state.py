@@ -47,6 +47,9 @@ class State:
     evaluate_seconds: float = 0.0
     epoch_seconds: list[float] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._parameters = list(self.model.parameters())
+
     def capture(self, parallel: Parallel, place: Place) -> dict[str, Any]:
         """A copy on the CPU, in tensors and plain containers. Every process must call it."""
         captured: dict[str, Any] = copied(
@@ -78,6 +81,11 @@ class State:
         self.watch.read()
         values = [self.watch.total, self.watch.held]
         return torch.tensor(values, dtype=torch.float64, device=place.device)
+
+    def drop_gradients(self) -> None:
+        """As `optimizer.zero_grad()`, without its accounts, which take longer than a small layer."""
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def restore(self, saved: Mapping[str, Any], place: Place) -> None:
         """Take up what `capture` gave. On another number of processes the RNG starts afresh."""

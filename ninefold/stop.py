@@ -31,6 +31,16 @@ def failure(number: int) -> type[Preempted | Interrupted]:
     return Interrupted if number == signal.SIGINT else Preempted
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """SIGNALS wait while this lasts, and do not reach a program that is started in here."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 class Stop:
     """Whether this process has been told to stop, and after which step the run will.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from signal import Signals
 from typing import NoReturn
 
@@ -23,9 +25,10 @@ from ninefold.evaluation import Evaluation, Unfinished, evaluate
 from ninefold.logger import Logger
 from ninefold.manifest import FORMAT
 from ninefold.parallel import Parallel, Place
+from ninefold.profiling import Profile
 from ninefold.saver import Saver
 from ninefold.state import State, gather
-from ninefold.stop import Stop, failure
+from ninefold.stop import Stop, failure, held_back
 from ninefold.task import Task
 
 log = logging.getLogger(__name__)
@@ -41,7 +44,8 @@ class Training:
     in. patience: epochs without a better test accuracy to stop after; None: never.
     checkpoint_every: steps; 0 = each epoch, None = only when told to stop.
     save_or_stop: whether a checkpoint that cannot be written ends the run.
-    config: the frozen job, kept in checkpoints.
+    compiles: whether the first warm-up steps compile the network. profile: records some more.
+    config: the frozen job, kept in checkpoints. compile_seconds: what `warm_up` finds it took.
     """
 
     state: State
@@ -65,8 +69,11 @@ class Training:
     checkpoint_every: int | None
     save_or_stop: bool
     warmup_steps: int
+    compiles: bool
+    profile: Profile | None
     workers: int
     config: str
+    compile_seconds: float | None = None
 
     @property
     def evaluation_due(self) -> bool:
@@ -103,7 +110,7 @@ def train(run: Training) -> Evaluation:
         state.watch.see(compute(inputs, targets))
         scaler.step(optimizer)
         scaler.update()
-        optimizer.zero_grad()
+        state.drop_gradients()
         state.average.update()
         clock.mark("optimizer")
 
@@ -184,24 +191,36 @@ def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
 def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
     """Take `run.warmup_steps` steps that leave no trace but warm caches, buffers and kernels.
 
-    Weights, optimizer, scaler and random state are put back as they were.
+    They compile the network if it is to be, and more are recorded if that is asked for. Weights,
+    optimizer, scaler and random state are put back as they were.
     """
-    if not run.warmup_steps:
+    if not run.warmup_steps and run.profile is None:
         return
     before = run.state.capture(run.parallel, run.place)
-    taken = 0
-    while taken < run.warmup_steps:
-        for inputs, targets in run.batches.epoch(0, 0, lambda: None, lambda phase: None):
+    seconds = []
+    # A compiler that a step starts is not to be sent what is sent to a group of processes.
+    with contextlib.closing(first_batches(run.batches)) as batches, held_back():
+        for inputs, targets in islice(batches, run.warmup_steps):
+            began = time.perf_counter()
             step(inputs, targets)
-            taken += 1
-            if taken == run.warmup_steps:
-                break
+            run.place.synchronize()
+            seconds.append(time.perf_counter() - began)
+        if run.profile is not None:
+            run.profile.record(batches, step)
+    if run.compiles:  # what these steps took beyond the last of them
+        run.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
     content = run.state.content(run.parallel, run.place)  # the optimizer's state is there by now
     if run.place.rank == 0 and run.checkpoint_every is not None:
         run.saver.reserve(content)
     run.state.restore(before, run.place)
     for index in run.place.gpus:
         torch.cuda.reset_peak_memory_stats(index)
+
+
+def first_batches(batches: Batches) -> Generator[tuple[Tensor, Tensor], None, None]:
+    """Those of the first epoch, over and over."""
+    while True:
+        yield from batches.epoch(0, 0, lambda: None, lambda phase: None)
 
 
 def log_step(run: Training) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from ninefold import build, training
+from ninefold import build, compiled, training
 from ninefold.amp import Amp
 from ninefold.order import Order
 from ninefold.parallel import device_names
@@ -32,7 +32,10 @@ def train(order: Order, stop: Stop) -> None:
         run = build.training(
             job, order.job, order.folder, parallel, amp, place, stop, resume=order.resume
         )
-        notes = [*order.notes, *parallel.notes(place), *amp.notes(place.device)]
+        notes = [
+            *order.notes, *parallel.notes(place), *amp.notes(place.device),
+            *compiled.notes(job.compile.mode, place.device),
+        ]  # fmt: skip
         if build.local_world_size() > job.threads:
             notes.append(
                 f"{build.local_world_size()} processes have a CPU thread each, where one process "
@@ -49,6 +52,8 @@ def train(order: Order, stop: Stop) -> None:
         partial = clock.seconds - sum(run.state.epoch_seconds)
         if place.rank != 0:
             return
+        for line in measured(run):
+            tell(line)
         Result(
             status="ok",
             **identity(job),
@@ -66,6 +71,7 @@ def train(order: Order, stop: Stop) -> None:
             best_accuracy=max(run.state.best_accuracy, evaluation.accuracy),
             test_loss=evaluation.loss,
             test_count=evaluation.count,
+            compile_seconds=run.compile_seconds,
             train_seconds=clock.seconds,
             evaluate_seconds=run.state.evaluate_seconds,
             total_seconds=time.time() - order.started,
@@ -108,9 +114,25 @@ def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None
         f"batch {job.batch_size}  steps {run.state.step} to {run.last_step}",
         *(f"note: {note}" for note in notes),
     ]
+    if job.compile.mode is not None:
+        lines.insert(2, f"compile={job.compile.mode}: in the first warm-up steps, then training")
     for line in lines:
-        log.info(line)
-        print(line, flush=True)
+        tell(line)
+
+
+def measured(run: Training) -> list[str]:
+    """What there is to say of a run's time, now that it is over."""
+    lines = []
+    if run.compile_seconds is not None:
+        lines.append(f"compiled in {run.compile_seconds:.1f} s, outside the training time")
+    if run.profile is not None:
+        lines += run.profile.summary(run.clock.phase_seconds(run.state.step))
+    return lines
+
+
+def tell(line: str) -> None:
+    log.info(line)
+    print(line, flush=True)
 
 
 def peak_memory(run: Training) -> list[int]:

@@ -59,8 +59,8 @@ class Watch:
                 self.total += loss
         self._unread.clear()
 
-    def start_epoch(self, total: float = 0.0, held: int = 0) -> None:
+    def start_epoch(self, total: float = 0.0, held: float = 0) -> None:
         """Forget all, or stand where another watch of this epoch did."""
         self._unread.clear()
         self._bad.zero_()
-        self.total, self.held = total, held
+        self.total, self.held = total, int(held)

@@ -131,6 +131,11 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
         return error
     if exhausted := memory_failure(error, details):
         return exhausted
+    if type(error).__module__ in ("torch._dynamo.exc", "torch._inductor.exc"):
+        return ConfigError(
+            "compile", "true", f"the network cannot be compiled ({text.partition(chr(10))[0]})",
+            details, "leave compile out, or see what it says of the network",
+        )  # fmt: skip
     if isinstance(error, torch.OutOfMemoryError):
         return ResourceError(
             "memory", "exhausted", text.partition("\n")[0] or "out of memory", details,

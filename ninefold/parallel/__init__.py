@@ -29,6 +29,11 @@ class Place:
         first = self.device.index or 0
         return range(first, first + self.replicas // self.world_size)
 
+    def synchronize(self) -> None:
+        """Wait until the devices of this process have done what they were given."""
+        for index in self.gpus:
+            torch.cuda.synchronize(index)
+
 
 class Parallel(Protocol):
     """A strategy: a function from a plain model to a wrapped one, and what goes with it.

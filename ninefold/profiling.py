@@ -1,0 +1,172 @@
+"""A trace of a few steps, their costliest operations, and what bounds a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+from ninefold.parallel import Place
+
+STEPS = 5  # recorded, after one that is not
+LONGEST = 10  # operations in the table
+BATCH, STEP = "batch", "training step"  # what a recorded step consists of
+SENT = ("gloo:", "nccl", "c10d::", "record_param_comms")  # how what communicates is called
+# What encloses operators or waits for them, and is none itself. A compiled region has no operators.
+ENCLOSING = ("autograd::engine", "torch::autograd::", "TorchDynamo", "DistributedDataParallel")
+Intervals = list[tuple[float, float]]
+BOUND = {
+    "data": "data: gathering and preparing batches",
+    "host": "the host: Python, and calling operators",
+    "device": "the device: its operators at work",
+    "communication": "communication between processes, waiting for the slowest included",
+}
+
+
+class Profile:
+    """Records steps to rank*.pt.trace.json.gz in `folder`, for TensorBoard and Perfetto.
+
+    compute, communication: the parts of the recorded time outside BATCH in which operators were
+    at work, and in which processes communicated while none was. data: the part of it all in BATCH.
+    """
+
+    def __init__(self, folder: Path, place: Place) -> None:
+        self._folder = folder
+        self._place = place
+        self.compute = self.communication = self.data = 0.0
+        self.table: list[str] = []
+
+    def record(
+        self,
+        batches: Iterator[tuple[Tensor, Tensor]],
+        step: Callable[[Tensor, Tensor], object],
+    ) -> None:
+        """Take STEPS + 1 steps, with all processes of the run."""
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # on a CPU it says that it misses a GPU
+        activities = [ProfilerActivity.CPU]
+        if self._place.device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        with profile(
+            activities=activities,
+            schedule=schedule(wait=0, warmup=1, active=STEPS, repeat=1),
+            on_trace_ready=self._save,
+            acc_events=True,
+        ) as profiler:
+            for number in range(1 + STEPS):
+                with record_function(BATCH):
+                    inputs, targets = next(batches)
+                with record_function(STEP):
+                    step(inputs, targets)
+                if number == STEPS:
+                    self._place.synchronize()
+                profiler.step()
+        self.see(list(profiler.events() or ()))
+        self.table = costliest(profiler.key_averages(), self._place.device.type)
+        if self._place.rank == 0:
+            (self._folder / "table.txt").write_text("\n".join(self.table) + "\n")
+
+    def summary(self, phases: Mapping[str, float]) -> list[str]:
+        """The table, where the traces are, and what bounds the run; phases: the clock's seconds."""
+        whole = sum(phases.values())
+        data = (phases["data"] + phases["transfer"]) / whole if whole else self.data
+        return [
+            *self.table,
+            f"traces of {STEPS} steps in {self._folder}, for TensorBoard or ui.perfetto.dev",
+            bound(data, self.compute, self.communication),
+        ]
+
+    def _save(self, profiler: Any) -> None:
+        self._folder.mkdir(exist_ok=True)
+        profiler.export_chrome_trace(str(self._folder / f"rank{self._place.rank}.pt.trace.json.gz"))
+
+    def see(self, events: Iterable[Any]) -> None:
+        """Take the shares from the recorded events; times are microseconds."""
+        spans: dict[str, Intervals] = {BATCH: [], STEP: []}
+        operators: Intervals = []
+        sent: Intervals = []
+        for event in events:
+            interval = (event.time_range.start, event.time_range.end)
+            on_host = event.device_type == torch.autograd.DeviceType.CPU
+            if on_host and event.name in spans:
+                spans[event.name].append(interval)
+            elif on_host != (self._place.device.type == "cpu"):
+                continue  # beside a GPU the host's operators only start what the GPU does
+            elif event.name.startswith(SENT):  # gloo's are annotations
+                sent.append(interval)
+            elif not event.is_user_annotation and not event.name.startswith(ENCLOSING):
+                operators.append(interval)
+        begin = min((start for start, _ in spans[BATCH]), default=0.0)
+        end = max((end for _, end in [*spans[STEP], *operators]), default=0.0)
+        in_batches = union(spans[BATCH])
+        window = max(end - begin - length(in_batches), 1e-9)
+        busy = without(union(operators), in_batches)
+        self.data = length(in_batches) / max(end - begin, 1e-9)
+        self.compute = min(1.0, length(busy) / window)
+        waited = without(without(union(sent), in_batches), busy)
+        self.communication = min(1 - self.compute, length(waited) / window)
+
+
+def bound(data: float, compute: float, communication: float) -> str:
+    """One sentence on what bounds a run.
+
+    data: the part of a step in which its batch is gathered, prepared and transferred. compute,
+    communication: of the rest, the parts in which operators are at work, and in which processes
+    communicate while none is. What then remains is the host's.
+    """
+    rest = 1 - data
+    shares = {"data": data, "device": rest * compute, "communication": rest * communication}
+    shares["host"] = max(0.0, 1 - sum(shares.values()))
+    order = sorted(shares, key=lambda name: -shares[name])
+    said = ", ".join(f"{name} {shares[name]:.0%}" for name in order)
+    return f"The run is bound by {BOUND[order[0]]} ({said} of a step)."
+
+
+def costliest(averages: Iterable[Any], device: str) -> list[str]:
+    """The LONGEST operations by their own time, a line each under a header; of a key_averages()."""
+    key = "self_cpu_time_total" if device == "cpu" else "self_device_time_total"
+    found = [
+        (getattr(average, key), average.count, average.key)
+        for average in averages
+        if not average.is_user_annotation
+    ]
+    whole = sum(time for time, _, _ in found) or 1.0
+    lines = [f"{'operation':<48} {'calls':>7} {'ms':>10} {'share':>6}"]
+    lines += [
+        f"{name[:48]:<48} {count:>7} {time / 1000:>10.2f} {time / whole:>6.1%}"
+        for time, count, name in sorted(found, reverse=True)[:LONGEST]
+    ]
+    return lines
+
+
+def union(intervals: Intervals) -> Intervals:
+    """The same times in intervals that are apart from each other, in order."""
+    found: Intervals = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def without(these: Intervals, those: Intervals) -> Intervals:
+    """What of `these` is outside all of `those`; both as `union` gives them."""
+    found: Intervals = []
+    for start, end in these:
+        for other_start, other_end in those:
+            if other_start < end and other_end > start:
+                if other_start > start:
+                    found.append((start, other_start))
+                start = other_end
+        if start < end:
+            found.append((start, end))
+    return found
+
+
+def length(intervals: Intervals) -> float:
+    return sum(end - start for start, end in intervals)

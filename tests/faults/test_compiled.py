@@ -1,0 +1,66 @@
+"""Compiled runs at length: all nine cells, and the compiler at work when a run ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from ninefold.checkpoint import read
+from tests.conftest import ROOT, Shell, metrics, result
+
+
+@pytest.mark.slow
+def test_all_nine_cells_train_compiled_on_the_same_thing_and_say_how_long_it_took(
+    shell: Shell,
+) -> None:
+    for way, compiled in (("compiled", "true"), ("plain", "false")):
+        done = shell.train(
+            "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", f"compile={compiled}",
+            "launch.cpu_processes=2", "max_steps=20", "log_every=1", "logger=quiet",
+            f"hydra.sweep.dir={way}",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    for run in (path.parent for path in (shell.folder / "compiled").glob("*/result.json")):
+        plain = shell.folder / "plain" / run.name
+        found = result(run)
+        assert found["compile_seconds"] > 0
+        assert result(plain)["compile_seconds"] is None
+        tolerance = 1e-4 if found["amp"] == "fp32" else 3e-2
+        losses = metrics(run, "loss")
+        assert len(losses) == 20
+        assert losses == pytest.approx(metrics(plain, "loss"), abs=tolerance, rel=0)
+        keys, others = (list(read(where / "checkpoints" / "last.pt")["model"])
+                        for where in (run, plain))  # fmt: skip
+        assert keys == others
+    assert len(list((shell.folder / "compiled").glob("*/result.json"))) == 9
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_compiling_saves_and_a_kill_leaves_no_process_for_long(
+    shell: Shell, tmp_path: Path
+) -> None:
+    for number, end in enumerate((signal.SIGINT, signal.SIGKILL)):
+        cache = tmp_path / f"cache{number}"
+        process = shell.start(
+            str(ROOT / "train.py"), "compile=true", "epochs=1", "logger=quiet",
+            f"hydra.run.dir=run{number}", env={"TORCHINDUCTOR_CACHE_DIR": str(cache)},
+        )  # fmt: skip
+        while not list(cache.rglob("*.main.cpp")):  # the compiler is at work
+            assert process.poll() is None
+            time.sleep(0.05)
+        if end == signal.SIGKILL:
+            process.kill()
+        else:
+            os.killpg(process.pid, end)
+        _, said = process.communicate(timeout=240)
+        assert not shell.survivors(20)  # of a killed run a compiler finishes its file
+        if end == signal.SIGINT:
+            assert process.returncode == 130
+            assert "error: signal=SIGINT: the run was stopped; it is saved at step 1 in" in said
+            done = shell.train(f"resume={tmp_path / 'run0'}", "compile=true")
+            assert done.returncode == 0, done.stderr
+            assert result(tmp_path / "run0")["steps"] == 22
