@@ -83,7 +83,7 @@ class State:
         return torch.tensor(values, dtype=torch.float64, device=place.device)
 
     def drop_gradients(self) -> None:
-        """As `optimizer.zero_grad()`, without its accounts, which take longer than a small layer."""
+        """As `optimizer.zero_grad()`, whose accounts take longer than a small layer."""
         for parameter in self._parameters:
             parameter.grad = None
 
