@@ -19,13 +19,13 @@ from torchvision.models import alexnet
 from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, at_most, ratio
+from ninefold.allocator import keep_freed
 from ninefold.batches import Batches, Preparation
 from ninefold.clock import Clock
 from ninefold.dataset import Examples
 from ninefold.dataset.cifar10 import CIFAR10
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.errors import DataError
-from ninefold.memory import keep_freed_memory
 from ninefold.model.convnet import ConvNet
 from ninefold.model.resnet18 import resnet18
 from ninefold.parallel import Place
@@ -105,7 +105,7 @@ def pipelines(
 
     @contextmanager
     def contestants(handicap: bool) -> Iterator[Turns]:
-        keep_freed_memory()
+        keep_freed()
         prepare = Preparation(3, side, MEAN, STD, memory_format=layout)
         batches = ours(count, handicap, prepare)
         numbers = itertools.count()
@@ -175,7 +175,7 @@ def waiting(
 
 @contextmanager
 def steps(handicap: bool) -> Iterator[Turns]:
-    keep_freed_memory()
+    keep_freed()
     last, first = torch.channels_last, torch.contiguous_format
     yield {
         OURS: waiting(alexnet(num_classes=10), 227, last, 3, handicap),

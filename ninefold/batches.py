@@ -90,7 +90,8 @@ class Preparation:
 
     def __call__(self, images: Tensor) -> Tensor:
         """uint8 [n, c, h, w] to float32 [n, channels, size, size]."""
-        images = images.expand(-1, self.channels, -1, -1)
+        if images.shape[1] != self.channels:
+            images = images.expand(-1, self.channels, -1, -1)
         images = images.contiguous(memory_format=self.memory_format)
         if self.size is None or tuple(images.shape[2:]) == (self.size,) * 2:
             return self._scale(images.to(torch.float32))
@@ -221,4 +222,4 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """`tensor` on `device`, copied without making the host wait."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    return tensor if device.type == "cpu" else tensor.to(device)

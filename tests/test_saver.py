@@ -175,6 +175,8 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         save_or_stop=save_or_stop,
         warmup_steps=1,
         workers=0,
+        compiles=False,
+        profile=None,
         config="",
     )
 
@@ -229,7 +231,7 @@ def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:
     finish_writing()
     run.state.step = 3
     with pytest.raises(ResourceError):
-        training.between_steps(run, torch.zeros(()))
+        training.between_steps(run)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
