@@ -7,7 +7,8 @@ restart or a different strategy cannot change what is trained on.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ninefold.dataset import Examples
+from ninefold.dataset import Examples, Rows
 from ninefold.errors import DataError
 from ninefold.loader import gathered
 from ninefold.parallel import Place
@@ -63,30 +64,42 @@ class Preparation:
     crop: int = 0
     memory_format: torch.memory_format = torch.contiguous_format
 
-    def augment(self, images: Tensor, bits: npt.NDArray[np.uint64]) -> Tensor:
-        """uint8 [n, c, h, w] to the same, mirrored and cropped as `bits` say."""
+    def corners(
+        self, seed: int, epoch: int, rows: Rows, images: tuple[int, ...], device: torch.device
+    ) -> Iterable[Tensor | None]:
+        """For each batch where `augment` finds its examples: int64 [n], or None to leave them.
+
+        rows: the examples of the batches, int64 [batches, n]. images: shape, of which the last
+        three matter.
+        """
         if not (self.flip or self.crop):
+            return itertools.repeat(None, len(rows))
+        bits = draws(seed, epoch, rows)
+        channels, height, width = images[-3:]
+        across, count = width + 2 * self.crop, rows.shape[1]
+        plane = across * (height + 2 * self.crop)
+        places = np.uint64(2 * self.crop + 1)
+        top, left = (bits >> np.uint64(8)) % places, (bits >> np.uint64(32)) % places
+        twin = (bits & np.uint64(self.flip)) * np.uint64(count)  # its mirror image comes after all
+        image = (twin + np.arange(count, dtype=np.uint64)) * np.uint64(channels * plane)
+        corners = image + top * np.uint64(across) + left
+        return to_device(torch.from_numpy(corners.astype(np.int64)), device).unbind()
+
+    def augment(self, images: Tensor, corners: Tensor | None) -> Tensor:
+        """uint8 [n, c, h, w] to the same, mirrored and cropped as `corners` say."""
+        if corners is None:
             return images
         count, channels, height, width = images.shape
         edge, across = self.crop, width + 2 * self.crop
-        plane = across * (height + 2 * edge)
         padded = images.new_zeros(1 + self.flip, count, channels, height + 2 * edge, across)
         inner = padded[..., edge : edge + height, edge : edge + width]
         inner[0] = images
         if self.flip:
             inner[1] = images.flip(3)
-
-        places = np.uint64(2 * edge + 1)
-        top, left = (bits >> np.uint64(8)) % places, (bits >> np.uint64(32)) % places
-        twin = (bits & np.uint64(self.flip)) * np.uint64(count)  # its mirror image comes after all
-        image = (twin + np.arange(count, dtype=np.uint64)) * np.uint64(channels * plane)
-        corner = (image + top * np.uint64(across) + left).astype(np.int64)
         # A row of a result is a run of bytes, which may begin at any: each begins a row of `runs`.
         runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
-        starts = to_device(torch.from_numpy(corner), images.device)[:, None, None]
-        starts = starts + torch.arange(channels, device=images.device)[:, None] * plane
-        starts = starts + torch.arange(height, device=images.device) * across
-        return runs.index_select(0, starts.flatten()).view(images.shape)
+        rows = row_offsets(channels, height, across, edge, images.device)
+        return runs.index_select(0, (corners[:, None] + rows).flatten()).view(images.shape)
 
     def __call__(self, images: Tensor) -> Tensor:
         """uint8 [n, c, h, w] to float32 [n, channels, size, size]."""
@@ -160,15 +173,16 @@ class Batches:
         device, prepare = self._place.device, self._prepare
         rows = self.rows(epoch)[start:]
         labels = to_device(torch.from_numpy(self._examples.labels[rows]), device)
-        draw = draws(self._seed, epoch, rows)
+        shape = self._examples.images.shape
+        corners = prepare.corners(self._seed, epoch, rows, shape, device)
         with closing(gathered(self._examples.images, list(rows), self._workers)) as source:
-            for targets, bits in zip(labels, draw, strict=True):
+            for targets, corner in zip(labels, corners, strict=True):
                 begin()
                 images = next(source)
                 mark("data")
                 images = to_device(images, device)
                 mark("transfer")
-                inputs = prepare(prepare.augment(images, bits))
+                inputs = prepare(prepare.augment(images, corner))
                 mark("data")
                 yield inputs, targets
 
@@ -193,6 +207,13 @@ def shard(
 def resized(images: Tensor, size: int) -> Tensor:
     """[n, c, h, w] to [n, c, size, size], of the same dtype and memory format."""
     return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=True)
+
+
+@functools.cache
+def row_offsets(channels: int, height: int, across: int, edge: int, device: torch.device) -> Tensor:
+    """From an example's corner to each of its rows, in padded bytes: int64 [channels * height]."""
+    planes = torch.arange(channels)[:, None] * across * (height + 2 * edge)
+    return (planes + torch.arange(height) * across).flatten().to(device)
 
 
 @functools.cache

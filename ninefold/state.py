@@ -152,6 +152,8 @@ def _set_rng(states: list[Tensor], place: Place) -> None:
 
 def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
     """[world_size, ...] on the CPU: the `values` of every process, on every process."""
+    if place.world_size == 1:
+        return values[None].cpu()
     rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
     rows[place.rank] = values
     return parallel.total(rows).cpu()
