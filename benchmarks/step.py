@@ -235,6 +235,6 @@ BENCHES = [
         ),
         contestants=memory,
         rows=[Row("peak memory, AlexNet at 227", "raw loop", ratio(OURS, "raw"), at_most(1.0))],
-        pairs=5,
+        pairs=3,
     ),
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -9,9 +10,15 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from ninefold.logger import Run
 
+SECONDS = 5  # for which values are kept back; TensorBoard itself looks every 30
+
 
 class TensorBoard:
-    """Writes to tensorboard/ of the run folder; a resumed run replaces what came after it."""
+    """Writes to tensorboard/ of the run folder; a resumed run replaces what came after it.
+
+    What is logged waits a little and is then written at once: an event by itself takes several
+    times as long, from the training too, because the thread that writes it needs Python's lock.
+    """
 
     def __init__(self, run: Run) -> None:
         self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.first_step + 1)
@@ -20,17 +27,29 @@ class TensorBoard:
             for key, value in run.settings.items()
         }
         self._final: dict[str, float] = {}
+        self._waiting: list[tuple[int, float, dict[str, float]]] = []
+        self._written = 0.0
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        tags = {name: _tag(name) for name in values if name != "epoch"}
-        # One event for all: add_scalar makes one for each, and wakes the writing thread for it.
-        scalars = [Summary.Value(tag=tag, simple_value=values[name]) for name, tag in tags.items()]
-        self._writer._get_file_writer().add_summary(Summary(value=scalars), step)
-        self._final |= {f"final/{name}": values[name] for name in tags}
+        now = time.time()
+        named = {name: value for name, value in values.items() if name != "epoch"}
+        self._waiting.append((step, now, named))
+        if now - self._written > SECONDS:
+            self._write(now)
 
     def close(self) -> None:
+        self._write(time.time())
         self._writer.add_hparams(self._settings, self._final, run_name=".")
         self._writer.close()
+
+    def _write(self, now: float) -> None:
+        file = self._writer._get_file_writer()
+        for step, when, named in self._waiting:
+            scalars = [Summary.Value(tag=_tag(n), simple_value=v) for n, v in named.items()]
+            file.add_summary(Summary(value=scalars), step, when)
+            self._final |= {f"final/{name}": value for name, value in named.items()}
+        self._waiting.clear()
+        self._written = now
 
 
 def _tag(name: str) -> str:
