@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision.models import alexnet
 from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, at_most, ratio
+from benchmarks.rivals.post import Pictures
 from ninefold.allocator import keep_freed
 from ninefold.batches import Batches, Preparation
 from ninefold.clock import Clock
@@ -71,22 +71,6 @@ def ours(count: int, handicap: bool, prepare: Preparation) -> Batches:
     if handicap:
         found = Examples(Slowed(found.images), found.labels)  # type: ignore[arg-type]
     return Batches(found, BATCH, 0, prepare, PLACE)
-
-
-class Pictures(Dataset[tuple[Tensor, int]]):
-    """As torchvision.datasets.CIFAR10 has them: made a PIL image of, then transformed."""
-
-    def __init__(self, found: Examples, transform: Callable[[Image.Image], Tensor]) -> None:
-        images = found.images[np.arange(len(found))]
-        self.data = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
-        self.targets = found.labels.tolist()
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.transform(Image.fromarray(self.data[index])), self.targets[index]
 
 
 def images_per_second(count: int, batches: Iterator[tuple[Tensor, Tensor]]) -> float:

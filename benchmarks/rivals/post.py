@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -22,7 +23,8 @@ class Pictures(Dataset[tuple[Any, int]]):
     """As torchvision's CIFAR10: an array made a PIL image, and that transformed."""
 
     def __init__(self, examples: Examples, transform: Any) -> None:
-        self.data = examples.images[:].transpose(0, 2, 3, 1)  # type: ignore[attr-defined]
+        images = examples.images[np.arange(len(examples))]
+        self.data = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
         self.targets = examples.labels.tolist()
         self.transform = transform
 
