@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +62,22 @@ def main() -> int:
         arguments.into.write_text(json.dumps({name: of.tolist() for name, of in figures.items()}))
     else:
         began = time.monotonic()
-        records = [measure(bench, arguments) for bench in chosen]
-        minutes = (time.monotonic() - began) / 60
-        text = table(records, minutes)
+        records, broken = [], []
+        for bench in chosen:
+            try:
+                records.append(measure(bench, arguments))
+            except subprocess.CalledProcessError as error:
+                lines = error.stderr.strip().splitlines() or [f"it ended with {error.returncode}"]
+                broken.append(f"not measured: {bench.name}: {lines[-1]}")
+                print(broken[-1], file=sys.stderr)
+            minutes = (time.monotonic() - began) / 60
+            text = "\n\n".join([table(records, minutes), *broken])
+            if arguments.output is not None:  # after each, for nothing is to be lost
+                folder = write(arguments.output, records, text)
         print(f"\n{text}")
         if arguments.output is not None:
-            folder = write(arguments.output, records, text)
             print(f"record {folder}")
+        return 1 if broken else 0
     return 0
 
 
@@ -122,13 +133,18 @@ def measure(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def figures_of(bench: Bench, arguments: argparse.Namespace) -> dict[str, Array]:
-    """The figures of one sitting, from a process that has done nothing else before."""
+    """The figures of one sitting, from a process that has done nothing else before.
+
+    Raises CalledProcessError, with what that process said, if it failed.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "figures.json")
         command = [sys.executable, "-m", "benchmarks", bench.name, "--into", str(file)]
         command += ["--pairs", str(arguments.pairs)] * (arguments.pairs is not None)
         command += ["--handicap"] * arguments.handicap
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            command, check=True, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
         return {name: np.array(of) for name, of in json.loads(file.read_text()).items()}
 
 
@@ -150,6 +166,9 @@ def table(records: list[dict[str, Any]], minutes: float) -> str:
 def write(folder: Path, records: list[dict[str, Any]], text: str) -> Path:
     """Keep the table, all figures and their environment in a folder named for day and hardware."""
     found = {name: value for name, value in environment().items() if name != "hostname"}
+    for rival in ("lightning", "accelerate"):
+        with suppress(PackageNotFoundError):
+            found["versions"][rival] = version(rival)
     hardware = re.sub(r"[^a-z0-9]+", "-", str(found["cpu"]).lower()).strip("-")
     into = folder / f"{time.strftime('%Y-%m-%d')}_{hardware}-{found['cores']}-cores"
     into.mkdir(parents=True, exist_ok=True)

@@ -409,12 +409,18 @@ def closing(run: Training) -> Iterator[None]:
     Raises as `settle`, unless there is another failure to tell of.
     """
     try:
-        yield
-        settle(run)
-    finally:
         try:
-            run.saver.wait()
-        except Exception as error:
-            log.warning("%s", error)
-        for logger in run.loggers:
-            logger.close()
+            yield
+            settle(run)
+        except OSError:  # as of a full disk, of which a checkpoint's failure says more
+            settle(run, must=True)
+            raise
+    except BaseException:
+        for end in (run.saver.wait, *(logger.close for logger in run.loggers)):
+            try:
+                end()
+            except Exception as error:
+                log.warning("%s", error)
+        raise
+    for logger in run.loggers:
+        logger.close()

@@ -87,9 +87,22 @@ def test_every_bench_has_a_name_of_its_own_conditions_and_a_mistyped_one_is_one_
     assert done.stderr.count("\n") == 1
 
 
-def test_recorded_sittings_say_of_each_row_what_their_figures_say() -> None:
-    for file in (ROOT / "benchmarks" / "results").glob("*/figures.json"):
-        for record in json.loads(file.read_text()):
-            figures = {name: np.array(of) for name, of in record["figures"].items()}
-            control = estimate(ratio(OURS, CONTROL)(figures))
-            assert [control.median, control.low, control.high] == pytest.approx(record["control"])
+RECORDED = sorted((ROOT / "benchmarks" / "results").glob("*/figures.json"))
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.parent.name)
+def test_a_recorded_sitting_says_of_each_bench_what_its_figures_say(file: Path) -> None:
+    for record in json.loads(file.read_text()):
+        figures = {name: np.array(of) for name, of in record["figures"].items()}
+        control = estimate(ratio(OURS, CONTROL)(figures))
+        assert [control.median, control.low, control.high] == pytest.approx(record["control"])
+        for row in record["rows"]:
+            assert (row["verdict"] == "void") is not is_quiet(control)
+
+
+def test_the_documentation_shows_the_latest_recorded_table() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    shown = text.partition("<!-- table -->\n")[2].partition("<!-- end of table -->")[0]
+    table = (RECORDED[-1].parent / "table.md").read_text()
+    assert shown.splitlines()[0].startswith("| what")
+    assert shown.strip() == table.partition("\n\n")[0].strip()

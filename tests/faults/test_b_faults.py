@@ -127,7 +127,8 @@ def test_a_broken_run_ends_as_promised_and_goes_on_as_if_nothing_had_been(
     if name.startswith(("term", "int")):
         assert harmless or saved >= step, "steps were lost"
     else:
-        assert saved >= step - 1 - EVERY, "more was lost than since the last checkpoint"
+        # The last checkpoint may still have been on its way to the disk, but not the one before.
+        assert saved >= step - 1 - 2 * EVERY, "more was lost than since the last checkpoint"
     if name == "full":
         (folder / "filler").unlink()
     if name == "readonly":
