@@ -61,7 +61,6 @@ def main() -> int:
         figures = take_turns(chosen[0], arguments.pairs or chosen[0].pairs, arguments.handicap)
         arguments.into.write_text(json.dumps({name: of.tolist() for name, of in figures.items()}))
     else:
-        began = time.monotonic()
         records, broken = [], []
         for bench in chosen:
             try:
@@ -70,11 +69,9 @@ def main() -> int:
                 lines = error.stderr.strip().splitlines() or [f"it ended with {error.returncode}"]
                 broken.append(f"not measured: {bench.name}: {lines[-1]}")
                 print(broken[-1], file=sys.stderr)
-            minutes = (time.monotonic() - began) / 60
-            text = "\n\n".join([table(records, minutes), *broken])
             if arguments.output is not None:  # after each, for nothing is to be lost
-                folder = write(arguments.output, records, text)
-        print(f"\n{text}")
+                folder = write(arguments.output, records, list(benches))
+        print("\n" + "\n\n".join([table(records), *broken]))
         if arguments.output is not None:
             print(f"record {folder}")
         return 1 if broken else 0
@@ -123,6 +120,7 @@ def measure(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "name": bench.name,
         "conditions": bench.conditions,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "pairs": len(figures[OURS]),
         "void_sittings_before": void,
         "control": [control.median, control.low, control.high],
@@ -158,13 +156,18 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def table(records: list[dict[str, Any]], minutes: float) -> str:
+def table(records: list[dict[str, Any]]) -> str:
     rows = [cells(row) for record in records for row in record["rows"]]
+    minutes = sum(record["seconds"] for record in records) / 60
     return f"{grid(HEADER, rows)}\n\n{len(records)} benches in {minutes:.0f} minutes."
 
 
-def write(folder: Path, records: list[dict[str, Any]], text: str) -> Path:
-    """Keep the table, all figures and their environment in a folder named for day and hardware."""
+def write(folder: Path, records: list[dict[str, Any]], names: list[str]) -> Path:
+    """Keep figures, table and environment in a folder named for day and hardware.
+
+    What is there of the same day stays, but for a bench that was measured again. `names` are those
+    of all benches, in order.
+    """
     found = {name: value for name, value in environment().items() if name != "hostname"}
     for rival in ("lightning", "accelerate"):
         with suppress(PackageNotFoundError):
@@ -172,14 +175,20 @@ def write(folder: Path, records: list[dict[str, Any]], text: str) -> Path:
     hardware = re.sub(r"[^a-z0-9]+", "-", str(found["cpu"]).lower()).strip("-")
     into = folder / f"{time.strftime('%Y-%m-%d')}_{hardware}-{found['cores']}-cores"
     into.mkdir(parents=True, exist_ok=True)
-    conditions = "\n".join(
+    file = into / "figures.json"
+    earlier = json.loads(file.read_text()) if file.exists() else []
+    of = {record["name"]: record for record in [*earlier, *records]}
+    kept = [of[name] for name in names if name in of]
+    left_out = [f"Not measured: {name}." for name in names if name not in of]
+    conditions = [
         f"- **{record['name']}** ({record['pairs']} rounds, control "
         f"[{record['control'][1]:.3f}, {record['control'][2]:.3f}], "
         f"{record['void_sittings_before']} void before): {record['conditions']}"
-        for record in records
-    )
-    (into / "table.md").write_text(f"{text}\n\n{conditions}\n")
-    write_json(into / "figures.json", records)
+        for record in kept
+    ]
+    text = "\n\n".join([table(kept), *left_out, "\n".join(conditions)])
+    (into / "table.md").write_text(f"{text}\n")
+    write_json(file, kept)
     write_json(into / "environment.json", found)
     return into
 

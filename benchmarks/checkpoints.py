@@ -77,6 +77,8 @@ def job() -> Iterator[tuple[Training, Callable[[], None]]]:
             save_or_stop=True,
             warmup_steps=0,
             workers=0,
+            compiles=False,
+            profile=None,
             config="",
         )
 

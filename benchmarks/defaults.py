@@ -93,9 +93,9 @@ BENCHES = [
     Bench(
         name="defaults-resnet18",
         conditions=CONDITIONS.format(3, "ResNet-18 at 32 pixels"),
-        contestants=variants(3, RESNET, {**layout_variants(LAST), "one thread": ("threads=1",)}),
+        contestants=variants(3, RESNET, {**layout_variants(FIRST), "one thread": ("threads=1",)}),
         rows=[
-            *layouts("contiguous", "channels_last", "ResNet-18"),
+            *layouts("channels_last", "contiguous", "ResNet-18"),
             Row("ResNet-18: two threads", "one", ratio(OURS, "one thread")),
         ],
         pairs=8,
