@@ -2,98 +2,45 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import numpy as np
-import torch
-from torchvision.models import alexnet
-
+from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_most, ratio
 from ninefold import training
-from ninefold.amp import Amp
-from ninefold.average import Average
-from ninefold.batches import Batches, Preparation
-from ninefold.checkpoint import Checkpoints
-from ninefold.clock import Clock
-from ninefold.dataset import Examples
-from ninefold.parallel import Place
-from ninefold.parallel.none import Single
-from ninefold.saver import Saver
-from ninefold.state import State
-from ninefold.stop import Stop
-from ninefold.task.classification import Classification
 from ninefold.training import Training
-from ninefold.watch import Watch
 
-THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-PIXELS, BATCH, CLASSES = 64, 16, 10
+PIXELS, BATCH = 64, 16
+JOB = (
+    "model=alexnet", "model.input_size=null", "dataset=synthetic",
+    f"dataset.shape=[3,{PIXELS},{PIXELS}]", f"dataset.train_count={BATCH}", f"batch_size={BATCH}",
+)  # fmt: skip
 SIZES = (
-    f"AlexNet with AdamW, 684 MB, on the disk of the temporary folder; {THREADS} threads; images "
+    "AlexNet with AdamW, 684 MB, on the disk of the temporary folder; all CPU threads; images "
     f"of {PIXELS} pixels, batch {BATCH}."
 )
 
 
 @contextmanager
 def job() -> Iterator[tuple[Training, Callable[[], None]]]:
-    """A training run with a file and memory for its checkpoints already there, and its step."""
-    torch.set_num_threads(THREADS)
-    place, device = Place(0, 1, torch.device("cpu")), torch.device("cpu")
-    model = alexnet(num_classes=CLASSES).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    scaler = Amp(dtype="float32").grad_scaler(device)
-    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1)
-    watch = Watch(optimizer, scaler, device, skip=False)
-    images = np.random.default_rng(0).integers(0, 256, (BATCH, 3, PIXELS, PIXELS), np.uint8)
-    examples = Examples(images, np.arange(BATCH, dtype=np.int64) % CLASSES)
-    prepare = Preparation(3, None, None, None, False, 0, torch.channels_last)
-    batches = Batches(examples, BATCH, 0, prepare, place)
-    with tempfile.TemporaryDirectory() as folder:
-        run = Training(
-            state=State(model, optimizer, scheduler, scaler, Average(model, None), watch),
-            forward=model,
-            task=Classification(CLASSES),
-            batches=batches,
-            test=examples,
-            prepare=prepare,
-            parallel=Single(),
-            place=place,
-            stop=Stop(),
-            end_of_epoch=lambda loss: None,
-            loggers=[],
-            clock=Clock(device, sample=0),
-            saver=Saver(Checkpoints(Path(folder, "checkpoints"), keep=2), device),
-            batch_size=BATCH,
-            accumulate=1,
-            last_step=1,
-            patience=None,
-            log_every=1,
-            checkpoint_every=0,
-            save_or_stop=True,
-            warmup_steps=0,
-            workers=0,
-            compiles=False,
-            profile=None,
-            config="",
-        )
+    """A training run with memory for its checkpoints already there, and its step."""
+    with ours.training(*JOB) as run:
+        state = run.state
 
         def step() -> None:  # as the loop's
-            for inputs, targets in batches.epoch(0, 0, lambda: None, lambda phase: None):
-                loss = run.task.loss(model(inputs), targets)
-                scaler.scale(loss).backward()
-                watch.see(loss.detach())
-                scaler.step(optimizer)
-                scaler.update()
-                optimizer.zero_grad()
-                run.state.step += 1
+            for inputs, targets in run.batches.epoch(0, 0, lambda: None, lambda phase: None):
+                loss = run.task.loss(run.forward(inputs), targets)
+                state.scaler.scale(loss).backward()
+                state.watch.see(loss.detach())
+                state.scaler.step(state.optimizer)
+                state.scaler.update()
+                state.drop_gradients()
+                state.step += 1
 
         step()
-        run.saver.reserve(run.state.content(run.parallel, place))
+        run.saver.reserve(state.content(run.parallel, run.place))
         yield run, step
 
 

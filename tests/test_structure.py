@@ -24,8 +24,7 @@ CONF = ROOT / "conf"
 FLOORS: list[list[str]] = [
     ["__init__", "parent_death", "secrets"],
     ["errors"],
-    ["*/__init__", "order", "check", "result", "progress", "stop", "ranks",
-     "compiler"],
+    ["*/__init__", "order", "check", "result", "progress", "stop", "ranks", "compiler"],
     ["loader"],
     ["allocator", "leash", "forkserver", "reports", "amp", "batches", "clock", "compiled",
      "profiling", "folder", "weights", "confusion", "messages", "manifest", "references", "stored",
@@ -45,8 +44,7 @@ FLOORS: list[list[str]] = [
 ]  # fmt: skip
 COMPOSING = {
     "train.py", "evaluate.py", "launch", "job", "messages", "build", "training_run",
-    "evaluation_run", "references", "stored", "sweep",
-    "resume",
+    "evaluation_run", "references", "stored", "sweep", "resume",
 }  # fmt: skip
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {
