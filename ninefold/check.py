@@ -116,6 +116,13 @@ def existing(value: Any) -> str | None:
     return "auto, or a folder with a config.yaml in it, is allowed"
 
 
+def begun(value: Any) -> str | None:
+    """The folder of a study."""
+    if value is None or (Path(str(value)) / "sweep.json").is_file():
+        return None
+    return "a folder with a sweep.json in it is allowed"
+
+
 FLAG = one_of(True, False)
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 GRAPHS = ("reduce-overhead", "max-autotune")  # modes that record CUDA graphs
@@ -142,6 +149,21 @@ RULES: dict[str, Rule] = {
     "compile.mode": optional(one_of(*COMPILE_MODES)),
     "clock.warmup": whole(0),
     "clock.sample": whole(0),
+    "clock.probe": number(0, inclusive=True, below=60),
+    "clock.ceiling": whole(0),
+    "numerics": whole(0),
+    "study.seed": whole(0, most=2**32 - 1),
+    "study.repeats": whole(1, otherwise=(None, "auto")),
+    "study.budget": optional(number(0)),
+    "study.burn_in": whole(0),
+    "study.drift": number(0),
+    "study.retries": whole(0),
+    "study.max_batch": FLAG,
+    "study.resume": begun,
+    "study.mixed": FLAG,
+    "report.margin": number(0),
+    "report.same": number(0, below=1),
+    "report.target": optional(number(0, below=1)),
     "launch.inline": FLAG,
     "launch.timeout": number(0, below=10**8),  # more than a timedelta takes
     "launch.grace": number(0, below=10**8),
@@ -186,7 +208,8 @@ RULES: dict[str, Rule] = {
 }
 
 
-SECTIONS = ("checkpoint", "clock", "compile", "launch", "load", "loader")
+OF_A_SWEEP = ("study", "report")  # sections that no run has
+SECTIONS = ("checkpoint", "clock", "compile", "launch", "load", "loader", *OF_A_SWEEP)
 
 
 def problems(

@@ -61,6 +61,11 @@ class Job:
             # so only its worker can resolve them.
             resolves = not self.evaluates and not self._unresolved
             self.values: dict[str, Any] = _container(self.config, resolve=resolves)
+        # What its sweep was told, which is no part of it.
+        self.sweep = {key: self.values.pop(key) for key in check.OF_A_SWEEP if key in self.values}
+        with open_dict(self.config):
+            for key in self.sweep:
+                self.config.pop(key)
         with references.kept():
             self.frozen = _container(self.config, resolve=resolves)
         if self.resume == resume.AUTO:
@@ -71,7 +76,10 @@ class Job:
         if self._unresolved:
             return self._unresolved
         found = check.problems(
-            self.values, _known_keys(self.evaluates), self._inner_keys(), self._required_keys()
+            {**self.values, **self.sweep},
+            {*_known_keys(self.evaluates), *self.sweep},
+            self._inner_keys(),
+            self._required_keys(),
         )
         found += self._names()
         if self.evaluates:
@@ -128,8 +136,10 @@ class Job:
     def variant(self) -> list[str]:
         """The overrides in which runs of one cell and seed may differ."""
         return [
-            text for text in self.overrides if text.lstrip("+~").split("=")[0] not in NOT_A_VARIANT
-        ]
+            text for text in self.overrides
+            if (key := text.lstrip("+~").split("=")[0]) not in NOT_A_VARIANT
+            and key.partition(".")[0] not in check.OF_A_SWEEP
+        ]  # fmt: skip
 
     def text(self) -> str:
         """The frozen job, YAML."""
@@ -137,7 +147,7 @@ class Job:
 
     def _inner_keys(self) -> dict[str, list[str]]:
         """The keys in the sections, and in the groups whose files name each key that there is."""
-        stored = _stored_keys(self.evaluates)
+        stored = _stored_file(self.evaluates)
         inner = {key: list(tree) for key, tree in stored.items() if isinstance(tree, dict)}
         for group in ("parallel", "amp", "dataset", "model", "task"):
             path = ROOT / "conf" / group / f"{self.choices.get(group)}.yaml"
@@ -332,9 +342,13 @@ def _known_keys(evaluates: bool) -> set[str]:
 
 
 def _stored_keys(evaluates: bool) -> dict[str, Any]:
-    """The configuration file, without what is Hydra's."""
-    stored = _stored(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml"))
-    return {key: value for key, value in stored.items() if key not in ("defaults", "hydra")}
+    """The configuration file, without what is Hydra's or a sweep's."""
+    others = ("defaults", "hydra", *check.OF_A_SWEEP)
+    return {key: value for key, value in _stored_file(evaluates).items() if key not in others}
+
+
+def _stored_file(evaluates: bool) -> dict[str, Any]:
+    return _stored(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml"))
 
 
 @functools.cache  # the runs of a sweep are held against the same files

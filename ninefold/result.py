@@ -28,8 +28,12 @@ class Result:
     epochs: trained, a fraction where max_steps cut one short. threads: of all processes together.
     train_seconds is the inner clock (training steps only), total_seconds the outer (launch to
     result), which alone holds compile_seconds (None: not compiled); phase_seconds the estimated
-    part of each of PHASES in train_seconds. overrides: what the command line set besides the cell,
-    its seed and where things are. What is unknown is None.
+    part of each of PHASES in train_seconds. probe_seconds: what a fixed piece of work took before
+    and after training. ceiling_images_per_second: throughput if batches cost nothing.
+    energy_joules: of all devices over the inner clock, as energy_source (nvml, rapl) counts it.
+    gpus: clock, temperature and throttle reasons of each GPU before and after training.
+    overrides: what the command line set besides the cell, its seed and where things are. What is
+    unknown is None.
     """
 
     status: str
@@ -62,6 +66,11 @@ class Result:
     images_per_second: float | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
     phase_sampled_steps: int = 0
+    probe_seconds: list[float] = field(default_factory=list)
+    ceiling_images_per_second: float | None = None
+    energy_joules: float | None = None
+    energy_source: str | None = None
+    gpus: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)

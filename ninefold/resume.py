@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold import manifest, references, stored
-from ninefold.check import spelled
+from ninefold.check import OF_A_SWEEP, spelled
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.result import FILE
 
@@ -72,7 +72,7 @@ def named(overrides: list[str]) -> list[str]:
             found += flat(value, key)
         else:
             found.append(key)
-    return [key for key in found if key != "resume"]
+    return [key for key in found if key != "resume" and key.partition(".")[0] not in OF_A_SWEEP]
 
 
 def differences(run: Stored, keys: list[str], now: Tree, values: Tree, choices: Tree) -> list[str]:

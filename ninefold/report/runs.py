@@ -61,10 +61,18 @@ class Run:
     backward_seconds: float | None = None
     optimizer_seconds: float | None = None
     phase_sampled_steps: int | None = None
+    probe_seconds: tuple[float, ...] = ()
+    ceiling_images_per_second: float | None = None
+    energy_joules: float | None = None
+    energy_source: str | None = None
     epoch_seconds: tuple[float, ...] = ()
     peak_memory_bytes: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
+    round: int | None = None
+    attempt: int | None = None
+    drifted: bool | None = None
+    counted: bool | None = None
 
     @property
     def cell(self) -> str:
