@@ -108,7 +108,7 @@ def finite(tree: Any) -> Any:
     return tree
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes | memoryview) -> None:
     """Replace `path` by `data`, forced to disk before it takes the name."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
