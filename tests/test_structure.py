@@ -39,7 +39,7 @@ FLOORS: list[list[str]] = [
     ["training_run", "evaluation_run"],
     ["worker"],
     ["supervisor", "torchrun", "resume", "report/*"],
-    ["elastic", "job"],
+    ["elastic", "job", "capacity"],
     ["launch"],
     ["train.py", "evaluate.py"],
 ]  # fmt: skip
