@@ -18,6 +18,7 @@ from typing import Any
 from ninefold.secrets import redacted
 
 FILE = "result.json"
+NUMERICS = "numerics.npz"  # beside it: what the first steps computed
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 
 
