@@ -153,12 +153,15 @@ class Sitting:
 
     def result(self, name: str) -> Result | None:
         """That of the run in a folder of the study, or None if there is none to read."""
-        if name not in self._ended:
-            try:
-                self._ended[name] = Result.read(self.folder / name)
-            except (OSError, ValueError, TypeError):
-                return None
-        return self._ended[name]
+        if name in self._ended:
+            return self._ended[name]
+        try:
+            result = Result.read(self.folder / name)
+        except (OSError, ValueError, TypeError):
+            return None
+        if result.status != "preempted":
+            self._ended[name] = result
+        return result
 
     def has_ended(self, name: str) -> bool:
         """Whether the run in a folder came to an end of its own."""
