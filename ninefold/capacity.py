@@ -32,6 +32,14 @@ class Largest:
     fails_at: int | None
     why: str
 
+    def __str__(self) -> str:
+        fits, fails = self.batch_size, self.fails_at
+        return (
+            f"{'none' if fits is None else fits} fits"
+            + ("" if fails is None else f", {fails} does not")
+            + f" ({self.why})"
+        )
+
 
 def largest_batch(refuses: Refuses, start: int, most: int, step: int) -> Largest:
     """The largest multiple of `step` up to `most` that `refuses` has nothing to say against.
@@ -80,7 +88,7 @@ def search(
             except ResourceError as failure:
                 if not of_memory(failure):
                     raise
-                why = str(failure).removeprefix("error: ")
+                why = str(failure).removeprefix("error: ").partition("; ")[0]
             else:
                 fits.append(size)
                 peaks.update({} if peak is None else {size: peak})

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from ninefold.parallel import Parallel, Place
-from ninefold.result import write_durably
+from ninefold.result import NUMERICS, write_durably
 from ninefold.state import State, gather
 
-FILE = "numerics.npz"
 MOST = 1 << 18  # elements of all parameters that are kept: a megabyte for each array and step
 
 
@@ -29,12 +29,13 @@ class Numerics:
     The file holds, step by step: loss float64 [steps], the mean over the processes; weights before
     the step, unscaled gradients and updates, float32 [steps, n]; skipped bool [steps]. n elements
     of all trainable parameters, flattened in their order, are kept: all, or MOST at even distances.
-    A step that the scaler skipped without the optimizer has NaN for gradients.
+    A step that the scaler skipped without the optimizer has NaN for gradients. batch_norm, one
+    bool, says whether the network takes statistics of this process's part of a batch.
     """
 
     def __init__(self, steps: int, folder: Path) -> None:
         self.steps = steps
-        self._path = folder / FILE
+        self._path = folder / NUMERICS
 
     def record(
         self,
@@ -81,8 +82,15 @@ class Numerics:
         if place.rank == 0:
             content = io.BytesIO()
             columns: Any = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            np.savez(content, **columns)
+            np.savez(content, batch_norm=normalizes_batches(state.model), **columns)
             write_durably(self._path, content.getbuffer())
+
+
+def normalizes_batches(model: nn.Module) -> bool:
+    """Whether a layer of `model` takes the mean and variance of what its process has of a batch."""
+    return any(
+        isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm) for m in model.modules()
+    )
 
 
 class Sample:

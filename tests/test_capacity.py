@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
+import resource
 
 import pytest
 
 from ninefold import capacity
 from ninefold.capacity import WHOLE_SET, Largest, expected_too_large, largest_batch, search
 from ninefold.errors import ConfigError, Interrupted, ResourceError
+from tests.conftest import Shell
 
 EXHAUSTED = ResourceError("memory", "exhausted", "out of memory", "a traceback", "lower batch_size")
 GB = 2**30
@@ -79,8 +82,7 @@ def test_another_failure_ends_the_search_and_is_told() -> None:
             raise EXHAUSTED
 
     found = search(attempt, 64, 1000, 1, lambda: None)
-    assert found == Largest(128, 136, "memory=exhausted: out of memory; a traceback; lower "
-                            "batch_size")  # fmt: skip
+    assert found == Largest(128, 136, "memory=exhausted: out of memory")
     found = search(attempt, 512, 1000, 1, lambda: None)
     assert found.batch_size is found.fails_at is None
     assert found.why.startswith("the search ended: error: model=odd: it takes no such batch; ")
@@ -107,3 +109,32 @@ def test_free_memory_is_less_than_all_there_is() -> None:
     assert free is not None
     assert there is not None
     assert 0 < free <= there
+
+
+def test_a_study_finds_the_largest_batch_by_running_with_it(shell: Shell) -> None:
+    done = shell.train(
+        "-m", "dataset.limit=97", "batch_size=60", "accumulate=2", "model.net.width=8", "epochs=1",
+        "logger=quiet", "amp=fp32,bf16", "hydra.sweep.dir=study", "study.max_batch=true",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads((shell.folder / "study" / "sweep.json").read_text())["max_batch"]
+    whole = {"batch_size": 96, "fails_at": None, "why": WHOLE_SET}
+    assert found == {"none-fp32": whole, "none-bf16": whole}
+    assert (shell.folder / "study" / "max_batch" / "0_none-fp32" / "96" / "result.json").is_file()
+    runs = (shell.folder / "study" / "report" / "runs.csv").read_text().splitlines()
+    assert len(runs) == 3  # a header, and the two runs of the study
+
+
+@pytest.mark.slow
+def test_where_memory_ends_a_batch_does_not_fit_and_no_run_fails(shell: Shell) -> None:
+    limit = 5500 * 2**20  # of address space
+    done = shell.train(
+        "-m", "dataset=synthetic", "dataset.shape=[3,64,64]", "dataset.train_count=4096",
+        "dataset.test_count=64", "max_steps=1", "batch_size=128", "logger=quiet", "amp=fp32",
+        "hydra.sweep.dir=study", "study.max_batch=true",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((shell.folder / "study" / "sweep.json").read_text())["max_batch"]
+    assert 128 <= found["none-fp32"]["batch_size"] < found["none-fp32"]["fails_at"] < 4096
+    assert found["none-fp32"]["why"].startswith("memory=exhausted: ")
