@@ -86,7 +86,8 @@ class Numerics:
                     for _ in range(tries - 1):
                         if row["skipped"]:
                             row = take(*batch)
-                    rows.append({**row, "skipped": first["skipped"]})
+                    if place.rank == 0:
+                        rows.append({**row, "skipped": first["skipped"]})
         finally:
             hook.remove()
         if place.rank == 0:
