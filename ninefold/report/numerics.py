@@ -51,8 +51,11 @@ class Tolerance:
     flushed: float
 
 
+# On a CPU, ConvNet in two processes and fp32 is off by at most 6e-8 in its first loss and by 4e-13
+# in cosine; in bfloat16 by 9e-5 and 1e-3, ResNet-18 by 3e-3 and 0.055. Other examples give a cosine
+# of about 0, batch norm over half of a batch one of 0.5.
 ROUNDING = Tolerance(loss=1e-5, cosine=1e-6, ratio=1e-3, flushed=1e-4)
-SHORT = Tolerance(loss=1e-2, cosine=5e-2, ratio=5e-2, flushed=1e-2)  # 16 bits, or TF32
+SHORT = Tolerance(loss=1e-2, cosine=0.2, ratio=5e-2, flushed=1e-2)  # 16 bits, or TF32
 
 
 def rows(folder: Path, runs: Sequence[Run]) -> list[Row]:
