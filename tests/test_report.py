@@ -75,10 +75,10 @@ def rebuilt(sitting: Path) -> bytes:
     return table(runs, environment, read_published(environment)).encode()
 
 
-def test_a_report_is_four_files_in_the_sweeps_folder(tmp_path: Path) -> None:
+def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
     text = write(sweep(tmp_path, result()))
     names = {path.name for path in (tmp_path / "report").iterdir()}
-    assert names == {"runs.csv", "environment.json", "table.md", "figure.png"}
+    assert names == {"runs.csv", "curves.csv", "environment.json", "table.md", "figure.png"}
     assert text == (tmp_path / "report" / "table.md").read_text()
 
 

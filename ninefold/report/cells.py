@@ -17,7 +17,8 @@ BASELINE = ("none", "fp32")
 class Group:
     """The runs that may stand in one table: same dataset, model, batch size and epochs.
 
-    `variant` says in which other overrides they agree and the runs of other groups do not.
+    `variant` says in which other overrides they agree and the runs of other groups do not. `part`
+    is above 0 for what a study was gone on with after its code or machine had changed.
     """
 
     dataset: str | None
@@ -26,11 +27,13 @@ class Group:
     epochs: float | None
     variant: str
     runs: tuple[Run, ...]
+    part: int = 0
 
     @property
     def title(self) -> str:
         """The group's conditions as a heading."""
         variant = f", {self.variant}" if self.variant else ""
+        variant += f", part {self.part + 1}" if self.part else ""
         return f"{self.model} on {self.dataset}, {self.size}{variant}"
 
     @property
@@ -128,16 +131,19 @@ MEASURES = (SECONDS, THROUGHPUT, ACCURACY, MEMORY)
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """Return the groups, ordered by their conditions; runs that name no cell are in none.
+    """Return the groups, ordered by their conditions; runs that name no cell are in none, nor are
+    those that do not count.
 
     A run that ended early may not know all its conditions. It joins each group it does not
     contradict and whose cell has no successful run of its seed.
     """
-    named = [run for run in runs if run.parallel and run.amp]
+    named = [run for run in runs if run.parallel and run.amp and run.counts]
     found: dict[_Key, list[Run]] = {}
     for run in named:
         if run.status == "ok":
-            key = (run.dataset, run.model, run.batch_size, run.epochs, run.overrides)
+            key = (
+                run.dataset, run.model, run.batch_size, run.epochs, run.overrides, run.part or 0
+            )  # fmt: skip
             found.setdefault(key, []).append(run)
     # Those that know most come first, so that those that know less find a group to join.
     bad = [run for run in named if run.status != "ok"]
@@ -148,26 +154,31 @@ def groups(runs: Sequence[Run]) -> list[Group]:
                        for other in found[key]):  # fmt: skip
                 found[key].append(run)
         if not fitting:
-            found[(run.dataset, run.model, run.batch_size, None, run.overrides)] = [run]
-    ordered = sorted(found.items(), key=lambda item: [value or 0 for value in item[0][2:4]])
+            key = (run.dataset, run.model, run.batch_size, None, run.overrides, run.part or 0)
+            found[key] = [run]
+    ordered = sorted(found.items(), key=lambda item: item[0][5])
+    ordered.sort(key=lambda item: [value or 0 for value in item[0][2:4]])
     ordered.sort(key=lambda item: [value or "" for value in item[0][:2]])
     shared = set.intersection(*(set(key[4]) for key in found)) if found else set()
     return [
         Group(
-            *key[:4], variant=", ".join(x for x in key[4] if x not in shared), runs=tuple(members)
+            *key[:4],
+            variant=", ".join(x for x in key[4] if x not in shared),
+            runs=tuple(members),
+            part=key[5],
         )
         for key, members in ordered
     ]
 
 
-_Key = tuple[str | None, str | None, int | None, float | None, tuple[str, ...]]
+_Key = tuple[str | None, str | None, int | None, float | None, tuple[str, ...], int]
 
 
 def _fits(run: Run, key: _Key) -> bool:
     # Not by epochs: a run that ended early may record the epochs it got to.
     known = (run.dataset, run.model, run.batch_size)
     same = all(mine in (None, theirs) for mine, theirs in zip(known, key[:3], strict=True))
-    return same and run.overrides in ((), key[4])
+    return same and run.overrides in ((), key[4]) and (run.part or 0) == key[5]
 
 
 def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:

@@ -25,7 +25,8 @@ class Run:
     """One row of runs.csv; what a run that ended early did not get to is None or empty.
 
     Times are in seconds, memory in bytes, accuracies fractions of 1. `epochs` is a fraction where a
-    run stopped within one. `folder` is relative to the sweep's folder.
+    run stopped within one. `folder` is relative to the sweep's folder. The last five are said by
+    the study: the round that the run was part of, and whether it counts (None: there are none).
     """
 
     folder: str
@@ -73,6 +74,12 @@ class Run:
     attempt: int | None = None
     drifted: bool | None = None
     counted: bool | None = None
+    part: int | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run enters figures: all do in a sweep that has no rounds."""
+        return self.counted is not False
 
     @property
     def cell(self) -> str:

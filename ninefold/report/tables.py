@@ -19,6 +19,7 @@ from ninefold.report.environment import values
 from ninefold.report.markdown import MISSING, code, decimals_for, grid, plain, spread
 from ninefold.report.notes import mark_cells, note_section, number_notes
 from ninefold.report.published import Published, compare
+from ninefold.report.rounds import why_not
 from ninefold.report.runs import Run, finite
 from ninefold.result import PHASES
 
@@ -28,7 +29,7 @@ def table(
 ) -> str:
     """Return the text of table.md; the same arguments give the same bytes."""
     found = groups(runs)
-    notes = number_notes(runs)
+    notes = number_notes([run for run in runs if run.counts])
     parts = [_head(runs, environment, found)]
     for group in found:
         parts.append(f"## {plain(group.title)}")
@@ -37,7 +38,10 @@ def table(
         parts.append(_phase_section(group))
         if published:
             parts.append(compare(group, published))
-    parts += [_clock_section(runs, environment), note_section(found, notes), _bad_section(runs)]
+    parts += [
+        _clock_section(runs, environment), note_section(found, notes), _bad_section(runs),
+        _not_counted_section(runs, environment),
+    ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -144,3 +148,14 @@ def _bad_section(runs: Sequence[Run]) -> str:
             error = f": {code(run.error)}" if run.error else ""
             lines.append(f"- {run.cell}{seed} ({code(run.folder)}) {run.status}{error}")
     return "## Runs that are not ok\n\n" + "\n".join(lines) if lines else ""
+
+
+def _not_counted_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
+    lines = [
+        f"- {run.cell}, seed {run.seed} ({code(run.folder)}): "
+        f"{why_not(run, environment.get('sweep'))}"
+        for run in runs
+        if not run.counts
+    ]
+    about = "They are listed and enter no figure."
+    return f"## Runs that do not count\n\n{about}\n\n" + "\n".join(lines) if lines else ""
