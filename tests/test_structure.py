@@ -24,7 +24,8 @@ CONF = ROOT / "conf"
 FLOORS: list[list[str]] = [
     ["__init__", "parent_death", "secrets"],
     ["errors"],
-    ["*/__init__", "order", "check", "result", "progress", "stop", "ranks", "compiler"],
+    ["*/__init__", "order", "check", "result", "progress", "stop", "ranks", "compiler",
+     "plain_yaml"],
     ["loader"],
     ["allocator", "leash", "forkserver", "reports", "amp", "batches", "clock", "compiled",
      "profiling", "folder", "weights", "confusion", "messages", "manifest", "references", "stored",

@@ -1,60 +1,57 @@
-"""Turns the run folders of a sweep into an answer, tables and a figure."""
+"""Turns the run folders of a sweep into an answer: report.html, report.md and what is below."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from ninefold.errors import ConfigError, ResourceError
-from ninefold.report.curves import read_curves, read_metrics, write_curves
-from ninefold.report.environment import gather, read_json
+from ninefold.report.answer import build, evidence_of, winner
+from ninefold.report.environment import read_json
 from ninefold.report.figure import draw
-from ninefold.report.folders import read_results, read_sweep
-from ninefold.report.privacy import Scrubber
+from ninefold.report.overlay import overlay_text
 from ninefold.report.published import Published, read_published
-from ninefold.report.rounds import join
-from ninefold.report.runs import Run, read_csv, write_csv
+from ninefold.report.recommend import Recommendation, is_settled, recommend
+from ninefold.report.recording import (
+    RECORDED,
+    Sitting,
+    gather_sitting,
+    read_runs,
+    read_sitting,
+    record,
+)
+from ninefold.report.runs import Run, read_csv
 from ninefold.report.tables import table
+from ninefold.report.text import console_text, report_text, tables_text
 from ninefold.result import write_json
 
-__all__ = ["Published", "Run", "read_csv", "read_json", "read_published", "table", "write"]
+__all__ = [
+    "Published", "Run", "progress_table", "read_csv", "read_json", "read_published", "settled",
+    "table", "write",
+]  # fmt: skip
 
-# What a sitting is; all else in a report follows from these.
-RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
-DERIVED = ("table.md", "figure.png")
+OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
+DERIVED = ("table.md", "figure.png", "report.json", "report.md", "report.html", str(OVERLAY))
 
 
 def write(folder: Path) -> str:
-    """Write the report of a sweep's folder and return table.md's text.
+    """Write the report of a sweep's folder and return what the console shows of it.
 
     A sweep's report goes to `report/` inside it. A recorded sitting, which holds runs.csv and no
     run folders, has what follows from its recorded files rebuilt in place. ConfigError when the
     folder does not exist or holds neither, ResourceError when the report cannot be written.
     """
-    if not folder.is_dir():
-        raise ConfigError(
-            "folder", folder, "there is no such folder",
-            "the folder of a sweep, of a run or of a recorded sitting",
-            "give the folder that the sweep wrote, below outputs/",
-        )  # fmt: skip
-    results = read_results(folder)
-    recorded = (folder / "runs.csv").is_file()
-    if not results and not recorded:
-        raise ConfigError(
-            "folder", folder, "holds no run",
-            "folders with a result.json at any depth, or runs.csv",
-            "run a sweep first, or give the folder that the sweep wrote, below outputs/",
-        )  # fmt: skip
-    target = folder / "report" if results else folder
+    require_folder(folder)
+    sitting = gather_sitting(folder)
+    if sitting is None:
+        require_runs(folder)
+    target = folder / "report" if sitting else folder
     try:
-        _forget_links(target, recording=bool(results))
-        if results:
-            _record(results, folder, target)
-        return _rebuild(target)
+        _forget_links(target, recording=sitting is not None)
+        if sitting:
+            record(sitting, target)
+        return _derive(read_sitting(target), target)
     except OSError as problem:
         raise ResourceError(
             "folder", folder, f"the report cannot be written ({problem.strerror or problem})",
@@ -62,68 +59,79 @@ def write(folder: Path) -> str:
         ) from problem  # fmt: skip
 
 
+def settled(folder: Path) -> bool:
+    """Return whether more rounds of a sweep's folder could not change what it recommends."""
+    sitting = gather_sitting(folder)
+    found = evidence_of(sitting) if sitting else []
+    return bool(found) and is_settled(recommend(found[0])[0])
+
+
+def progress_table(folder: Path) -> str:
+    """Return the tables of seconds per epoch and accuracy of the runs that a sweep has so far."""
+    return tables_text(read_runs(folder))
+
+
+def require_folder(folder: Path) -> None:
+    """Raise ConfigError unless there is such a folder."""
+    if not folder.is_dir():
+        raise ConfigError(
+            "folder", folder, "there is no such folder",
+            "the folder of a sweep, of a run or of a recorded sitting",
+            "give the folder that the sweep wrote, below outputs/",
+        )  # fmt: skip
+
+
+def require_runs(folder: Path) -> None:
+    """Raise ConfigError unless a folder is a recorded sitting."""
+    if not (folder / "runs.csv").is_file():
+        raise ConfigError(
+            "folder", folder, "holds no run",
+            "folders with a result.json at any depth, or runs.csv",
+            "run a sweep first, or give the folder that the sweep wrote, below outputs/",
+        )  # fmt: skip
+
+
 def _forget_links(target: Path, recording: bool) -> None:
     """Remove links from where the report will be: writing would follow them out of the folder."""
-    if recording and target.is_symlink():
-        target.unlink()
-    for name in (*DERIVED, *(RECORDED if recording else ())):
-        for path in (target / name, target / f".{name}.tmp"):
-            if path.is_symlink():
-                path.unlink()
+    folders = [target, target / OVERLAY.parent] if recording else [target / OVERLAY.parent]
+    files = [target / name for name in (*DERIVED, *(RECORDED if recording else ()))]
+    for path in (*folders, *files, *(path.with_name(f".{path.name}.tmp") for path in files)):
+        if path.is_symlink():
+            path.unlink()
 
 
-def _record(results: list[dict[str, Any]], folder: Path, target: Path) -> None:
-    """Write the recorded files, with nothing in them that names the machine."""
-    environments = [_environment(result) for result in results]
-    scrubber = Scrubber(
-        hostnames={str(environment.get("hostname") or "") for environment in environments},
-        folders=(folder.resolve(), Path.cwd(), Path.home()),
-    )
-    sweep = scrubber.value(read_sweep(folder))
-    target.mkdir(exist_ok=True)
-    write_csv(target / "runs.csv", join([scrubber.value(result) for result in results], sweep))
-    runs = read_csv(target / "runs.csv")
-    write_curves(target / "curves.csv", read_metrics(folder, [run.folder for run in runs]))
-    _write_rows(target / "numerics.csv", _compare_numerics(folder, runs))
-    write_json(
-        target / "environment.json",
-        gather(runs, [scrubber.value(environment) for environment in environments], sweep),
-    )
-
-
-def _compare_numerics(folder: Path, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    if find_spec("ninefold.report.numerics") is None:
-        return []
-    rows: list[dict[str, Any]] = import_module("ninefold.report.numerics").rows(folder, runs)
-    return rows
-
-
-def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a table of rows that all have the same keys; no file where there is none."""
-    path.unlink(missing_ok=True)
-    if not rows:
-        return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _rebuild(target: Path) -> str:
+def _derive(sitting: Sitting, target: Path) -> str:
     """Write what follows from the files that were recorded, and from nothing else."""
-    runs = read_csv(target / "runs.csv")
-    environment = read_json(target / "environment.json")
-    read_curves(target / "curves.csv")
-    text = table(runs, environment, read_published(environment))
-    (target / "table.md").write_text(text, encoding="utf-8", newline="\n")
-    draw(target / "figure.png", runs, environment)
-    return text
+    found = evidence_of(sitting)
+    goals = recommend(found[0]) if found else []
+    report = build(sitting, found, goals)
+    tables = table(sitting.runs, sitting.environment, sitting.published)
+    _write_text(target / "table.md", tables)
+    _write_text(target / "report.md", report_text(report, tables))
+    write_json(target / "report.json", report)
+    draw(target / "figure.png", sitting.runs, sitting.environment)
+    _write_overlay(sitting, winner(goals), report["answer"]["train"], target / OVERLAY)
+    if find_spec("ninefold.report.page"):
+        page = import_module("ninefold.report.page").page
+        _write_text(target / "report.html", page(read_json(target / "report.json")))
+    return console_text(report, sitting.runs)
 
 
-def _environment(result: dict[str, Any]) -> dict[str, Any]:
-    environment = result.get("environment")
-    if not isinstance(environment, dict):
-        return {}
-    versions = environment.get("versions")
-    rest = {key: value for key, value in environment.items() if key != "versions"}
-    return {**versions, **rest} if isinstance(versions, dict) else rest
+def _write_overlay(
+    sitting: Sitting, best: Recommendation | None, command: str | None, path: Path
+) -> None:
+    """Write recommended.yaml, or none where nothing can be recommended."""
+    overlays = sitting.environment.get("overlays")
+    overlay = overlays.get(best.cell) if best and isinstance(overlays, dict) else None
+    text = None
+    if best and command and isinstance(overlay, dict):
+        why = [f"{best.goal.name.capitalize()}: {best.sentence}", *best.reasons]
+        text = overlay_text(overlay, why, command)
+    path.unlink(missing_ok=True)
+    if text:
+        path.parent.mkdir(exist_ok=True)
+        _write_text(path, text)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ninefold.report.markdown import signed
+from ninefold.report.measures import Measure
 from ninefold.report.runs import AMP, PARALLEL, Run, finite, position
 from ninefold.result import PHASES
 
@@ -61,18 +61,6 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One thing that a table shows of every run."""
-
-    title: str
-    about: str
-    value: Callable[[Run], float | None]
-    paired: Callable[[float, float], float]
-    pair_text: Callable[[float], str]
-    decimals: int | None = None  # None: as many as the smallest value of a table needs
-
-
-@dataclass(frozen=True)
 class Summary:
     """A cell's values by seed, and what they come to.
 
@@ -86,48 +74,6 @@ class Summary:
     sd: float | None
     relative: float | None
     status: str | None
-
-
-def _seconds_per_epoch(run: Run) -> float | None:
-    if run.train_seconds is None or not run.epochs:
-        return None
-    return run.train_seconds / run.epochs
-
-
-def _percent(run: Run) -> float | None:
-    return None if run.accuracy is None else 100 * run.accuracy
-
-
-def _mebibytes(run: Run) -> float | None:
-    return sum(run.peak_memory_bytes) / 2**20 if run.peak_memory_bytes else None
-
-
-def _ratio(value: float, baseline: float) -> float:
-    return value / baseline if baseline else float("nan")
-
-
-SECONDS = Measure(
-    "Seconds per epoch",
-    "Inner clock, `train_seconds / epochs`: training steps only, without evaluation, checkpoints "
-    "and logging.",
-    _seconds_per_epoch, _ratio, "×{:.2f}".format,
-)  # fmt: skip
-THROUGHPUT = Measure(
-    "Images per second",
-    "Training images over the inner clock, all devices together.",
-    lambda run: run.images_per_second, _ratio, "×{:.2f}".format,
-)  # fmt: skip
-ACCURACY = Measure(
-    "Test accuracy, percent",
-    "After the last epoch; in brackets the difference in percentage points.",
-    _percent, lambda value, baseline: value - baseline, lambda pair: signed(pair, 2), decimals=2,
-)  # fmt: skip
-MEMORY = Measure(
-    "Peak memory, MiB",
-    "Sum over devices; on a CPU the peak resident memory of the processes.",
-    _mebibytes, _ratio, "×{:.2f}".format,
-)  # fmt: skip
-MEASURES = (SECONDS, THROUGHPUT, ACCURACY, MEMORY)
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
@@ -169,6 +115,11 @@ def groups(runs: Sequence[Run]) -> list[Group]:
         )
         for key, members in ordered
     ]
+
+
+def largest_first(found: Sequence[Group]) -> list[Group]:
+    """Return the groups, that with most successful runs first: an answer is of it."""
+    return sorted(found, key=lambda group: -sum(run.status == "ok" for run in group.runs))
 
 
 _Key = tuple[str | None, str | None, int | None, float | None, tuple[str, ...], int]

@@ -147,7 +147,7 @@ def row_of(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    if value is None or value == []:
+    if value is None or value in ([], ()):
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -169,8 +169,8 @@ def run_of(row: Mapping[str, str]) -> Run:
     return Run(**values)
 
 
-def write_csv(path: Path, results: Iterable[Mapping[str, Any]]) -> None:
-    """Write runs.csv, ordered by dataset, model, cell and seed."""
+def rows_of(results: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the rows of runs.csv, ordered by dataset, model, cell and seed."""
     rows = []
     for result in results:
         row = row_of(result)
@@ -182,11 +182,15 @@ def write_csv(path: Path, results: Iterable[Mapping[str, Any]]) -> None:
                 {"folder": result["folder"], "status": "unreadable", "error": f"result: {problem}"}
             )
         rows.append(row)
-    rows.sort(key=lambda row: _order(run_of(row)))
+    return sorted(rows, key=lambda row: _order(run_of(row)))
+
+
+def write_csv(path: Path, runs: Iterable[Run]) -> None:
+    """Write runs.csv."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: _text(getattr(run, name)) for name in COLUMNS} for run in runs)
 
 
 def read_csv(path: Path) -> list[Run]:

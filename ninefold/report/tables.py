@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninefold.report.cells import (
-    MEASURES,
-    Group,
-    Measure,
-    Summary,
-    groups,
-    phase_shares,
-    summarize,
-)
+from ninefold.report.cells import Group, Summary, groups, phase_shares, summarize
 from ninefold.report.conditions import conditions, join
 from ninefold.report.environment import values
 from ninefold.report.markdown import MISSING, code, decimals_for, grid, plain, spread
+from ninefold.report.measures import MEASURES, Measure
 from ninefold.report.notes import mark_cells, note_section, number_notes
 from ninefold.report.published import Published, compare
 from ninefold.report.rounds import why_not
@@ -34,7 +27,7 @@ def table(
     for group in found:
         parts.append(f"## {plain(group.title)}")
         marks = mark_cells(group, notes)
-        parts += [_measure_section(group, measure, marks) for measure in MEASURES]
+        parts += [measure_section(group, measure, marks) for measure in MEASURES]
         parts.append(_phase_section(group))
         if published:
             parts.append(compare(group, published))
@@ -80,7 +73,13 @@ def _reading(found: Sequence[Group]) -> str:
     return " ".join(lines)
 
 
-def _measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
+def measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
+    """Return a measure's heading, what it is, and its table."""
+    return f"### {measure.title}\n\n{measure.about}\n\n{measure_table(group, measure, marks)}"
+
+
+def measure_table(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
+    """Return a measure's table: strategies down, precisions across."""
     cells = {
         (parallel, amp): summarize(group, parallel, amp, measure)
         for parallel in group.parallels
@@ -98,7 +97,7 @@ def _measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -
         ]
         for parallel in group.parallels
     ]
-    return f"### {measure.title}\n\n{measure.about}\n\n{grid(['', *group.amps], rows)}"
+    return grid(["", *group.amps], rows)
 
 
 def _cell(cell: Summary, measure: Measure, decimals: int) -> str:
