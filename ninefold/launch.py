@@ -464,7 +464,7 @@ def first_to_report(failure: Failure) -> bool:
 
 
 def finish_sweep(folder: Path) -> None:
-    """Write sweep.json and the report of a sweep's runs, and print the tables."""
+    """Write sweep.json and the report of a sweep's runs, and print the answer."""
     from ninefold import report as reporting
 
     write_json(
@@ -478,4 +478,4 @@ def finish_sweep(folder: Path) -> None:
         }),
     )  # fmt: skip
     print(reporting.write(folder))
-    print(f"report {folder / 'report'}", flush=True)
+    print(f"report {reporting.place(folder)}", flush=True)

@@ -27,8 +27,8 @@ from ninefold.report.text import console_text, report_text, tables_text
 from ninefold.result import write_json
 
 __all__ = [
-    "Published", "Run", "progress_table", "read_csv", "read_json", "read_published", "settled",
-    "table", "write",
+    "Published", "Run", "place", "progress_table", "read_csv", "read_json", "read_published",
+    "settled", "table", "write",
 ]  # fmt: skip
 
 OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
@@ -57,6 +57,13 @@ def write(folder: Path) -> str:
             "folder", folder, f"the report cannot be written ({problem.strerror or problem})",
             "a folder that can be written to", "free space or copy the sweep elsewhere",
         ) from problem  # fmt: skip
+
+
+def place(folder: Path) -> Path:
+    """Return what of a written report to open: its page."""
+    target = folder / "report" if (folder / "report").is_dir() else folder
+    page = target / "report.html"
+    return page if page.is_file() else target
 
 
 def settled(folder: Path) -> bool:

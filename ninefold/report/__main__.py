@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ninefold.errors import ConfigError, Failure
-from ninefold.report import write
+from ninefold.report import place, write
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write and print the report; return the exit code."""
     parser = _Parser(
         prog="python -m ninefold.report",
-        description="Write runs.csv, environment.json, table.md and figure.png, print the table.",
+        description="Write report.html and what it rests on, print the answer.",
     )
     parser.add_argument("folder", type=_named, help="the folder of a sweep or a recorded sitting")
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         folder = parser.parse_args(arguments).folder
         print(write(folder))
-        print(f"report {folder / 'report' if (folder / 'report').is_dir() else folder}")
+        print(f"report {place(folder)}")
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.code

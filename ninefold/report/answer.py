@@ -143,19 +143,15 @@ def train_command(sitting: Sitting) -> str:
 def sentence(goals: Sequence[Recommendation]) -> str:
     """Return the answer in a sentence for the first goal, and one for the others."""
     first = goals[0]
-    text = first.sentence if first.cell is None else f"Train with {_lower(first.sentence)}"
+    text = first.sentence if first.cell is None else f"Train with {first.sentence}"
     others = [goal for goal in goals[1:] if goal.cell is not None]
     same = [goal.goal.name for goal in others if goal.cell == first.cell]
     if same:
-        text += f" It is also the answer for {' and '.join(same)}."
+        text += f" It is also the {' and the '.join(same)}."
     for goal in others:
         if goal.cell != first.cell:
-            text += f" {goal.goal.name.capitalize()}: {goal.cell}."
+            text += f" The {goal.goal.name}: {goal.cell}."
     return text
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:] if text.startswith("Plain ") else text
 
 
 def _group(evidence: Evidence, sitting: Sitting, first: bool) -> dict[str, Any]:

@@ -27,8 +27,13 @@ def mark_cells(group: Group, notes: Mapping[str, int]) -> dict[str, str]:
         held = holders(group, note)
         if len(held) < len(_cells(group)) or len(_cells(group)) == 1:
             for cell in held:
-                marks[cell] = f"{marks.get(cell, '')} {str(number).translate(_SUPERSCRIPTS)}"
+                marks[cell] = f"{marks.get(cell, '')} {superscript(number)}"
     return marks
+
+
+def superscript(number: int) -> str:
+    """Return the number that stands behind a cell for a note."""
+    return str(number).translate(_SUPERSCRIPTS)
 
 
 def note_section(groups: Sequence[Group], notes: Mapping[str, int]) -> str:

@@ -107,7 +107,7 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
         if cell == best or pairs.verdict(best, cell) in ("tie", UNKNOWN)
     ]  # fmt: skip
     cell = level[0] if level else best
-    tied = [other for other in level if pairs.verdict(cell, other) == "tie"]
+    tied = [other for other in level if other != cell and pairs.verdict(cell, other) == "tie"]
     # What another round could still change: who might be faster than it, and might be safe.
     unsure = [other for other in safe if pairs.verdict(cell, other) == UNKNOWN and other != cell]
     unsure += [
@@ -218,15 +218,14 @@ def _sentence(
     evidence: Evidence, goal: Goal, means: Mapping[str, float], pairs: Pairs, cell: str
 ) -> str:
     value = goal.unit(means[cell], evidence)
-    others = [other for other in means if other != cell]
-    if not others:
-        return f"{cell} takes {value}; no other cell was measured."
+    if len(means) == 1:
+        return f"{cell}: {value}; no other cell was measured."
     if cell == PLAIN:
-        return f"Plain {cell}, {value}: no cell that is safe is shown to do better."
-    text = f"{cell}, {value}"
-    if (ratio := pairs.ratio(PLAIN, cell)) and pairs.verdict(PLAIN, cell) == "faster":
-        text += f": {times(ratio)} {PLAIN}'s"
-    return f"{text}; its accuracy is safe."
+        return f"{cell}: {value}, and no cell that is safe is shown to do better."
+    ratio = pairs.ratio(PLAIN, cell)
+    if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
+        return f"{cell}: {value}, and its accuracy is safe."
+    return f"{cell}: {value}, {times(ratio, PLAIN)}; its accuracy is safe."
 
 
 def _reasons(
@@ -244,7 +243,7 @@ def _reasons(
     if cell != PLAIN:
         if ratio := pairs.ratio(PLAIN, cell):
             verdict = pairs.verdict(PLAIN, cell)
-            reasons.append(f"It takes {times(ratio)} {PLAIN}'s: {verdict}.")
+            reasons.append(f"It takes {times(ratio, PLAIN)}: {verdict}.")
         reasons.append(_why_safe(evidence, cell))
     if best != cell:
         reasons.append(
@@ -263,19 +262,18 @@ def _reasons(
                 reasons.append(why)
         elif evidence.safe[other] == "worse" and verdict == "faster":
             reasons.append(
-                f"{other} {goal.verb} ({times(ratio)} {cell}'s), but its accuracy is worse than "
+                f"{other} {goal.verb} ({times(ratio, cell)}), but its accuracy is worse than "
                 f"{PLAIN}'s: {_loss(evidence, other)}."
             )
         elif other in unsure:
             seeds = _seeds_for(evidence, pairs, cell, [other])
             settle = f"{seeds} seeds in all" if seeds else "more seeds"
             missing = (
-                f"{other} {goal.verb} ({times(ratio)} {cell}'s) but not shown safe"
+                f"{other} {goal.verb} ({times(ratio, cell)}) but not shown safe"
                 if verdict == "faster"
-                else f"{other} ({times(ratio)} {cell}'s) is not told apart from it"
+                else f"{other} ({times(ratio, cell)}) is not told apart from it"
                 if evidence.safe[other] == "safe"
-                else f"{other} ({times(ratio)} {cell}'s) is neither told apart from it nor shown "
-                "safe"
+                else f"{other} ({times(ratio, cell)}) is neither told apart from it nor shown safe"
             )
             reasons.append(f"{missing}: {settle} would settle it.")
     for other in evidence.cells:
@@ -292,15 +290,15 @@ def _uncertainty(evidence: Evidence, goal: Goal, cell: str, found: Estimate) -> 
         return f"{cell} has {count(found.n, 'seed')}, which gives no interval."
     share = 50 * (found.high - found.low) / found.mean if found.mean else 0.0
     return (
-        f"{cell}: {goal.unit(found.mean, evidence)}, give or take {number(share)} % "
-        f"(95 % interval, {count(found.n, 'seed')})."
+        f"{cell}: {goal.unit(found.mean, evidence)}, give or take {share:.1f} % (95 % "
+        f"interval, {count(found.n, 'seed')})."
     )
 
 
 def _why_safe(evidence: Evidence, cell: str) -> str:
     safety, margin = _safety(evidence, cell), evidence.settings.margin
     if safety is None or safety.difference is None:
-        return f"Its accuracy is safe against a margin of {margin:g} points."
+        return f"Its accuracy is held safe against a margin of {margin:g} points."
     bound = "" if safety.low is None else f", and at worst {safety.low:+.2f}"
     return (
         f"Its accuracy is safe: {safety.difference:+.2f} points against {PLAIN}{bound}, where "
@@ -344,9 +342,10 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
     waiting = [cell for cell in evidence.cells
                if (ceiling := evidence.ceiling(cell)) and ceiling.data_bound]  # fmt: skip
     if waiting:
+        who = "Every cell" if waiting == evidence.cells else join(waiting)
         found.append(
-            f"{join(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for data: the time says "
-            "more of the loading than of the cell."
+            f"{who} {'waits' if who == 'Every cell' or len(waiting) == 1 else 'wait'} for data: "
+            "without that, times would differ by more."
         )
     if evidence.group.dataset == "synthetic":
         found.append("The images are random: their accuracy says nothing of a real dataset.")
@@ -365,11 +364,11 @@ def number(value: float) -> str:
     return f"{value:.{decimals_for(value)}f}"
 
 
-def times(ratio: tuple[float, float | None, float | None]) -> str:
-    """Return a ratio with its interval."""
+def times(ratio: tuple[float, float | None, float | None], cell: str) -> str:
+    """Return a ratio to a cell with its interval."""
     value, low, high = ratio
     interval = "" if low is None or high is None else f" (95 % interval {low:.3f} to {high:.3f})"
-    return f"×{value:.3f}{interval}"
+    return f"{value:.3f} times {cell}'s{interval}"
 
 
 def count(items: int, name: str) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.errors import one_line
-from ninefold.report.cells import groups
+from ninefold.report.cells import Group, groups
 from ninefold.report.markdown import MISSING, code, grid, plain, signed
 from ninefold.report.measures import ACCURACY, SECONDS
-from ninefold.report.notes import mark_cells, number_notes
+from ninefold.report.notes import mark_cells, number_notes, superscript
 from ninefold.report.runs import Run
 from ninefold.report.tables import measure_table
 
@@ -44,7 +44,7 @@ def _answer(answer: Mapping[str, Any]) -> str:
             parts.append("\n".join(f"- {plain(reason)}" for reason in goal["reasons"]))
     if answer["caveats"]:
         parts.append("## Caveats\n\n" + "\n".join(f"- {plain(c)}" for c in answer["caveats"]))
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _article(goal: str) -> str:
@@ -174,6 +174,14 @@ def tables_text(runs: Sequence[Run]) -> str:
             f"{measure.title}\n{measure_table(group, measure, mark_cells(group, notes))}"
             for measure in (SECONDS, ACCURACY)
         ]
+    parts += ["\n".join(_marked_notes(found, notes))] if found else []
     bad = [run for run in runs if run.status != "ok"]
     parts += [f"{len(bad)} of {len(runs)} runs are not ok"] if bad else []
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _marked_notes(found: Sequence[Group], notes: Mapping[str, int]) -> list[str]:
+    """The notes that some cell of the tables is marked with."""
+    marks = "".join(mark for group in found for mark in mark_cells(group, notes).values())
+    shown = [(superscript(number), note) for note, number in notes.items()]
+    return [f"{mark} {one_line(note)}" for mark, note in shown if mark in marks.split()]
