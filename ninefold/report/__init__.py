@@ -6,8 +6,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from ninefold.errors import ConfigError, ResourceError
-from ninefold.report.answer import build, evidence_of, winner
+from ninefold.errors import ResourceError
+from ninefold.report.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.environment import read_json
 from ninefold.report.figure import draw
 from ninefold.report.overlay import overlay_text
@@ -16,6 +16,7 @@ from ninefold.report.recommend import Recommendation, is_settled, recommend
 from ninefold.report.recording import (
     RECORDED,
     Sitting,
+    find_sitting,
     gather_sitting,
     read_runs,
     read_sitting,
@@ -42,14 +43,11 @@ def write(folder: Path) -> str:
     run folders, has what follows from its recorded files rebuilt in place. ConfigError when the
     folder does not exist or holds neither, ResourceError when the report cannot be written.
     """
-    require_folder(folder)
-    sitting = gather_sitting(folder)
-    if sitting is None:
-        require_runs(folder)
-    target = folder / "report" if sitting else folder
+    sitting, target = find_sitting(folder)
+    gathered = target != folder
     try:
-        _forget_links(target, recording=sitting is not None)
-        if sitting:
+        _forget_links(target, recording=gathered)
+        if gathered:
             record(sitting, target)
         return _derive(read_sitting(target), target)
     except OSError as problem:
@@ -76,26 +74,6 @@ def settled(folder: Path) -> bool:
 def progress_table(folder: Path) -> str:
     """Return the tables of seconds per epoch and accuracy of the runs that a sweep has so far."""
     return tables_text(read_runs(folder))
-
-
-def require_folder(folder: Path) -> None:
-    """Raise ConfigError unless there is such a folder."""
-    if not folder.is_dir():
-        raise ConfigError(
-            "folder", folder, "there is no such folder",
-            "the folder of a sweep, of a run or of a recorded sitting",
-            "give the folder that the sweep wrote, below outputs/",
-        )  # fmt: skip
-
-
-def require_runs(folder: Path) -> None:
-    """Raise ConfigError unless a folder is a recorded sitting."""
-    if not (folder / "runs.csv").is_file():
-        raise ConfigError(
-            "folder", folder, "holds no run",
-            "folders with a result.json at any depth, or runs.csv",
-            "run a sweep first, or give the folder that the sweep wrote, below outputs/",
-        )  # fmt: skip
 
 
 def _forget_links(target: Path, recording: bool) -> None:
@@ -128,10 +106,8 @@ def _write_overlay(
     sitting: Sitting, best: Recommendation | None, command: str | None, path: Path
 ) -> None:
     """Write recommended.yaml, or none where nothing can be recommended."""
-    overlays = sitting.environment.get("overlays")
-    overlay = overlays.get(best.cell) if best and isinstance(overlays, dict) else None
     text = None
-    if best and command and isinstance(overlay, dict):
+    if best and command and (overlay := overlay_of(sitting, best)):
         why = [f"{best.goal.name.capitalize()}: {best.sentence}", *best.reasons]
         text = overlay_text(overlay, why, command)
     path.unlink(missing_ok=True)

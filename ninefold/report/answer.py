@@ -122,7 +122,7 @@ def _answer(
             for goal in goals
         ],
         "caveats": said,
-        "train": train_command(sitting) if winner(goals) else None,
+        "train": train_command(sitting, winner(goals)),
     }  # fmt: skip
 
 
@@ -131,8 +131,10 @@ def winner(goals: Sequence[Recommendation]) -> Recommendation | None:
     return next((goal for goal in goals if goal.cell is not None), None)
 
 
-def train_command(sitting: Sitting) -> str:
-    """Return the command that trains with recommended.yaml."""
+def train_command(sitting: Sitting, best: Recommendation | None) -> str | None:
+    """Return the command that trains with recommended.yaml, None where there is none."""
+    if best is None or overlay_of(sitting, best) is None:
+        return None
     folder = sitting.environment.get("report_folder")
     return (
         f"python train.py --config-dir {folder if isinstance(folder, str) else 'FOLDER/report'} "
@@ -140,17 +142,24 @@ def train_command(sitting: Sitting) -> str:
     )
 
 
+def overlay_of(sitting: Sitting, best: Recommendation) -> dict[str, Any] | None:
+    """Return what was recorded of how the recommended cell was configured."""
+    overlays = sitting.environment.get("overlays")
+    overlay = overlays.get(best.cell) if isinstance(overlays, dict) else None
+    return overlay if isinstance(overlay, dict) else None
+
+
 def sentence(goals: Sequence[Recommendation]) -> str:
     """Return the answer in a sentence for the first goal, and one for the others."""
     first = goals[0]
     text = first.sentence if first.cell is None else f"Train with {first.sentence}"
     others = [goal for goal in goals[1:] if goal.cell is not None]
-    same = [goal.goal.name for goal in others if goal.cell == first.cell]
+    same = [goal.goal.also for goal in others if goal.cell == first.cell]
     if same:
-        text += f" It is also the {' and the '.join(same)}."
+        text += f" It {' and '.join(same)}."
     for goal in others:
         if goal.cell != first.cell:
-            text += f" The {goal.goal.name}: {goal.cell}."
+            text += f" {goal.goal.name.capitalize()}: {goal.cell}."
     return text
 
 

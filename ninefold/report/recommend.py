@@ -28,6 +28,7 @@ class Goal:
     key: str
     verb: str  # "is faster" of a cell with less of it
     unit: Callable[[float, Evidence], str]
+    also: str = ""  # what a cell that is the answer to another goal too does besides
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,15 @@ def _mebibytes(value: float, evidence: Evidence) -> str:
 
 GOALS = (
     Goal("fastest epoch", SECONDS.key, "is faster", _per_epoch),
-    Goal("fastest to target", "to_target", "is faster", _to_target),
-    Goal("least memory", BYTES.key, "takes less", _mebibytes),
-)
+    Goal(
+        "fastest to target",
+        "to_target",
+        "is faster",
+        _to_target,
+        "is also the fastest to the target",
+    ),
+    Goal("least memory", BYTES.key, "takes less", _mebibytes, "also takes the least memory"),
+)  # fmt: skip
 
 
 def recommend(evidence: Evidence) -> list[Recommendation]:
@@ -221,7 +228,7 @@ def _sentence(
     if len(means) == 1:
         return f"{cell}: {value}; no other cell was measured."
     if cell == PLAIN:
-        return f"{cell}: {value}, and no cell that is safe is shown to do better."
+        return f"{cell}: {value}, and no safe cell is shown to do better."
     ratio = pairs.ratio(PLAIN, cell)
     if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
         return f"{cell}: {value}, and its accuracy is safe."

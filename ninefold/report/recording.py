@@ -62,6 +62,26 @@ class Sitting:
         return found
 
 
+def find_sitting(folder: Path) -> tuple[Sitting, Path]:
+    """Return the sitting in a folder and where its report is: inside a sweep's folder in
+    `report/`, of a recorded sitting in the folder itself. ConfigError where there is neither.
+    """
+    if not folder.is_dir():
+        raise ConfigError(
+            "folder", folder, "there is no such folder",
+            "the folder of a sweep, of a run or of a recorded sitting",
+            "give the folder that the sweep wrote, below outputs/",
+        )  # fmt: skip
+    gathered = gather_sitting(folder)
+    if gathered is None and not (folder / "runs.csv").is_file():
+        raise ConfigError(
+            "folder", folder, "holds no run",
+            "folders with a result.json at any depth, or runs.csv",
+            "run a sweep first, or give the folder that the sweep wrote, below outputs/",
+        )  # fmt: skip
+    return (gathered, folder / "report") if gathered else (read_sitting(folder), folder)
+
+
 def gather_sitting(folder: Path) -> Sitting | None:
     """Return what there is to record of a sweep's folder, None where it holds no run."""
     results = read_results(folder)
