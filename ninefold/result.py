@@ -18,6 +18,7 @@ from typing import Any
 from ninefold.secrets import redacted
 
 FILE = "result.json"
+NUMERICS = "numerics.npz"  # beside it: what the first steps computed
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 
 
@@ -106,7 +107,7 @@ def finite(tree: Any) -> Any:
     return tree
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes | memoryview) -> None:
     """Replace `path` by `data`, forced to disk before it takes the name."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:

@@ -6,19 +6,14 @@ without its run folders. Nothing in them names the machine.
 
 from __future__ import annotations
 
-import csv
-import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ninefold.errors import ConfigError
+from ninefold.report import numerics
 from ninefold.report.cells import Group
 from ninefold.report.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.environment import gather, read_json
@@ -40,7 +35,7 @@ class Sitting:
     runs: Sequence[Run]
     environment: Mapping[str, Any]
     points: Sequence[Point]
-    numerics: Sequence[Mapping[str, Any]]
+    numerics: Sequence[numerics.Row]
 
     @property
     def sweep(self) -> Mapping[str, Any]:
@@ -55,11 +50,7 @@ class Sitting:
 
     def compare_numerics(self, group: Group) -> dict[str, Any] | None:
         """Return what the first steps of a group's cells come to, None where none were kept."""
-        module = _numerics()
-        if module is None or not self.numerics:
-            return None
-        found: dict[str, Any] | None = module.summarize(self.numerics, group.runs)
-        return found
+        return numerics.summarize(self.numerics, group.runs)
 
 
 def find_sitting(folder: Path) -> tuple[Sitting, Path]:
@@ -95,7 +86,6 @@ def gather_sitting(folder: Path) -> Sitting | None:
     sweep = scrubber.value(read_sweep(folder))
     rows = rows_of(join([scrubber.value(result) for result in results], sweep))
     runs = [run_of(row) for row in rows]
-    module = _numerics()
     return Sitting(
         runs,
         {
@@ -104,7 +94,7 @@ def gather_sitting(folder: Path) -> Sitting | None:
             "overlays": scrubber.value(overlays(folder, runs)),
         },
         read_metrics(folder, [run.folder for run in runs]),
-        [scrubber.value(row) for row in module.rows(folder, runs)] if module else [],
+        numerics.rows(folder, runs),
     )
 
 
@@ -118,7 +108,10 @@ def record(sitting: Sitting, target: Path) -> None:
     target.mkdir(exist_ok=True)
     write_csv(target / "runs.csv", sitting.runs)
     write_curves(target / "curves.csv", sitting.points)
-    _write_rows(target / "numerics.csv", sitting.numerics)
+    if sitting.numerics:
+        numerics.write_csv(target / "numerics.csv", sitting.numerics)
+    else:
+        (target / "numerics.csv").unlink(missing_ok=True)
     write_json(target / "environment.json", sitting.environment)
 
 
@@ -126,7 +119,7 @@ def read_sitting(target: Path) -> Sitting:
     """Return a recorded sitting. ConfigError when a file is missing or damaged."""
     return Sitting(
         read_csv(target / "runs.csv"), read_json(target / "environment.json"),
-        read_curves(target / "curves.csv"), _read_rows(target / "numerics.csv"),
+        read_curves(target / "curves.csv"), numerics.read_csv(target / "numerics.csv"),
     )  # fmt: skip
 
 
@@ -136,52 +129,6 @@ def _relative(folder: Path) -> str | None:
         return shlex.quote(folder.resolve().relative_to(Path.cwd().resolve()).as_posix())
     except ValueError:
         return None
-
-
-def _numerics() -> ModuleType | None:
-    name = "ninefold.report.numerics"
-    return import_module(name) if find_spec(name) else None
-
-
-def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows that all have the same keys; no file where there is none."""
-    path.unlink(missing_ok=True)
-    if not rows:
-        return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(rows[0])
-        for row in rows:
-            values = (row.get(name) for name in rows[0])
-            writer.writerow(
-                "" if value is None else value if isinstance(value, str) else json.dumps(value)
-                for value in values
-            )  # fmt: skip
-
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of numerics.csv; none where there is no such file."""
-    if not path.is_file():
-        return []
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return [
-                {name: text if name == "folder" else _value(text) for name, text in row.items()}
-                for row in csv.DictReader(file)
-            ]
-    except (TypeError, ValueError, csv.Error) as problem:
-        raise ConfigError(
-            "numerics.csv", path, f"it cannot be read ({problem})",
-            "the file that the report wrote", "restore the file from version control",
-        ) from None  # fmt: skip
-
-
-def _value(text: str) -> float | bool | None:
-    """Return the number or truth that a text stands for, None for none that can be compared."""
-    value = json.loads(text) if text else None
-    if value is not None and not isinstance(value, bool | int | float):
-        raise ValueError(f"{text[:100]!r} is no number")
-    return value if value is None or math.isfinite(value) else None
 
 
 def _environment(result: Mapping[str, Any]) -> dict[str, Any]:
