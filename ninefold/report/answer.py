@@ -154,9 +154,9 @@ def sentence(goals: Sequence[Recommendation]) -> str:
     first = goals[0]
     text = first.sentence if first.cell is None else f"Train with {first.sentence}"
     others = [goal for goal in goals[1:] if goal.cell is not None]
-    same = [goal.goal.also for goal in others if goal.cell == first.cell]
+    same = [goal.goal.best for goal in others if goal.cell == first.cell]
     if same:
-        text += f" It {' and '.join(same)}."
+        text += f" It also {' and '.join(same)}."
     for goal in others:
         if goal.cell != first.cell:
             text += f" {goal.goal.name.capitalize()}: {goal.cell}."
