@@ -39,13 +39,15 @@ FLOORS: list[list[str]] = [
     ["training_run", "evaluation_run"],
     ["worker"],
     ["supervisor", "torchrun", "resume", "report/*"],
-    ["elastic", "job"],
+    ["elastic", "job", "fingerprint", "sitting"],
+    ["plan"],
+    ["study", "opening"],
     ["launch"],
     ["train.py", "evaluate.py"],
 ]  # fmt: skip
 COMPOSING = {
     "train.py", "evaluate.py", "launch", "job", "messages", "build", "training_run",
-    "evaluation_run", "references", "stored", "sweep", "resume",
+    "evaluation_run", "references", "stored", "sweep", "resume", "plan",
 }  # fmt: skip
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {
