@@ -120,8 +120,9 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
     assert len(usual.encode()) < 1_000_000
 
 
-def test_the_same_report_gives_the_same_bytes(usual: str) -> None:
-    assert page(sample()) == usual
+def test_the_same_report_gives_the_same_bytes() -> None:
+    report = sample(("none", "ddp"), ("fp32",), seeds=2, epochs=2)
+    assert page(report) == page(report)
 
 
 def test_the_switch_works_by_mouse_and_by_arrow_keys(reader: Reader, usual: str) -> None:
@@ -257,9 +258,7 @@ def test_every_shape_of_report_renders_and_fits_a_phone(reader: Reader) -> None:
         text = visit.page.locator("body").inner_text()
         assert report["answer"]["sentence"] in text, name
         assert not {"None", "nan", "Undefined"} & set(text.split()), name
-
-
-def test_what_failed_says_so_in_words(reader: Reader) -> None:
-    visit = reader.open(shapes()["one failed"])
-    assert visit.page.locator(".heat:visible .none").inner_text().startswith("failed")
-    assert visit.page.get_by_text("no GPU; found cpu").first.is_visible()
+        if name == "one failed":
+            assert visit.page.locator(".heat:visible .none").inner_text() == "failed"
+            assert visit.page.get_by_text("no GPU; found cpu").first.is_visible()
+        visit.page.close()

@@ -68,8 +68,13 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
     )  # fmt: skip
     tints = _tints({name: summary["mean"] for name, summary in found.items()}, measure)
 
+    top = max(tints.values(), default=0.0)
+
     def show(value: float | None) -> str:
         return number(None if value is None else value * factor, decimals)
+
+    ahead = {show(found[name]["mean"]) for name in found if tints[name] == top}
+    extremes = [name for name in found if show(found[name]["mean"]) in ahead]
 
     def field(name: str) -> Field:
         cell = cells.get(name)
@@ -91,7 +96,7 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
             interval="" if summary["low"] is None else interval,
             seeds=f"{summary['n']} of {counted(cell['seeds'], 'seed')}"
             if 1 < cell["seeds"] != summary["n"] and key != "max_batch" else "",
-            extreme=best if tints[name] == 1 and len(found) > 1 else "",
+            extreme=best if extremes == [name] and len(found) > 1 else "",
             tint=tints[name],
             strip=Strip(
                 place(summary["mean"]),
@@ -110,7 +115,7 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
         if value is not None
     ]  # fmt: skip
     return Panel(
-        key, measure["title"], unit, measure["about"],
+        key, measure["title"].partition(",")[0], unit, measure["about"],
         why_not=None if measure["available"] else measure["why_not"] or "It was not measured.",
         best=best,
         span=f"{show(min(ends))} to {show(max(ends))} {unit}"

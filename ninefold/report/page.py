@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ninefold.report import pictures, verdicts
+from ninefold.report import matrix, pictures
 from ninefold.report.heat import panels
 from ninefold.report.strips import chance, counted, number, signed, small, times
 from ninefold.result import PHASES
@@ -35,8 +35,16 @@ def page(report: Mapping[str, Any]) -> str:
         groups=[_group(group, report) for group in report["groups"]],
         facts=_facts(report),
         plain=_plain(report),
+        conditions=_conditions(report),
         endings=_endings(report["runs"]),
-        environment=_flat(report["environment"] or {}),
+        environment=_flat(
+            # Overlays are whole configurations: recommended.yaml has the one that matters.
+            {
+                key: value
+                for key, value in (report["environment"] or {}).items()
+                if key != "overlays"
+            }
+        ),
         phases=PHASES,
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
@@ -56,18 +64,19 @@ def _group(group: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any
     return {
         **group,
         "panels": panels(group),
-        "verdicts": verdicts.pairs(group),
-        "safety": verdicts.safety(group, margin),
-        "controls": verdicts.controls(group),
+        "verdicts": matrix.pairs(group),
+        "safety": matrix.safety(group, margin),
+        "controls": matrix.controls(group),
         "phases": pictures.phases(group),
         "speedups": pictures.speedups(group),
         "curves": curves,
         "drift": pictures.drift(group),
+        "ceilings": any(cell["ceiling"] for cell in group["cells"]),
         "bound": [cell["cell"] for cell in group["cells"] if cell["data_bound"]],
         "numerics_looks": {
-            "the same": verdicts.Look("=", "the same", "good"),
-            "the same within its precision": verdicts.Look("≈", "within its precision", "even"),
-            "not the same": verdicts.Look("≠", "not the same", "bad"),
+            "the same": matrix.Look("=", "the same", "good"),
+            "the same within its precision": matrix.Look("≈", "within its precision", "even"),
+            "not the same": matrix.Look("≠", "not the same", "bad"),
         },
     }
 
@@ -84,7 +93,13 @@ def _plain(report: Mapping[str, Any]) -> str:
         )
     lines += [f"Keep in mind: {caveat}" for caveat in answer["caveats"]]
     lines += [f"Train with it: {answer['train']}"] * bool(answer["train"])
-    return "\n".join([*lines, f"{report['machine']} {'; '.join(report['conditions'])}"])
+    return "\n".join([*lines, " ".join([report["machine"], "; ".join(_conditions(report))])])
+
+
+def _conditions(report: Mapping[str, Any]) -> list[str]:
+    """Return the conditions that the sentence on the machine does not already name."""
+    machine = report["machine"].lower()
+    return [phrase for phrase in report["conditions"] if phrase.lower() not in machine]
 
 
 def _facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -212,7 +212,7 @@ def curves(group: Mapping[str, Any], over: int) -> Picture | None:
             first = first or axes
             axes.set_title(one_line(cell["cell"]), parse_math=False)
             axes.grid(axis="y")
-            if reference and cell["cell"] != "none-fp32":
+            if reference and cell["cell"] in found and cell["cell"] != "none-fp32":
                 axes.plot(*zip(*reference, strict=True), color=_MUTED, lw=1.1, ls=(0, (3, 2)))
             for seed, line in found.get(cell["cell"], []):
                 (drawn,) = axes.plot(
@@ -258,7 +258,7 @@ def drift(group: Mapping[str, Any]) -> Picture | None:
     if not rounds:
         return None
     percent = [100 * found["drift"] for found in rounds]
-    low, high = min(0.0, *percent), max(1.0, *percent)
+    low, high = min(0.0, *percent), max(5.0, *percent)
 
     def draw(canvas: _Canvas) -> None:
         axes = canvas.axes(left=46, top=26, right=8, bottom=44)

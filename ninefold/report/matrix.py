@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ninefold.report.markdown import MISSING
 from ninefold.report.strips import Strip, between, chance, counted, scale, signed, times
 
 # What a verdict looks like: a glyph and a word that do without color, and the color's class.
@@ -44,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class Matrix:
     """All pairs of one measure: the matrix `cells` by `cells`, and a row for each pair."""
 
     key: str
@@ -56,23 +57,23 @@ class Verdicts:
     rows: list[Row]
 
 
-def pairs(group: Mapping[str, Any]) -> list[Verdicts]:
+def pairs(group: Mapping[str, Any]) -> list[Matrix]:
     """Return the verdicts on time and on accuracy; none where there are no pairs."""
     found = [
-        _verdicts(group, "seconds", "Time", 1.0, times, lambda ratio: 1 / ratio if ratio else 0.0),
-        _verdicts(group, "accuracy", "Accuracy", 0.0, _points, lambda points: -points),
+        _matrix(group, "seconds", "Time", 1.0, times, lambda ratio: 1 / ratio if ratio else 0.0),
+        _matrix(group, "accuracy", "Accuracy", 0.0, _points, lambda points: -points),
     ]
-    return [verdicts for verdicts in found if verdicts.rows]
+    return [shown for shown in found if shown.rows]
 
 
 def _points(value: float | None) -> str:
     return signed(value, 2)
 
 
-def _verdicts(
+def _matrix(
     group: Mapping[str, Any], key: str, title: str, even: float,
     show: Callable[[float | None], str], turn: Callable[[float], float],
-) -> Verdicts:  # fmt: skip
+) -> Matrix:  # fmt: skip
     items = group["pairs"][key]
     place = scale([even, *(item[end] for item in items for end in ("low", "high", "estimate"))])
     matrix = {}
@@ -84,7 +85,7 @@ def _verdicts(
         )
     named = {cell for item in items for cell in (item["first"], item["second"])}
     what = "ratio of seconds per epoch" if key == "seconds" else "difference in points"
-    return Verdicts(
+    return Matrix(
         key, title, what, _summary(items),
         [cell["cell"] for cell in group["cells"] if cell["cell"] in named],
         matrix,
@@ -101,7 +102,8 @@ def _summary(items: Sequence[Mapping[str, Any]]) -> str:
     text += f"{ties} {'is a tie' if ties == 1 else 'are ties'}."
     if unsettled:
         needed = [item["needed"] for item in items if item["needed"]]
-        seeds = f"; {max(needed)} seeds would settle them" if needed else ""
+        which = "them" if len(needed) == unsettled else f"{len(needed)} of them"
+        seeds = f"; {max(needed)} seeds would settle {which}" if needed else ""
         text += f" For {unsettled} there are not enough runs{seeds}."
     return text
 
@@ -129,7 +131,7 @@ def _row(
         name, against, look(item["verdict"]), item["verdict"], show(estimate),
         f"at least {show(low)}" if one_sided else between(low, high, show),
         chance(item["adjusted"]), item["n"],
-        "" if item["needed"] is None else str(item["needed"]),
+        str(item["needed"] or (MISSING if item["verdict"] == "not enough runs" else "")),
         Strip(
             place(estimate if estimate is not None else even),
             None if low is None else place(low),
