@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable, Mapping
@@ -24,9 +25,12 @@ from ninefold.checkpoint import Checkpoints, read
 from ninefold.clock import Clock
 from ninefold.compiled import GRAPHS_FROM, Compiled, require_one_copy
 from ninefold.dataset import Dataset, Examples
+from ninefold.energy import meter
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.logger import Logger, Run
+from ninefold.numerics import Numerics
 from ninefold.parallel import Parallel, Place
+from ninefold.probe import Probe
 from ninefold.profiling import Profile
 from ninefold.saver import Saver
 from ninefold.state import State
@@ -133,8 +137,10 @@ def training(
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
         restore(state, checkpoints, place)
-    clock = Clock(place.device, job.clock.sample)
+    clock = Clock(place.device, job.clock.sample, meter(place, first_on_host()))
     clock.seconds = state.train_seconds
+    if resume:
+        clock.joules = math.nan  # those of the part before are not known
     last_step = batches.steps_per_epoch * job.epochs
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
@@ -164,6 +170,10 @@ def training(
         profile=Profile(folder / "profile", place) if job.profile else None,
         workers=workers,
         config=text,
+        # older runs have no such keys
+        probe=Probe(OmegaConf.select(job, "clock.probe", default=0), parallel, place),
+        numerics=Numerics(k, folder) if (k := OmegaConf.select(job, "numerics")) else None,
+        ceiling_steps=OmegaConf.select(job, "clock.ceiling", default=0),
     )
 
 
@@ -263,6 +273,11 @@ def thread_share(total: int) -> int:
     """This process's part of a host's `total` threads, at least one; the first get the rest."""
     each, rest = divmod(total, local_world_size())
     return max(1, each + (int(os.environ.get("LOCAL_RANK", "0")) < rest))
+
+
+def first_on_host() -> bool:
+    """Whether this process is the first of this run on its host."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def local_world_size() -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ninefold.energy import Meter
 from ninefold.result import PHASES
 
 
@@ -22,12 +23,16 @@ class Clock:
 
     One step in `sample` also has its phases timed: on CUDA by events in the stream, so that the
     host never waits, on a CPU by the host's clock. 0 times none.
+
+    joules: what `meter` counted while it ran; NaN: not known.
     """
 
-    def __init__(self, device: torch.device, sample: int) -> None:
-        self.seconds = 0.0
+    def __init__(self, device: torch.device, sample: int, meter: Meter | None = None) -> None:
+        self.seconds = self.joules = 0.0
+        self.meter = meter or Meter()
         self.sampled_steps = 0
         self._device = device
+        self._joules_before = 0.0
         self._sample = sample
         self._since = 0.0
         self._seen = 0
@@ -37,11 +42,13 @@ class Clock:
 
     def start(self) -> None:
         self._synchronize()
+        self._joules_before = self.meter.joules()
         self._since = time.perf_counter()
 
     def stop(self) -> None:
         self._synchronize()
         self.seconds += time.perf_counter() - self._since
+        self.joules += self.meter.joules() - self._joules_before
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -66,8 +66,10 @@ def logging_to(folder: Path, rank: int) -> Iterator[None]:
 
 
 @contextmanager
-def exclusive(folder: Path, rank: int) -> Iterator[None]:
-    """Be the run folder's one writer: rank 0 holds a lock on it while the block runs.
+def exclusive(
+    folder: Path, rank: int, field: str = "resume", what: str = "run folder"
+) -> Iterator[None]:
+    """Be the folder's one writer: rank 0 holds a lock on it while the block runs.
 
     Waits up to 5 s for the workers of a launcher that was just killed to be gone.
     Raises Busy if another process goes on holding it.
@@ -80,7 +82,7 @@ def exclusive(folder: Path, rank: int) -> Iterator[None]:
         while not _locked(file):
             if time.monotonic() > deadline:
                 raise Busy(
-                    "resume", folder, "another process is writing to this run folder",
+                    field, folder, f"another process is writing to this {what}",
                     "one writer at a time", "wait for it or stop it",
                 )  # fmt: skip
             time.sleep(0.1)

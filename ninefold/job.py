@@ -145,6 +145,27 @@ class Job:
         """The frozen job, YAML."""
         return OmegaConf.to_yaml(OmegaConf.create({**self.frozen, "choices": self.choices}))
 
+    def differences(self, folder: Path) -> list[str]:
+        """What the run in `folder` was that this one, not settled, is not: `key=now (was before)`.
+
+        How a run is kept and logged bears on no figure. Raises CheckpointError.
+        """
+        run = resume.read(folder, _known_keys(evaluates=False))
+        now = copy.deepcopy(self.frozen)
+        _settle(now)
+        ours = resume.flat({**now, "choices": self.choices})
+        theirs = resume.flat({**run.frozen, "choices": run.choices})
+        # What these come to is the machine's.
+        automatic = [key for key in ("threads", "parallel.processes")
+                     if resume.select(self.frozen, key) == "auto"]  # fmt: skip
+        return [
+            f"{key}={check.spelled(ours.get(key, resume.MISSING))} "
+            f"(was {check.spelled(theirs.get(key, resume.MISSING))})"
+            for key in {**ours, **theirs}
+            if ours.get(key, resume.MISSING) != theirs.get(key, resume.MISSING)
+            and key not in automatic and not resume.is_any_of(key, resume.OF_NO_FIGURE)
+        ]  # fmt: skip
+
     def _inner_keys(self) -> dict[str, list[str]]:
         """The keys in the sections, and in the groups whose files name each key that there is."""
         stored = _stored_file(self.evaluates)

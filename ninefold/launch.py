@@ -5,10 +5,12 @@ Nothing here imports torch before a job has passed every check that can do witho
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
 import resource
+import shlex
 import signal
 import sys
 import time
@@ -20,18 +22,33 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.conf import HydraConf
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
+from hydra.plugins.launcher import Launcher
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ninefold import check, forkserver, messages, parent_death, ranks, resume, stop, sweep
+from ninefold import (
+    check,
+    forkserver,
+    messages,
+    opening,
+    parent_death,
+    plan,
+    ranks,
+    resume,
+    sitting,
+    stop,
+    sweep,
+)
 from ninefold.errors import (
     Busy,
     ConfigError,
@@ -46,8 +63,9 @@ from ninefold.folder import exclusive
 from ninefold.job import GROUPS, ROOT, Job, not_a_name
 from ninefold.order import Order
 from ninefold.ranks import under_torchrun
-from ninefold.result import FILE, Result, write_durably, write_json
+from ninefold.result import FILE, Result, stamp, write_durably, write_json
 from ninefold.secrets import redact, redacted
+from ninefold.study import Study, quoted
 
 
 @dataclass
@@ -65,10 +83,12 @@ class Session:
     codes: list[int] = field(default_factory=list)
     sweep: Path | None = None
     study: str | None = None
+    sitting: Study | None = None
     runs: int = 0
 
 
 SESSION = Session()
+CONF = ROOT / "conf" / "train.yaml"
 LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4
 
 
@@ -76,7 +96,9 @@ def register_resolvers() -> None:
     """What conf/ uses to find the project and to name folders. Call it before hydra.main."""
     resolvers: dict[str, Callable[..., Any]] = {
         "project_root": lambda: str(ROOT),
-        "sweep_name": lambda study: _file_name(study or "sweep"),
+        "sweep_folder": lambda resumed, study, time: (
+            resumed or f"outputs/{_file_name(study or 'sweep')}/{time}"
+        ),
         "cell_name": lambda *parts: _file_name("_".join(map(str, parts))),
         "run_folder": _run_folder,
         "hydra_folder": lambda resumed: None if _resumes(resumed) else ".hydra",
@@ -135,7 +157,8 @@ def main(entry: Callable[[], Any]) -> NoReturn:
 
         with suppress(Failure):  # said already
             torchrun.dismiss(code)
-    if SESSION.sweep is not None and any(SESSION.sweep.rglob(FILE)):
+    begun = SESSION.runs or SESSION.sitting is not None
+    if SESSION.sweep is not None and begun and any(SESSION.sweep.rglob(FILE)):
         try:
             finish_sweep(SESSION.sweep)
         except KeyboardInterrupt:
@@ -144,6 +167,8 @@ def main(entry: Callable[[], Any]) -> NoReturn:
             failure = failure_of(error)
             report([failure])
             code = code or failure.code
+    if SESSION.sitting is not None and not SESSION.sitting.finished:
+        print(f"go on with: {going_on(SESSION.sitting.folder)}", flush=True)
     leave(code)
 
 
@@ -191,7 +216,7 @@ class Check(Callback):
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
             job = Job(config, config.hydra)
-            problems = examine(job) or go_on(job, config)
+            problems = plan.not_honored(config, CONF) or examine(job) or go_on(job, config)
         except Exception as error:  # Hydra would go on, with a warning
             problems = [failure_of(error)]
         if problems:
@@ -200,7 +225,7 @@ class Check(Callback):
         SESSION.checked = job
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        problems = odd_options(config.hydra.overrides.task)
+        problems = odd_options(config.hydra.overrides.task) or plan.not_honored(config, CONF)
         if problems:
             report(problems)
             raise SystemExit(problems[0].code)
@@ -210,6 +235,8 @@ class Check(Callback):
                 "torchrun starts one run", "leave torchrun out: python train.py -m ...",
             )])  # fmt: skip
             raise SystemExit(ConfigError.code)
+        SESSION.sweep = Path(config.hydra.sweep.dir).absolute()
+        SESSION.study = config.hydra.runtime.choices.get("experiments")
         sweep.share(GlobalHydra.instance().config_loader(), look_ahead)
 
 
@@ -322,9 +349,6 @@ def train(config: DictConfig) -> float:
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
     SESSION.runs += 1
-    if hydra.mode == RunMode.MULTIRUN:
-        SESSION.sweep = Path(hydra.sweep.dir).absolute()
-        SESSION.study = hydra.runtime.choices.get("experiments")
     if not execute("train", config, hydra, folder):
         return math.nan
     result = Result.read(folder)
@@ -351,7 +375,8 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
         require_undisturbed()
         checked, SESSION.checked = SESSION.checked, None
         job = checked or Job(config, hydra)
-        if job.resumes and hydra.mode == RunMode.MULTIRUN:
+        # A study that goes on has such of its runs resumed as were cut short, where they are.
+        if job.resumes and hydra.mode == RunMode.MULTIRUN and job.resume != str(folder):
             failures: list[Failure] = [ConfigError(
                 "resume", config.resume, "a sweep makes new runs", "one run can be resumed",
                 "leave out -m",
@@ -464,18 +489,74 @@ def first_to_report(failure: Failure) -> bool:
 
 
 def finish_sweep(folder: Path) -> None:
-    """Write sweep.json and the report of a sweep's runs, and print the tables."""
+    """Write the report of a sweep, and sweep.json unless its study did, and print the tables."""
     from ninefold import report as reporting
 
-    write_json(
-        folder / "sweep.json",
-        redacted({
-            "study": SESSION.study,
-            "command": " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]]),
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(SESSION.started)),
-            "wall_seconds": time.time() - SESSION.started,
-            "runs": SESSION.runs,
-        }),
-    )  # fmt: skip
+    if SESSION.sitting is None:
+        write_json(
+            folder / sitting.SWEEP,
+            redacted({
+                "study": SESSION.study,
+                "command": command(),
+                "started": stamp(SESSION.started),
+                "wall_seconds": time.time() - SESSION.started,
+                "runs": SESSION.runs,
+            }),
+        )  # fmt: skip
     print(reporting.write(folder))
     print(f"report {folder / 'report'}", flush=True)
+
+
+def study(
+    config: DictConfig, loader: ConfigLoader, launcher: Launcher, jobs: Sequence[Sequence[str]]
+) -> list[Any]:
+    """What Hydra's sweeper of train.py does with the jobs of a sweep: see ninefold.study.
+
+    Raises Failure.
+    """
+    problems = plan.problems(config)
+    if problems:
+        report(problems)
+        raise SystemExit(problems[0].code)
+    settings: dict[str, Any] = {
+        section: OmegaConf.to_container(config[section], resolve=True)
+        for section in check.OF_A_SWEEP
+    }
+    resumed, settings["study"]["resume"] = settings["study"]["resume"], None
+    planned = plan.Plan(
+        jobs, lambda overrides: loader.load_sweep_config(config, list(overrides)), settings["study"]
+    )
+    folder = Path(config.hydra.sweep.dir).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    # It says for each run what Hydra would, and more.
+    logging.getLogger(BasicLauncher.__module__).setLevel(logging.WARNING)
+    with exclusive(folder, 0, "study.resume", "folder of a study"):
+        if resumed is None:
+            found = opening.begin(
+                folder, planned, settings, SESSION.study, command(), SESSION.started
+            )
+            OmegaConf.save(config, folder / "multirun.yaml")
+        else:
+            found = opening.take_up(folder, planned, settings, SESSION.started)
+        chosen = config.hydra.runtime.choices.get("hydra/launcher")
+        found.launcher = None if chosen == "basic" else chosen
+        SESSION.sitting = Study(
+            planned, found, settings["study"], launcher.launch, beside=found.launcher is not None
+        )
+        return SESSION.sitting.run()
+
+
+def command() -> str:
+    """This command, as it can be given again."""
+    return " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def going_on(folder: Path) -> str:
+    """The command that goes on with the study in `folder`."""
+    words = [word for word in sys.argv[1:] if not word.startswith("study.resume=")]
+    with suppress(ValueError):
+        folder = folder.relative_to(Path.cwd())
+    name = str(folder)
+    plain = re.fullmatch(r"[\w./-]+", name)
+    words.append(f"study.resume={name if plain else quoted(name)}")
+    return redact(shlex.join(["python", Path(sys.argv[0]).name, *words]))

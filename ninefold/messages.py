@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ninefold.check import breach, nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure
 
-NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume")
+NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 STUDIES = "experiments"
 
 
@@ -85,6 +85,13 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
             "hydra.run.dir", _value(given["hydra.run.dir"]), "a resumed run goes on in its folder",
             f"resume={_value(given['resume'])} says which", "leave hydra.run.dir out",
         ))  # fmt: skip
+    resumed = given["study.resume"].value() if "study.resume" in given else None
+    if "hydra.sweep.dir" in given and resumed is not None:
+        found.append(ConfigError(
+            "hydra.sweep.dir", _value(given["hydra.sweep.dir"]),
+            "a study that goes on does so in its folder",
+            f"study.resume={_value(given['study.resume'])} says which", "leave hydra.sweep.dir out",
+        ))  # fmt: skip
     return found
 
 
@@ -131,7 +138,7 @@ def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
     if override.is_delete() or value == "???":
         return []
     nothing = not (isinstance(value, str) and value.strip())
-    if key in NOT_EMPTY and nothing and not (key == "resume" and value is None):
+    if key in NOT_EMPTY and nothing and not (key.endswith("resume") and value is None):
         return [ConfigError(
             key, spelled(value), "it names nothing", "a folder or a file is allowed",
             f"set {key}=PATH or leave it out",

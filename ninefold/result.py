@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
@@ -18,6 +19,7 @@ from typing import Any
 from ninefold.secrets import redacted
 
 FILE = "result.json"
+NUMERICS = "numerics.npz"  # beside it: what the first steps computed
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 
 
@@ -95,6 +97,11 @@ def write_json(path: Path, content: Any) -> None:
     write_durably(path, text.encode() + b"\n")
 
 
+def stamp(seconds: float) -> str:
+    """A time.time() as the files say it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
 def finite(tree: Any) -> Any:
     """`tree` with None for NaN and infinity, which JSON does not have."""
     if isinstance(tree, float) and not math.isfinite(tree):
@@ -106,7 +113,7 @@ def finite(tree: Any) -> Any:
     return tree
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes | memoryview) -> None:
     """Replace `path` by `data`, forced to disk before it takes the name."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
@@ -150,8 +157,8 @@ def environment() -> dict[str, Any]:
         "commit": commit,
         "dirty": bool(changes) if commit else None,
         "hostname": platform.node(),
-        "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "cpu": cpu(),
+        "cores": cores(),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
 
@@ -169,7 +176,13 @@ def _driver() -> str | None:
     return found.splitlines()[0] if found else None
 
 
-def _cpu() -> str:
+def cores() -> int | None:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+
+
+def cpu() -> str:
+    """The name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -21,6 +21,10 @@ AUTO = "auto"
 # many processes. A name stands for all that is below it. parallel.timeout is launch.timeout.
 MAY_CHANGE = ("epochs", "max_steps", "log_every", "logger", "checkpoint", "launch", "loader",
               "parallel.processes", "parallel.timeout", "patience", "profile")  # fmt: skip
+# What bears on no figure of a run.
+OF_NO_FIGURE = ("resume", "logger", "choices.logger", "checkpoint", "dataset.download",
+                "launch.grace", "launch.max_restarts", "launch.timeout",
+                "parallel.timeout")  # fmt: skip
 MISSING = "absent"
 
 Tree = dict[str, Any]
@@ -182,7 +186,12 @@ def fixed(job: Mapping[str, Any]) -> Tree:
 
 def may_change(key: str) -> bool:
     """Whether a run may go on with another value of `key`."""
-    return any(key == name or key.startswith(f"{name}.") for name in MAY_CHANGE)
+    return is_any_of(key, MAY_CHANGE)
+
+
+def is_any_of(key: str, names: tuple[str, ...]) -> bool:
+    """Whether `key` is one of `names`, or below one."""
+    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def flat(tree: Any, prefix: str = "") -> Tree:

@@ -46,8 +46,9 @@ def share(loader: ConfigLoader, first: Callable[[DictConfig], None]) -> None:
         except OmegaConfBaseException:  # Hydra has words for it
             return compose(master_config, sweep_overrides)
         job = config.hydra.job
-        config.hydra.overrides.task = list(sweep_overrides)
-        job.override_dirname = get_overrides_dirname(overrides, **job.config.override_dirname)
+        ours = [override for override in overrides if not override.is_hydra_override()]
+        config.hydra.overrides.task = [override.input_line for override in ours]
+        job.override_dirname = get_overrides_dirname(ours, **job.config.override_dirname)
         if is_first:
             first(config)
         return config

@@ -24,7 +24,9 @@ from ninefold.errors import NumericsError, ResourceError
 from ninefold.evaluation import Evaluation, Unfinished, evaluate
 from ninefold.logger import Logger
 from ninefold.manifest import FORMAT
+from ninefold.numerics import Numerics
 from ninefold.parallel import Parallel, Place
+from ninefold.probe import Probe
 from ninefold.profiling import Profile
 from ninefold.saver import Saver
 from ninefold.state import State, gather
@@ -44,8 +46,10 @@ class Training:
     in. patience: epochs without a better test accuracy to stop after; None: never.
     checkpoint_every: steps; 0 = each epoch, None = only when told to stop.
     save_or_stop: whether a checkpoint that cannot be written ends the run.
-    compiles: whether the first warm-up steps compile the network. profile: records some more.
-    config: the frozen job, kept in checkpoints. compile_seconds: what `warm_up` finds it took.
+    compiles: whether the first undone steps compile the network. profile: records some more.
+    numerics: keeps what the first of them compute. ceiling_steps: undone steps on one batch.
+    config: the frozen job, kept in checkpoints. compile_seconds, ceiling_images_per_second: what
+    `warm_up` finds.
     """
 
     state: State
@@ -73,7 +77,11 @@ class Training:
     profile: Profile | None
     workers: int
     config: str
+    probe: Probe
+    numerics: Numerics | None = None
+    ceiling_steps: int = 0
     compile_seconds: float | None = None
+    ceiling_images_per_second: float | None = None
 
     @property
     def evaluation_due(self) -> bool:
@@ -116,6 +124,7 @@ def train(run: Training) -> Evaluation:
 
     run.forward.train()
     warm_up(run, step)
+    start_measuring(run)
     evaluation = None
     while not run.finished:
         if not run.evaluation_due:
@@ -191,28 +200,58 @@ def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
 def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
     """Take `run.warmup_steps` steps that leave no trace but warm caches, buffers and kernels.
 
-    They compile the network if it is to be, and more are recorded if that is asked for. Weights,
-    optimizer, scaler and random state are put back as they were.
+    They compile the network if it is to be. Before and after them go those that are recorded or
+    timed, if that is asked for. Weights, optimizer, scaler and random state are put back as they
+    were.
     """
-    if not run.warmup_steps and run.profile is None:
+    numerics = run.numerics if run.state.step == 0 else None
+    if not (run.warmup_steps or run.profile or numerics or run.ceiling_steps):
         return
     before = run.state.capture(run.parallel, run.place)
     seconds = []
     # A compiler that a step starts is not to be sent what is sent to a group of processes.
     with contextlib.closing(first_batches(run.batches)) as batches, held_back():
-        for inputs, targets in islice(batches, run.warmup_steps):
+
+        def timed(inputs: Tensor, targets: Tensor) -> None:
             began = time.perf_counter()
             step(inputs, targets)
             run.place.synchronize()
             seconds.append(time.perf_counter() - began)
+
+        if numerics is not None:
+            numerics.record(batches, timed, run.state, run.parallel, run.place)
+        for inputs, targets in islice(batches, run.warmup_steps):
+            timed(inputs, targets)
         if run.profile is not None:
             run.profile.record(batches, step)
+        if run.ceiling_steps:
+            run.ceiling_images_per_second = ceiling(run, step, *next(batches))
     if run.compiles:  # what these steps took beyond the last of them
         run.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
     content = run.state.content(run.parallel, run.place)  # the optimizer's state is there by now
     if run.place.rank == 0 and run.checkpoint_every is not None:
         run.saver.reserve(content)
     run.state.restore(before, run.place)
+
+
+def ceiling(
+    run: Training, step: Callable[[Tensor, Tensor], None], inputs: Tensor, targets: Tensor
+) -> float:
+    """Images per second of training over and over on one batch that is on the device already."""
+    step(inputs, targets)  # the first of all, where there is no warm-up, would be slow
+    run.place.synchronize()
+    began = time.perf_counter()
+    for _ in range(run.ceiling_steps):
+        step(inputs, targets)
+    run.place.synchronize()
+    seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
+    slowest = float(gather(seconds, run.parallel, run.place).max())
+    return run.ceiling_steps * run.batch_size / slowest
+
+
+def start_measuring(run: Training) -> None:
+    """Probe the machine, and forget the memory that all up to here took."""
+    run.probe.take()
     for index in run.place.gpus:
         torch.cuda.reset_peak_memory_stats(index)
 
@@ -339,6 +378,7 @@ def measure(run: Training) -> Evaluation:
         "epoch": run.state.step / run.batches.steps_per_epoch,
         "test_loss": evaluation.loss,
         "test_accuracy": evaluation.accuracy,
+        "seconds": run.clock.seconds,
     }
     for logger in run.loggers:
         logger.log(run.state.step, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import resource
 import sys
 import time
@@ -46,6 +47,8 @@ def train(order: Order, stop: Stop) -> None:
         with closing(run):
             evaluation = training.train(run)
         memory = peak_memory(run)
+        run.probe.take()
+        energy = joules(run)
         threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
         steps, clock = run.state.step, run.clock
         per_epoch = run.batches.steps_per_epoch
@@ -79,6 +82,11 @@ def train(order: Order, stop: Stop) -> None:
             images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
             phase_seconds=clock.phase_seconds(steps),
             phase_sampled_steps=clock.sampled_steps,
+            probe_seconds=run.probe.seconds,
+            ceiling_images_per_second=run.ceiling_images_per_second,
+            energy_joules=energy,
+            energy_source=None if energy is None else run.clock.meter.source,
+            gpus=run.probe.gpus,
             peak_memory_bytes=memory,
             notes=notes,
             overrides=order.overrides,
@@ -133,6 +141,13 @@ def measured(run: Training) -> list[str]:
 def tell(line: str) -> None:
     log.info(line)
     print(line, flush=True)
+
+
+def joules(run: Training) -> float | None:
+    """What all devices of the run used while its inner clock ran; None if any is not known."""
+    mine = torch.tensor(run.clock.joules, dtype=torch.float64, device=run.place.device)
+    total = float(run.parallel.total(mine))
+    return total if math.isfinite(total) else None
 
 
 def peak_memory(run: Training) -> list[int]:

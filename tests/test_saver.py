@@ -25,6 +25,7 @@ from ninefold.errors import NumericsError, ResourceError
 from ninefold.loader import gathered
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
+from ninefold.probe import Probe
 from ninefold.saver import SMALL, Saver, Staging
 from ninefold.state import State
 from ninefold.stop import Stop
@@ -178,6 +179,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         compiles=False,
         profile=None,
         config="",
+        probe=Probe(0, Single(), ALONE),
     )
 
 

@@ -24,27 +24,30 @@ CONF = ROOT / "conf"
 FLOORS: list[list[str]] = [
     ["__init__", "parent_death", "secrets"],
     ["errors"],
-    ["*/__init__", "order", "check", "result", "progress", "stop", "ranks", "compiler"],
-    ["loader"],
+    ["*/__init__", "order", "check", "result", "progress", "stop", "ranks", "compiler",
+     "nvml"],
+    ["loader", "energy"],
     ["allocator", "leash", "forkserver", "reports", "amp", "batches", "clock", "compiled",
      "profiling", "folder", "weights", "confusion", "messages", "manifest", "references", "stored",
      "sweep",
      "parallel/*", "dataset/*", "model/*", "task/*", "logger/*"],
     ["average", "watch", "checkpoint", "evaluation"],
     ["state"],
-    ["saver"],
+    ["saver", "numerics", "probe"],
     ["training"],
     ["build"],
     ["training_run", "evaluation_run"],
     ["worker"],
     ["supervisor", "torchrun", "resume", "report/*"],
-    ["elastic", "job"],
+    ["elastic", "job", "fingerprint", "sitting"],
+    ["plan"],
+    ["study", "opening"],
     ["launch"],
     ["train.py", "evaluate.py"],
 ]  # fmt: skip
 COMPOSING = {
     "train.py", "evaluate.py", "launch", "job", "messages", "build", "training_run",
-    "evaluation_run", "references", "stored", "sweep", "resume",
+    "evaluation_run", "references", "stored", "sweep", "resume", "plan",
 }  # fmt: skip
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {

@@ -24,6 +24,7 @@ RUNS = [
     ["~logger.console", "seed=1", "+model.net.more=1", "dataset.shape=[1,2,3]", "epochs=3"],
     ["model.net.width=4", "model={net: {width: 3}}"],
     ["model={net: {width: 3}}", "model.net.width=4"],
+    ["hydra.sweep.subdir=burn_in", "parallel=ddp", "max_steps=3"],
 ]  # fmt: skip
 
 

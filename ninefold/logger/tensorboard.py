@@ -32,7 +32,7 @@ class TensorBoard:
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         now = time.time()
-        named = {name: value for name, value in values.items() if name != "epoch"}
+        named = {n: value for n, value in values.items() if n not in ("epoch", "seconds")}
         self._waiting.append((step, now, named))
         if now - self._written > SECONDS:
             self._write(now)

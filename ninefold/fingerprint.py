@@ -1,0 +1,54 @@
+"""What the runs of a study have in common besides their configuration: code and machine."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ninefold.result import cores, cpu
+
+ROOT = Path(__file__).parents[1]
+NVIDIA = Path("/proc/driver/nvidia/gpus")
+
+
+def code(root: Path = ROOT) -> str:
+    """sha256 of everything below `root` that bears on what is trained and how it is measured."""
+    digest = hashlib.sha256()
+    files = [*root.glob("ninefold/**/*.py"), *root.glob("conf/**/*.yaml"), root / "train.py"]
+    for path in sorted(files):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def machine() -> dict[str, Any]:
+    """Versions, CPU and GPUs, as far as they are known without importing torch."""
+    return {
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "torchvision": _version("torchvision"),
+        "cpu": cpu(),
+        "cores": cores(),
+        "gpus": _gpus(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _gpus() -> list[str]:
+    """The names that the driver gives for its GPUs."""
+    names = []
+    for path in sorted(NVIDIA.glob("*/information")):
+        for line in path.read_text().splitlines():
+            if line.startswith("Model:"):
+                names.append(line.partition(":")[2].strip())
+    return names

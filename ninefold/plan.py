@@ -1,0 +1,152 @@
+"""What a study is to run: rounds of all its cells, one round for each seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from ninefold import check
+from ninefold.errors import ConfigError, Failure
+from ninefold.job import Job
+
+LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto looks whether the answer is settled
+SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
+Compose = Callable[[Sequence[str]], DictConfig]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A job of each round. overrides: all that a command gives it but its seed."""
+
+    name: str
+    overrides: tuple[str, ...]
+
+
+class Plan:
+    """The cells and seeds of a sweep's jobs, and in which order they are to be run.
+
+    cells: in the order given. seeds: of the rounds, by their number, as many as there may come to
+    be. stages: how many rounds there are to be before drifted ones are repeated and, with
+    repeats=auto, the answer is looked at. swept: the keys with several values, and those.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Sequence[str]], compose: Compose, study: Mapping[str, Any]
+    ) -> None:
+        """`jobs` are the overrides of each. Raises what is wrong with one, or ConfigError."""
+        self._compose = compose
+        self._seed = study["seed"]
+        given: dict[str, list[str]] = {}
+        for key, _, value in (text.partition("=") for job in jobs for text in job):
+            values = given.setdefault(key, [])
+            values += [value] * (value not in values)
+        self.swept = {key: texts for key, texts in given.items()
+                      if len(texts) > 1 and key != "seed"}  # fmt: skip
+        seeds: list[Any] = []
+        cells: dict[tuple[str, ...], Cell] = {}
+        for job in jobs:
+            config = compose(job)
+            overrides = tuple(text for text in job if not text.startswith("seed="))
+            seeds += [config.seed] * (config.seed not in seeds)
+            if overrides not in cells:
+                cells[overrides] = Cell(self._name(config, overrides), overrides)
+        self.cells = list(cells.values())
+        self.stages: Sequence[int]
+        self.seeds, self.stages = _repeated(seeds, study["repeats"])
+        self.looks = len(LOOKS) if study["repeats"] == "auto" else None
+
+    @property
+    def compares(self) -> bool:
+        """Whether cells are repeated, to be compared.
+
+        Then each round has an order of its own, there is a burn-in, and drift matters. Any other
+        sweep is run as it was given.
+        """
+        return len(self.cells) > 1 and self.stages[-1] > 1
+
+    def order(self, number: int, attempt: int, shuffled: bool) -> list[Cell]:
+        """The cells of a round, in the order in which they are run."""
+        cells = list(self.cells)
+        if shuffled:
+            random.Random(f"{self._seed}/{number}/{attempt}").shuffle(cells)
+        return cells
+
+    def overrides(self, cell: Cell, number: int) -> list[str]:
+        """Those of the run of `cell` in a round."""
+        return [*cell.overrides, f"seed={check.spelled(self.seeds[number])}"]
+
+    def job(self, cell: Cell, number: int) -> Job:
+        """The run of `cell` in a round, not settled."""
+        config = self._compose(self.overrides(cell, number))
+        return Job(config, config.hydra)
+
+    def folder_name(self, cell: Cell, number: int, run: int) -> str:
+        """What the folder of the run of `cell` in a round is named if it is the study's `run`th."""
+        config = self._compose(self.overrides(cell, number))
+        config.hydra.job.num = run
+        return str(OmegaConf.select(config, "hydra.sweep.subdir"))
+
+    def _name(self, config: DictConfig, overrides: Sequence[str]) -> str:
+        choices = config.hydra.runtime.choices
+        others = [
+            text for text in overrides
+            if (key := text.partition("=")[0]) in self.swept and key not in ("parallel", "amp")
+        ]  # fmt: skip
+        return " ".join([f"{choices.get('parallel')}-{choices.get('amp')}", *others])
+
+
+def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], Sequence[int]]:
+    """The seeds of the rounds, and the stages: see Plan."""
+    if repeats is None:
+        return seeds, [len(seeds)]
+    most = LOOKS[-1] if repeats == "auto" else int(repeats)
+    if repeats != "auto" and len(seeds) > most:
+        raise ConfigError(
+            "study.repeats", repeats, f"the sweep names {len(seeds)} seeds",
+            "there is a round for each", f"set study.repeats={len(seeds)} or more, or name fewer",
+        )  # fmt: skip
+    numbers = [seed for seed in seeds if isinstance(seed, int)]
+    further = range(max(numbers, default=0) + 1, 2**32)
+    return [*seeds, *further[: max(most - len(seeds), 0)]][:most], (
+        LOOKS if repeats == "auto" else [most]
+    )
+
+
+def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
+    """What `config` says of a study although none is run.
+
+    `stored` is the configuration file, whose values say nothing.
+    """
+    if "study" not in config:
+        return []
+    wrong, do = "a single run has no rounds", "add -m, or leave it out"
+    if config.hydra.mode == RunMode.MULTIRUN:
+        sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
+        if sweeper == SWEEPER:
+            return []
+        wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
+    before = OmegaConf.load(stored).study
+    return [
+        ConfigError(
+            f"study.{key}", check.spelled(value), wrong,
+            f"a sweep with hydra/sweeper={SWEEPER}, the default, has", do,
+        )
+        for key, value in config.study.items()
+        if value != before.get(key)
+    ]  # fmt: skip
+
+
+def problems(config: DictConfig) -> list[Failure]:
+    """What is wrong with the values in the sections of a sweep."""
+    return [
+        failure
+        for section in check.OF_A_SWEEP
+        for key, value in config[section].items()
+        for failure in check.breach(f"{section}.{key}", value)
+    ]

@@ -1,0 +1,306 @@
+"""A study runs in rounds, tells when the machine drifted, and goes on where it was cut short."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ninefold import launch, opening, plan, sweep
+from ninefold.errors import ConfigError
+from ninefold.job import Job
+from ninefold.plan import Plan
+from ninefold.result import Result
+from ninefold.study import Study
+from tests.conftest import ROOT, Shell, metrics, result
+
+CELLS = [["parallel=none"], ["parallel=dp"], ["parallel=ddp"]]
+
+
+@dataclass
+class Sweep:
+    """A study in `folder`, whose runs take no time: each leaves what a run does, and its probes.
+
+    probes: the seconds that the runs' probes take, in the order run; 1 after the last of them.
+    statuses: likewise how they end.
+    """
+
+    folder: Path
+    compose: Callable[[Sequence[str]], DictConfig]
+    probes: list[float] = field(default_factory=list)
+    statuses: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    resumed: list[str] = field(default_factory=list)
+
+    def plan(self, *overrides: str, seeds: Sequence[int] = (0, 1), **study: Any) -> Plan:
+        jobs = [[f"seed={seed}", *cell, *overrides] for seed, cell in product(seeds, CELLS)]
+        return Plan(jobs, self.compose, self.settings(**study))
+
+    def settings(self, **study: Any) -> dict[str, Any]:
+        stored = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "train.yaml").study)
+        assert isinstance(stored, dict)
+        return {**{str(key): value for key, value in stored.items()}, "burn_in": 0, **study}
+
+    def study(self, *overrides: str, resume: bool = False, **given: Any) -> Study:
+        seeds = given.pop("seeds", (0, 1))
+        planned, study = self.plan(*overrides, seeds=seeds, **given), self.settings(**given)
+        settings = {"study": study, "report": {}}
+        if resume:
+            sitting = opening.take_up(self.folder, planned, settings, time.time())
+        else:
+            sitting = opening.begin(self.folder, planned, settings, None, "train.py", time.time())
+        return Study(planned, sitting, study, self.launch, beside=False)
+
+    def launch(self, jobs: Sequence[Sequence[str]], number: int) -> list[JobReturn]:
+        (overrides,) = jobs
+        config = self.compose(overrides)
+        with open_dict(config):
+            config.hydra.job.num = number
+        name = str(OmegaConf.select(config, "hydra.sweep.subdir"))
+        folder = self.folder / name
+        self.names.append(name)
+        self.resumed += [name] * (config.resume is not None)
+        folder.mkdir(exist_ok=True)
+        job = Job(config, config.hydra)
+        (folder / "config.yaml").write_text(job.text())
+        status = self.statuses.pop(0) if self.statuses else "ok"
+        if status == "killed":
+            raise KeyboardInterrupt
+        probe = self.probes.pop(0) if self.probes else 1.0
+        Result(
+            status, parallel=job.choices["parallel"], amp="fp32", seed=config.seed, accuracy=0.5,
+            train_seconds=1.0, epochs=1, total_seconds=60.0, probe_seconds=[probe, probe],
+        ).write(folder)  # fmt: skip
+        done = JobReturn(status=JobStatus.COMPLETED)
+        done.return_value = 0.5
+        return [done]
+
+    def file(self) -> dict[str, Any]:
+        found = json.loads((self.folder / "sweep.json").read_text())
+        assert isinstance(found, dict)
+        return found
+
+    def rounds(self, *keys: str) -> list[tuple[Any, ...]]:
+        return [tuple(entry[key] for key in keys) for entry in self.file()["rounds"]]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Sweep]:
+    launch.register_resolvers()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        sweep.share(loader, lambda config: None)
+        master = loader.load_configuration("train", [], RunMode.MULTIRUN)
+        yield Sweep(tmp_path, lambda given: loader.load_sweep_config(master, list(given)))
+
+
+def test_each_round_has_every_cell_once_in_an_order_of_its_own(made: Sweep) -> None:
+    made.study(seeds=range(6)).run()
+    cells = [[name.split("_")[1] for name in runs] for (runs,) in made.rounds("runs")]
+    assert all(sorted(names) == ["ddp", "dp", "none"] for names in cells)
+    assert len({tuple(names) for names in cells}) > 2
+    assert made.rounds("round", "seed") == [(number, number) for number in range(6)]
+    assert [int(name.split("_")[0]) for name in made.names] == list(range(18))
+
+
+def test_the_order_of_a_round_depends_on_the_seed_of_the_study_and_on_nothing_else(
+    made: Sweep,
+) -> None:
+    one, same = made.plan(seeds=[5, 6]), made.plan(seeds=[0, 1, 2], repeats=9)
+    other = made.plan(seed=1)
+    orders = [[p.order(n, 0, shuffled=True) for n in range(20)] for p in (one, same, other)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_a_sweep_in_which_nothing_is_repeated_is_run_as_it_was_given(made: Sweep) -> None:
+    made.probes = [1.0, 9.0]
+    made.study(seeds=[3], burn_in=5).run()
+    assert made.names == ["0_none_fp32_seed3", "1_dp_fp32_seed3", "2_ddp_fp32_seed3"]
+
+
+def test_a_burn_in_is_listed_and_not_counted(made: Sweep) -> None:
+    made.study(burn_in=5).run()
+    assert made.names[0] == made.file()["burn_in"] == "burn_in"
+    assert OmegaConf.load(made.folder / "burn_in" / "config.yaml").max_steps == 5
+    assert [len(runs) for (runs,) in made.rounds("runs")] == [3, 3]
+
+
+def test_repeats_go_on_counting_from_the_largest_seed_and_leave_out_none_that_is_named(
+    made: Sweep,
+) -> None:
+    made.study(seeds=[7, 2], repeats=4).run()
+    assert made.rounds("seed") == [(7,), (2,), (8,), (9,)]
+    with pytest.raises(ConfigError, match=r"study.repeats=2: the sweep names 3 seeds"):
+        made.plan(seeds=[0, 1, 2], repeats=2)
+
+
+def test_a_round_in_which_the_machine_drifted_is_repeated_at_the_end(
+    made: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.probes = [1.3, 1.2, 1.3, 1.0]  # how fast it can be shows in the second round
+    made.study(seeds=[0, 1]).run()
+    keys = ("round", "attempt", "drifted", "counted")
+    assert made.rounds(*keys) == [(0, 0, True, False), (1, 0, False, True), (0, 1, False, True)]
+    assert made.rounds("drift")[0] == pytest.approx((0.3,))
+    said = capsys.readouterr().out
+    assert "round 1 (seed 0): the machine was up to 30% slower than at its best; " in said
+    assert "round 1 again" in said
+
+
+def test_a_round_that_drifts_in_each_attempt_counts_in_its_last_and_is_marked(
+    made: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.probes = [1.0] * 3 + [2.0] * 9
+    made.study(seeds=[0, 1], retries=2).run()
+    assert made.rounds("round", "attempt", "drifted", "counted") == [
+        (0, 0, False, True), (1, 0, True, False), (1, 1, True, False), (1, 2, True, True)
+    ]  # fmt: skip
+    assert "study.retries=2 being used up" in capsys.readouterr().out
+
+
+def test_no_round_is_begun_that_would_pass_the_budget(
+    made: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = made.study(seeds=range(5), budget=2.9)  # a round is said to take three minutes
+    study.run()
+    assert len(made.file()["rounds"]) == 1
+    assert "seeds 1, 2, 3, 4 were not run" in capsys.readouterr().out
+    assert not study.finished
+
+
+def test_a_study_that_was_cut_short_keeps_what_is_finished_and_fills_the_holes(
+    made: Sweep,
+) -> None:
+    made.statuses = ["ok", "failed", "diverged", "preempted", "killed"]
+    with pytest.raises(KeyboardInterrupt):
+        made.study(seeds=range(3)).run()
+    failed, saved, killed = made.names[1], made.names[3], made.names[4]
+    before, made.names = made.names, []
+    checkpoints = made.folder / saved / "checkpoints"
+    checkpoints.mkdir()
+    entry = {"sha256": "0" * 64, "size": 1, "step": 1}
+    (checkpoints / "manifest.json").write_text(
+        json.dumps({"format": 2, "files": {"last.pt": [entry]}})
+    )
+    made.study(seeds=range(3), resume=True).run()
+    assert made.names[:3] == [failed, saved, killed]
+    assert made.resumed == [saved]
+    assert made.file()["superseded"] == [
+        f"superseded/{name}.1" for name in sorted([failed, killed])
+    ]
+    assert [name for (runs,) in made.rounds("runs") for name in runs][:5] == before
+    assert sorted(int(name.split("_")[0]) for name in {*before, *made.names}) == list(range(9))
+
+
+def test_a_study_that_is_finished_has_nothing_to_go_on_with(made: Sweep) -> None:
+    made.study().run()
+    before, made.names = made.file(), []
+    made.study(resume=True).run()
+    assert made.names == []
+    assert made.file()["rounds"] == before["rounds"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "given", "wrong"),
+    [
+        (["epochs=3"], {}, r"epochs=3 \(was 10\) cannot change in a study"),
+        ([], {"seeds": [4, 1]}, r"seed=4 \(was 0\)"),
+        ([], {"seed": 1}, r"study.seed=1 \(was 0\)"),
+    ],
+)
+def test_a_study_goes_on_with_no_other_configuration(
+    made: Sweep, overrides: list[str], given: dict[str, Any], wrong: str
+) -> None:
+    made.study().run()
+    before = made.file()
+    with pytest.raises(ConfigError, match=wrong):
+        made.study(*overrides, resume=True, mixed=True, **given)
+    made.study("checkpoint.keep=5", "logger=quiet", resume=True, drift=0.3)  # bear on no figure
+    assert made.file() == before
+
+
+@pytest.mark.parametrize("key", ["code", "torch"])
+def test_other_code_or_another_machine_is_refused_or_kept_apart(made: Sweep, key: str) -> None:
+    made.statuses = ["ok"] * 4 + ["killed"]
+    with pytest.raises(KeyboardInterrupt):
+        made.study(seeds=range(3)).run()
+    content = made.file()
+    before = content["parts"][0]
+    (before if key == "code" else before["machine"])[key] = "1.0"
+    (made.folder / "sweep.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=f"{key}.*changed since"):
+        made.study(seeds=range(3), resume=True)
+    made.study(seeds=range(3), resume=True, mixed=True).run()
+    keys = ("round", "part", "counted")
+    assert made.rounds(*keys) == [(0, 0, True), (1, 0, False), (1, 1, True), (2, 1, True)]
+    assert len(set(made.names)) == 5 + 6
+
+
+def test_what_is_said_of_a_study_where_there_is_none_is_refused(made: Sweep) -> None:
+    stored = ROOT / "conf" / "train.yaml"
+    single = made.compose(["study.repeats=3"])
+    (failure,) = plan.not_honored(single, stored)
+    assert str(failure).startswith("error: study.repeats=3: a single run has no rounds;")
+    assert not plan.not_honored(made.compose(["seed=1"]), stored)
+    with open_dict(single):
+        single.hydra.mode = RunMode.MULTIRUN
+        assert not plan.not_honored(single, stored)
+        single.hydra.runtime.choices["hydra/sweeper"] = "basic"
+    (failure,) = plan.not_honored(single, stored)
+    assert str(failure).startswith("error: study.repeats=3: hydra/sweeper=basic has no rounds;")
+
+
+def test_a_folder_with_a_study_in_it_takes_no_other(made: Sweep) -> None:
+    made.study().run()
+    with pytest.raises(ConfigError, match="a sweep has been run into it"):
+        made.study()
+
+
+STUDY = ["-m", "amp=fp32,autocast", "seed=0,1", "launch.inline=true", "max_steps=24", "log_every=1",
+         "checkpoint.every=4", "study.burn_in=1", "study.retries=0", "clock.warmup=0",
+         "batch_size=256"]  # fmt: skip
+
+
+def killed_at(shell: Shell, pattern: str, *overrides: str) -> None:
+    """Kill a command with SIGKILL as soon as there is a file that `pattern` matches."""
+    process = shell.start(
+        str(ROOT / "train.py"), *overrides, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while not list(shell.folder.glob(pattern)):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_a_study_that_is_killed_twice_and_resumed_equals_one_that_was_not(shell: Shell) -> None:
+    assert shell.train(*STUDY, "hydra.sweep.dir=whole").returncode == 0
+    # Within its second run, with a checkpoint, and as the third begins.
+    killed_at(shell, "cut/1_*/checkpoints/step-*", *STUDY, "hydra.sweep.dir=cut")
+    assert not list((shell.folder / "cut").glob("1_*/result.json")), "it was killed too late"
+    killed_at(shell, "cut/2_*/config.yaml", *STUDY, "study.resume=cut")
+    done = shell.train(*STUDY, "study.resume=cut")
+    assert done.returncode == 0, done.stderr
+    whole, cut = (sorted((shell.folder / name).glob("[0-9]*")) for name in ("whole", "cut"))
+    assert [run.name for run in cut] == [run.name for run in whole]
+    for one, other in zip(whole, cut, strict=True):
+        for key in ("step", "loss", "test_accuracy", "test_loss"):
+            assert metrics(one, key) == metrics(other, key), (one.name, key)
+        for key in ("status", "accuracy", "best_accuracy", "test_loss", "steps", "seed", "amp"):
+            assert result(one)[key] == result(other)[key], (one.name, key)
