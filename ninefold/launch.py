@@ -536,7 +536,7 @@ def count_runs_elsewhere() -> None:
 
 
 def finish_sweep(folder: Path) -> None:
-    """Write the report of a sweep, and sweep.json unless its study did, and print the tables."""
+    """Write the report of a sweep, and sweep.json unless its study did, and print the answer."""
     from ninefold import report as reporting
 
     if SESSION.sitting is None:
@@ -551,7 +551,7 @@ def finish_sweep(folder: Path) -> None:
             }),
         )  # fmt: skip
     print(reporting.write(folder))
-    print(f"report {folder / 'report'}", flush=True)
+    print(f"report {reporting.place(folder)}", flush=True)
 
 
 def study(

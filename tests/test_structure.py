@@ -25,7 +25,7 @@ FLOORS: list[list[str]] = [
     ["__init__", "parent_death", "secrets"],
     ["errors"],
     ["*/__init__", "order", "check", "result", "progress", "stop", "ranks", "compiler",
-     "nvml"],
+     "nvml", "plain_yaml"],
     ["loader", "energy"],
     ["allocator", "leash", "forkserver", "reports", "amp", "batches", "clock", "compiled",
      "profiling", "folder", "weights", "confusion", "messages", "manifest", "references", "stored",
