@@ -62,10 +62,13 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
     unit, factor = _unit(measure["unit"], [summary["mean"] for summary in found.values()])
     decimals = _decimals(key, [abs(summary["mean"]) * factor for summary in found.values()])
     best = "lowest" if measure["better"] == "less" else "highest"
-    place = scale(
-        value for summary in found.values()
+    ends = [
+        # No measure can be negative, whatever an interval of two seeds allows.
+        max(0.0, value) for summary in found.values()
         for value in (*summary["values"].values(), summary["low"], summary["high"], summary["mean"])
-    )  # fmt: skip
+        if value is not None
+    ]  # fmt: skip
+    place = scale(ends)
     tints = _tints({name: summary["mean"] for name, summary in found.items()}, measure)
 
     top = max(tints.values(), default=0.0)
@@ -109,11 +112,6 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
             ) if len(summary["values"]) > 1 else None,
         )  # fmt: skip
 
-    ends = [
-        value for summary in found.values()
-        for value in (*summary["values"].values(), summary["low"], summary["high"])
-        if value is not None
-    ]  # fmt: skip
     return Panel(
         key, measure["title"].partition(",")[0], unit, measure["about"],
         why_not=None if measure["available"] else measure["why_not"] or "It was not measured.",

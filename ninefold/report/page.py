@@ -108,7 +108,7 @@ def _facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     cells = {cell["cell"] for group in groups for cell in group["cells"]}
     facts = [
         (str(len(runs)), "run" if len(runs) == 1 else "runs"),
-        (str(sum(bool(run["counted"]) for run in runs)), "of them counted"),
+        (str(sum(run["counted"] and run["status"] == "ok" for run in runs)), "of them counted"),
         (str(len(cells)), "cell" if len(cells) == 1 else "cells"),
     ]
     seeds = [cell["seeds"] for group in groups for cell in group["cells"]]
