@@ -35,7 +35,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Panel:
-    """One measure's table, or why there is none."""
+    """One measure's table, or why there is none; `best` is what the best field is tagged with."""
 
     key: str
     title: str
@@ -44,6 +44,7 @@ class Panel:
     why_not: str | None
     best: str
     span: str
+    tagged: bool
     rows: list[tuple[str, list[Field]]]
 
 
@@ -118,6 +119,7 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
         best=best,
         span=f"{show(min(ends))} to {show(max(ends))} {unit}"
         if any(summary["low"] is not None for summary in found.values()) else "",
+        tagged=len(extremes) == 1 < len(found),
         rows=[
             (parallel, [field(f"{parallel}-{amp}") for amp in group["amps"]])
             for parallel in group["parallels"]
