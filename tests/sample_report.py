@@ -176,8 +176,8 @@ def _cell(cell: str, seeds: int, tables: dict) -> dict[str, Any]:
         "ceiling": {"images_per_second": speed["mean"] * 1.08, "share": 1 / 1.08} if speed
         else None,
         "data_bound": bool(table) and amp == "autocast",
-        "speedup": {"value": 1 / (SLOWER[parallel] * SLOWER[amp]), "devices": 2 if parallel == "ddp"
-                    else 1, "ideal": 2.0 if parallel == "ddp" else 1.0} if table else None,
+        "speedup": {"value": 1 / SLOWER[parallel], "devices": 1, "ideal": 1}
+        if table and parallel != "none" else None,
     }  # fmt: skip
 
 

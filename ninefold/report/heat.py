@@ -35,7 +35,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Panel:
-    """One measure's table, or why there is none."""
+    """One measure's table, or why there is none; `best` is what the best field is tagged with."""
 
     key: str
     title: str
@@ -44,6 +44,7 @@ class Panel:
     why_not: str | None
     best: str
     span: str
+    tagged: bool
     rows: list[tuple[str, list[Field]]]
 
 
@@ -62,10 +63,13 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
     unit, factor = _unit(measure["unit"], [summary["mean"] for summary in found.values()])
     decimals = _decimals(key, [abs(summary["mean"]) * factor for summary in found.values()])
     best = "lowest" if measure["better"] == "less" else "highest"
-    place = scale(
-        value for summary in found.values()
+    ends = [
+        # No measure can be negative, whatever an interval of two seeds allows.
+        max(0.0, value) for summary in found.values()
         for value in (*summary["values"].values(), summary["low"], summary["high"], summary["mean"])
-    )  # fmt: skip
+        if value is not None
+    ]  # fmt: skip
+    place = scale(ends)
     tints = _tints({name: summary["mean"] for name, summary in found.items()}, measure)
 
     top = max(tints.values(), default=0.0)
@@ -109,17 +113,13 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
             ) if len(summary["values"]) > 1 else None,
         )  # fmt: skip
 
-    ends = [
-        value for summary in found.values()
-        for value in (*summary["values"].values(), summary["low"], summary["high"])
-        if value is not None
-    ]  # fmt: skip
     return Panel(
         key, measure["title"].partition(",")[0], unit, measure["about"],
         why_not=None if measure["available"] else measure["why_not"] or "It was not measured.",
         best=best,
         span=f"{show(min(ends))} to {show(max(ends))} {unit}"
         if any(summary["low"] is not None for summary in found.values()) else "",
+        tagged=len(extremes) == 1 < len(found),
         rows=[
             (parallel, [field(f"{parallel}-{amp}") for amp in group["amps"]])
             for parallel in group["parallels"]

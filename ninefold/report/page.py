@@ -6,10 +6,11 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ninefold.report import matrix, pictures
@@ -22,15 +23,8 @@ _HERE = Path(__file__).parent
 
 def page(report: Mapping[str, Any]) -> str:
     """Return the text of report.html; the same report gives the same bytes."""
-    templates = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    templates.filters.update(
-        number=number, signed=signed, times=times, small=small, chance=chance, counted=counted
-    )
     script = (_HERE / "page.js").read_text(encoding="utf-8")
-    return templates.get_template("page.html").render(
+    return _template().render(
         report=report,
         groups=[_group(group, report) for group in report["groups"]],
         facts=_facts(report),
@@ -50,6 +44,18 @@ def page(report: Mapping[str, Any]) -> str:
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+@cache
+def _template() -> Template:
+    templates = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    templates.filters.update(
+        number=number, signed=signed, times=times, small=small, chance=chance, counted=counted
+    )
+    return templates.get_template("page.html")
 
 
 def _group(group: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def _facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     cells = {cell["cell"] for group in groups for cell in group["cells"]}
     facts = [
         (str(len(runs)), "run" if len(runs) == 1 else "runs"),
-        (str(sum(bool(run["counted"]) for run in runs)), "of them counted"),
+        (str(sum(run["counted"] and run["status"] == "ok" for run in runs)), "of them counted"),
         (str(len(cells)), "cell" if len(cells) == 1 else "cells"),
     ]
     seeds = [cell["seeds"] for group in groups for cell in group["cells"]]

@@ -144,20 +144,21 @@ def phases(group: Mapping[str, Any]) -> Picture | None:
 
 
 def speedups(group: Mapping[str, Any]) -> Picture | None:
-    """Speed-up over one device's fp32 against the ideal; None where no cell has one."""
-    cells = [cell for cell in group["cells"] if cell["speedup"]]
-    if not cells:
+    """Speed-up over one device in the same precision, and the ideal; None where no cell has one."""
+    found = [cell["speedup"] for cell in group["cells"] if cell["speedup"]]
+    if not found:
         return None
-    most = max(max(cell["speedup"]["value"], cell["speedup"]["ideal"]) for cell in cells)
+    most = max(max(speedup["value"], speedup["ideal"]) for speedup in found)
+    cells = [cell for cell in group["cells"] if cell["speedup"] or cell["parallel"] != "none"]
 
     def draw(canvas: _Canvas) -> None:
         axes = canvas.axes(left=106, top=2, right=92 if canvas.narrow else 150, bottom=42)
-        for row, cell in enumerate(group["cells"]):
-            found = cell["speedup"]
-            if not found:
+        for row, cell in enumerate(cells):
+            speedup = cell["speedup"]
+            if not speedup:
                 _say(axes, most * 0.01, row, cell["status"] or "not known")
                 continue
-            value, ideal = found["value"], found["ideal"]
+            value, ideal = speedup["value"], speedup["ideal"]
             (bar,) = axes.barh(row, value, 0.5, color=_ACCENT, alpha=0.75)
             bar.set_gid(canvas.tip(f"{cell['cell']}: ×{value:.2f}, ideal ×{ideal:.2f}"))
             axes.plot([ideal, ideal], [row - 0.42, row + 0.42], color=_INK, lw=2)
@@ -168,10 +169,10 @@ def speedups(group: Mapping[str, Any]) -> Picture | None:
         axes.set_xlim(0, most * 1.02)
         axes.locator_params(axis="x", nbins=5)
         axes.set_xlabel("times as fast")
-        _rows(axes, group["cells"])
+        _rows(axes, cells)
 
     return _picture(
-        draw, lambda narrow: 24 * len(group["cells"]) + 44,
+        draw, lambda narrow: 24 * len(cells) + 44,
         "Bars of each cell's speed-up, with a mark at the ideal of the devices that it used.",
     )  # fmt: skip
 
