@@ -159,8 +159,8 @@ def _moderated(variance: Array, rounds: Ints, pooled: float) -> tuple[Array, Arr
 
     The prior is Smyth's: how much the logs of the variances spread, beyond what so few rounds
     explain, says how alike the cells are. But what the others lend to a pair counts for no more
-    than what it has shown itself: at full weight, one noisy cell among quiet ones gives false
-    verdicts (docs/method.md).
+    than what it has shown itself, and where they are not alike a variance is raised only: else
+    one noisy cell among quiet ones gives false verdicts (docs/method.md).
     """
     own = np.maximum(rounds - 1.0, 0.0)
     seen = (variance > NOTHING**2) & (own > 0)
@@ -181,6 +181,7 @@ def _moderated(variance: Array, rounds: Ints, pooled: float) -> tuple[Array, Arr
     lent = np.minimum(prior[..., None], own)
     freedom = np.maximum(own + lent, 1e-300)
     shrunk = (lent * mean[..., None] + own * variance) / freedom
+    shrunk = np.where(lent < own, np.maximum(shrunk, variance), shrunk)
     return shrunk, np.maximum(np.minimum(freedom, pooled), own), prior
 
 

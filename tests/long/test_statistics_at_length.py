@@ -6,14 +6,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from ninefold.report.differences import differences
-from ninefold.report.statistics import Settings, Values, changes, compare
-from tests.studies import CELLS, Truth, drifting, heavy, noisy, normal, skewed, together
+from ninefold.report.differences import _moderated, _moments, differences
+from ninefold.report.statistics import Settings, changes, compare
+from tests.studies import (
+    CELLS,
+    Array,
+    Noise,
+    Truth,
+    drifting,
+    heavy,
+    noisy,
+    normal,
+    skewed,
+    together,
+)
 from tests.test_statistics import DIFFERENT, find, wrong
 
 pytestmark = pytest.mark.slow
@@ -36,14 +49,33 @@ def say(what: str, **shares: float) -> None:
     print(f"{what}: " + ", ".join(f"{name} {100 * x:.1f} %" for name, x in shares.items()))
 
 
-@pytest.mark.parametrize("rounds", [3, 5, 10])
+def null_p(noise: Noise, rounds: int, count: int, looks: Sequence[int] = ()) -> Array:
+    """p of all pairs of both measures of many studies at once: float64 [studies, 72 per look]."""
+    rng, found = np.random.default_rng(0), []
+    first, second = np.triu_indices(9, 1)
+    for _ in range(2):
+        values = np.array([noise(rng, 9, rounds) for _ in range(count)])
+        apart = (values[:, second] - values[:, first]).swapaxes(1, 2)
+        for so_far in looks or [rounds]:
+            each = np.full(36, so_far)
+            mean, variance, _ = _moments(apart[:, :so_far], each)
+            shrunk, freedom, _ = _moderated(variance, each, 8 * (so_far - 1.0))
+            found.append(2 * stats.t.sf(np.abs(mean) / np.sqrt(shrunk / so_far), freedom))
+    return np.concatenate(found, axis=1)
+
+
+def test_many_studies_at_once_are_as_each_alone() -> None:
+    p = null_p(normal, 5, 1)[0, :36]
+    table = normal(np.random.default_rng(0), 9, 5)
+    assert p == pytest.approx(differences(table).p())
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 5, 10])
 @pytest.mark.parametrize("noise", NOISES)
 def test_where_nothing_differs_nothing_is_called_different(noise: str, rounds: int) -> None:
-    truth, count = Truth(rounds=rounds, noise=NOISES[noise]), 2000 if rounds == 5 else 1000
-    false = sum(wrong(compare(*study, QUICK)) for study in truth.studies(count)) / count
+    false = float(np.mean(null_p(NOISES[noise], rounds, 2000).min(axis=1) <= 0.05 / 72))
     say(f"null, {noise}, {rounds} rounds", any_false=false)
-    # 2,000 studies tell 5 % from 6.5 %: three standard errors.
-    assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / count)
+    assert false <= 0.05
 
 
 @dataclass(frozen=True)
@@ -187,21 +219,12 @@ def test_the_seeds_said_to_be_needed_settle_it(apart: float) -> None:
     assert settled / 500 >= 0.7
 
 
-def first_rounds(values: Values, rounds: int) -> Values:
-    return {cell: {r: row[r] for r in range(rounds)} for cell, row in values.items()}
-
-
-@pytest.mark.parametrize("noise", ["normal", "one cell 4 times as noisy"])
+@pytest.mark.parametrize("noise", NOISES)
 def test_who_stops_at_the_first_difference_is_seldom_wrong(noise: str) -> None:
-    looks, count, false = (3, 4, 5, 7, 10), 1000, {1: 0, 5: 0}
-    for study in Truth(rounds=10, noise=NOISES[noise]).studies(count):
-        for divided in false:
-            settings = replace(QUICK, looks=divided)
-            false[divided] += any(
-                wrong(compare(*(first_rounds(x, n) for x in study), settings)) for n in looks
-            )
-    say(f"5 looks, {noise}", divided=false[5] / count, not_divided=false[1] / count)
-    assert false[5] / count <= 0.05
+    least = null_p(NOISES[noise], 10, 2000, looks=(3, 4, 5, 7, 10)).min(axis=1)
+    divided, whole = (float(np.mean(least <= 0.05 / 72 / looks)) for looks in (5, 1))
+    say(f"5 looks, {noise}", divided=divided, not_divided=whole)
+    assert divided <= 0.05
 
 
 def test_a_control_seldom_fails_by_chance() -> None:
