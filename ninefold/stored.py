@@ -13,15 +13,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import OmegaConf
 
 from ninefold import check
 from ninefold.errors import CheckpointError
+from ninefold.plain_yaml import require_plain
 
 CONF = Path(__file__).parents[1] / "conf"
 EVALUATED = ("model", "task", "dataset", "amp", "parallel")  # what an evaluation may take of it
-LARGEST, DEEPEST = 100_000, 50  # characters, and levels: a job of ours has 3,000 and 4
 # What some reader of configurations calls: Hydra's, and those of logging.config.dictConfig.
 CALLED = ("_target_", "()", "class")
 NEEDED = {
@@ -32,18 +31,8 @@ NEEDED = {
 
 def parse(text: str) -> dict[str, Any]:
     """The mapping that `text` (YAML) holds, references unresolved. Raises ValueError."""
-    if len(text) > LARGEST:
-        raise ValueError(f"it has {len(text)} characters, a job has at most {LARGEST}")
     try:
-        # Looked through as a stream first: a few lines of aliases can stand for gigabytes.
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise ValueError("it holds a YAML alias, which a job has no use for")
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise ValueError(f"it is nested more than {DEEPEST} deep")
+        require_plain(text)
         tree = OmegaConf.to_container(OmegaConf.create(text))
     except ValueError:
         raise

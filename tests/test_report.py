@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from ninefold import report
 from ninefold.errors import ConfigError
-from ninefold.report import read_csv, read_json, read_published, table, write
+from ninefold.report import read_csv, read_json, read_published, table
 from ninefold.report.__main__ import main
 
 ROOT = Path(__file__).parents[1]
@@ -61,6 +62,13 @@ def sweep(folder: Path, *results: dict, **facts: Any) -> Path:
     return folder
 
 
+def write(folder: Path) -> str:
+    """Write the report of a folder; the text of its table.md."""
+    report.write(folder)
+    inner = folder / "report"
+    return (inner if inner.is_dir() else folder).joinpath("table.md").read_text()
+
+
 def row(text: str, section: str, name: str) -> list[str]:
     """The cells of one row in the table below a heading."""
     below = text.split(f"### {section}\n", 1)[1]
@@ -75,11 +83,13 @@ def rebuilt(sitting: Path) -> bytes:
     return table(runs, environment, read_published(environment)).encode()
 
 
-def test_a_report_is_four_files_in_the_sweeps_folder(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result()))
+def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
+    write(sweep(tmp_path, result()))
     names = {path.name for path in (tmp_path / "report").iterdir()}
-    assert names == {"runs.csv", "environment.json", "table.md", "figure.png"}
-    assert text == (tmp_path / "report" / "table.md").read_text()
+    assert names - {"report.html"} == {
+        "runs.csv", "curves.csv", "environment.json", "table.md", "figure.png", "report.json",
+        "report.md",
+    }  # fmt: skip
 
 
 def test_a_cell_is_mean_and_deviation_over_seeds_and_the_ratio_paired_by_seed(
@@ -411,8 +421,8 @@ def test_a_recorded_sitting_is_rebuilt_in_place(tmp_path: Path) -> None:
     write(sweep(tmp_path / "sweep", result(), result("dp")))
     sitting = (tmp_path / "sweep" / "report").rename(tmp_path / "2026-01-02_a_machine")
     recorded = {path.name: path.read_bytes() for path in sitting.iterdir()}
-    (sitting / "table.md").unlink()
-    (sitting / "figure.png").unlink()
+    for name in recorded.keys() - {"runs.csv", "curves.csv", "environment.json"}:
+        (sitting / name).unlink()
     write(sitting)
     assert {path.name: path.read_bytes() for path in sitting.iterdir()} == recorded
 
@@ -457,7 +467,7 @@ def test_a_wrong_command_is_one_line_and_exit_code_2(
     assert printed.err.count("; ") >= 2
 
 
-def test_the_command_prints_the_table_and_imports_neither_torch_nor_hydra(tmp_path: Path) -> None:
+def test_the_command_prints_the_answer_and_imports_neither_torch_nor_hydra(tmp_path: Path) -> None:
     code = (
         "import runpy, sys\n"
         f"sys.argv = ['report', {str(sweep(tmp_path, result()))!r}]\n"
@@ -465,9 +475,10 @@ def test_the_command_prints_the_table_and_imports_neither_torch_nor_hydra(tmp_pa
         "    runpy.run_module('ninefold.report', run_name='__main__')\n"
         "except SystemExit as end:\n"
         "    assert end.code == 0, end.code\n"
-        "print('loaded:', *({'torch', 'hydra', 'omegaconf', 'yaml'} & set(sys.modules)))\n"
+        "print('loaded:', *({'torch', 'hydra', 'omegaconf'} & set(sys.modules)))\n"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "### Seconds per epoch" in done.stdout
-    assert done.stdout.endswith(f"\nreport {tmp_path / 'report'}\nloaded:\n")
+    assert done.stdout.startswith("answer: ")
+    assert "\nSeconds per epoch\n" in done.stdout
+    assert f"\nreport {report.place(tmp_path)}\nloaded:\n" in done.stdout

@@ -19,9 +19,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold import launch, opening, plan, sweep
+from ninefold.capacity import Largest
 from ninefold.errors import ConfigError
 from ninefold.job import Job
-from ninefold.plan import Plan
+from ninefold.plan import Cell, Plan
 from ninefold.result import Result
 from ninefold.study import Study
 from tests.conftest import ROOT, Shell, result
@@ -63,7 +64,11 @@ class Sweep:
             sitting = opening.take_up(self.folder, planned, settings, time.time())
         else:
             sitting = opening.begin(self.folder, planned, settings, None, "train.py", time.time())
-        return Study(planned, sitting, study, self.launch, beside=False)
+        return Study(planned, sitting, study, self.launch, self.largest, beside=False)
+
+    def largest(self, cell: Cell) -> Largest:
+        self.names.append(cell.name)
+        return Largest(128, None, "the whole training set fits")
 
     def launch(self, jobs: Sequence[Sequence[str]], number: int) -> list[JobReturn]:
         (overrides,) = jobs
@@ -290,3 +295,13 @@ def test_a_study_that_is_killed_twice_and_resumed_equals_one_that_was_not(shell:
         assert state_hash(one) == state_hash(other), one.name
         for key in ("status", "accuracy", "best_accuracy", "test_loss", "steps", "seed", "amp"):
             assert result(one)[key] == result(other)[key], (one.name, key)
+
+
+def test_the_largest_batches_are_looked_for_once_and_after_the_rounds(made: Sweep) -> None:
+    made.study(seeds=(0,), max_batch=True).run()
+    assert made.names[3:] == ["none-fp32", "dp-fp32", "ddp-fp32"]
+    assert made.file()["max_batch"]["dp-fp32"] == {
+        "batch_size": 128, "fails_at": None, "why": "the whole training set fits",
+    }  # fmt: skip
+    made.study(seeds=(0,), max_batch=True, resume=True).run()
+    assert len(made.names) == 6

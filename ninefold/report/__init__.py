@@ -1,50 +1,55 @@
-"""Turns the run folders of a sweep into tables and a figure."""
+"""Turns the run folders of a sweep into an answer: report.html, report.md and what is below."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from ninefold.errors import ConfigError, ResourceError
-from ninefold.report.environment import gather, read_json
+from ninefold.errors import ResourceError
+from ninefold.report.answer import build, evidence_of, overlay_of, winner
+from ninefold.report.environment import read_json
 from ninefold.report.figure import draw
-from ninefold.report.folders import read_results, read_sweep
-from ninefold.report.privacy import Scrubber
+from ninefold.report.overlay import overlay_text
 from ninefold.report.published import Published, read_published
-from ninefold.report.runs import Run, read_csv, write_csv
+from ninefold.report.recommend import Recommendation, is_settled, recommend
+from ninefold.report.recording import (
+    RECORDED,
+    Sitting,
+    find_sitting,
+    gather_sitting,
+    read_runs,
+    read_sitting,
+    record,
+)
+from ninefold.report.runs import Run, read_csv
 from ninefold.report.tables import table
+from ninefold.report.text import console_text, report_text, tables_text
 from ninefold.result import write_json
 
-__all__ = ["Published", "Run", "read_csv", "read_json", "read_published", "table", "write"]
+__all__ = [
+    "Published", "Run", "place", "progress_table", "read_csv", "read_json", "read_published",
+    "settled", "table", "write",
+]  # fmt: skip
+
+OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
+DERIVED = ("table.md", "figure.png", "report.json", "report.md", "report.html", str(OVERLAY))
 
 
 def write(folder: Path) -> str:
-    """Write the report of a sweep's folder and return table.md's text.
+    """Write the report of a sweep's folder and return what the console shows of it.
 
     A sweep's report goes to `report/` inside it. A recorded sitting, which holds runs.csv and no
-    run folders, has its table.md and figure.png rebuilt in place. ConfigError when the folder
-    does not exist or holds neither, ResourceError when the report cannot be written.
+    run folders, has what follows from its recorded files rebuilt in place. ConfigError when the
+    folder does not exist or holds neither, ResourceError when the report cannot be written.
     """
-    if not folder.is_dir():
-        raise ConfigError(
-            "folder", folder, "there is no such folder",
-            "the folder of a sweep, of a run or of a recorded sitting",
-            "give the folder that the sweep wrote, below outputs/",
-        )  # fmt: skip
-    results = read_results(folder)
-    recorded = (folder / "runs.csv").is_file()
-    if not results and not recorded:
-        raise ConfigError(
-            "folder", folder, "holds no run",
-            "folders with a result.json at any depth, or runs.csv",
-            "run a sweep first, or give the folder that the sweep wrote, below outputs/",
-        )  # fmt: skip
-    target = folder / "report" if results else folder
+    sitting, target = find_sitting(folder)
+    gathered = target != folder
     try:
-        _forget_links(target, recording=bool(results))
-        if results:
-            _record(results, folder, target)
-        return _rebuild(target)
+        _forget_links(target, recording=gathered)
+        if gathered:
+            record(sitting, target)
+        return _derive(read_sitting(target), target)
     except OSError as problem:
         raise ResourceError(
             "folder", folder, f"the report cannot be written ({problem.strerror or problem})",
@@ -52,49 +57,64 @@ def write(folder: Path) -> str:
         ) from problem  # fmt: skip
 
 
+def place(folder: Path) -> Path:
+    """Return what of a written report to open: its page."""
+    target = folder / "report" if (folder / "report").is_dir() else folder
+    page = target / "report.html"
+    return page if page.is_file() else target
+
+
+def settled(folder: Path) -> bool:
+    """Return whether more rounds of a sweep's folder could not change what it recommends."""
+    sitting = gather_sitting(folder)
+    found = evidence_of(sitting) if sitting else []
+    return bool(found) and is_settled(recommend(found[0])[0])
+
+
+def progress_table(folder: Path) -> str:
+    """Return the tables of seconds per epoch and accuracy of the runs that a sweep has so far."""
+    return tables_text(read_runs(folder))
+
+
 def _forget_links(target: Path, recording: bool) -> None:
     """Remove links from where the report will be: writing would follow them out of the folder."""
-    if recording and target.is_symlink():
-        target.unlink()
-    recorded = ("runs.csv", "environment.json", ".environment.json.tmp") if recording else ()
-    for name in ("table.md", "figure.png", *recorded):
-        if (target / name).is_symlink():
-            (target / name).unlink()
+    folders = [target, target / OVERLAY.parent] if recording else [target / OVERLAY.parent]
+    files = [target / name for name in (*DERIVED, *(RECORDED if recording else ()))]
+    for path in (*folders, *files, *(path.with_name(f".{path.name}.tmp") for path in files)):
+        if path.is_symlink():
+            path.unlink()
 
 
-def _record(results: list[dict[str, Any]], folder: Path, target: Path) -> None:
-    """Write runs.csv and environment.json, with nothing in them that names the machine."""
-    environments = [_environment(result) for result in results]
-    scrubber = Scrubber(
-        hostnames={str(environment.get("hostname") or "") for environment in environments},
-        folders=(folder.resolve(), Path.cwd(), Path.home()),
-    )
-    target.mkdir(exist_ok=True)
-    write_csv(target / "runs.csv", [scrubber.value(result) for result in results])
-    write_json(
-        target / "environment.json",
-        gather(
-            read_csv(target / "runs.csv"),
-            [scrubber.value(environment) for environment in environments],
-            scrubber.value(read_sweep(folder)),
-        ),
-    )
+def _derive(sitting: Sitting, target: Path) -> str:
+    """Write what follows from the files that were recorded, and from nothing else."""
+    found = evidence_of(sitting)
+    goals = recommend(found[0]) if found else []
+    report = build(sitting, found, goals)
+    tables = table(sitting.runs, sitting.environment, sitting.published)
+    _write_text(target / "table.md", tables)
+    _write_text(target / "report.md", report_text(report, tables))
+    write_json(target / "report.json", report)
+    draw(target / "figure.png", sitting.runs, sitting.environment)
+    _write_overlay(sitting, winner(goals), report["answer"]["train"], target / OVERLAY)
+    if find_spec("ninefold.report.page"):
+        page = import_module("ninefold.report.page").page
+        _write_text(target / "report.html", page(read_json(target / "report.json")))
+    return console_text(report, sitting.runs)
 
 
-def _rebuild(target: Path) -> str:
-    """Write table.md and figure.png from the files that were recorded, and from nothing else."""
-    runs = read_csv(target / "runs.csv")
-    environment = read_json(target / "environment.json")
-    text = table(runs, environment, read_published(environment))
-    (target / "table.md").write_text(text, encoding="utf-8", newline="\n")
-    draw(target / "figure.png", runs, environment)
-    return text
+def _write_overlay(
+    sitting: Sitting, best: Recommendation | None, command: str | None, path: Path
+) -> None:
+    """Write recommended.yaml, or none where nothing can be recommended."""
+    text = None
+    if best and command and (overlay := overlay_of(sitting, best)):
+        why = [f"{best.goal.name.capitalize()}: {best.sentence}", *best.reasons]
+        text = overlay_text(overlay, why, command)
+    path.unlink(missing_ok=True)
+    if text:
+        path.parent.mkdir(exist_ok=True)
+        _write_text(path, text)
 
 
-def _environment(result: dict[str, Any]) -> dict[str, Any]:
-    environment = result.get("environment")
-    if not isinstance(environment, dict):
-        return {}
-    versions = environment.get("versions")
-    rest = {key: value for key, value in environment.items() if key != "versions"}
-    return {**versions, **rest} if isinstance(versions, dict) else rest
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,4 +1,4 @@
-"""The command `python -m ninefold.report SWEEP_FOLDER`."""
+"""The command `python -m ninefold.report FOLDER [--against OLD --fail-if-slower 3%]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from ninefold.errors import ConfigError, Failure
-from ninefold.report import write
+from ninefold.report import place, write
+from ninefold.report.gate import hold_against, share_of
+
+ALLOWED = 0.03  # what is marked as slower where nothing is to fail
 
 
 class _Parser(argparse.ArgumentParser):
@@ -18,8 +21,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(
-            "arguments", " ".join(sys.argv[1:]), message, "one folder",
-            "type python -m ninefold.report SWEEP_FOLDER",
+            "arguments", " ".join(sys.argv[1:]), message, "one folder, or two to compare",
+            "type python -m ninefold.report FOLDER [--against OLD --fail-if-slower 3%]",
         )  # fmt: skip
 
 
@@ -29,19 +32,43 @@ def _named(text: str) -> Path:
     return Path(text)
 
 
+def _share(text: str) -> float:
+    try:
+        return share_of(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no share: 3% or 0.03 is allowed") from None
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write and print the report; return the exit code."""
     parser = _Parser(
         prog="python -m ninefold.report",
-        description="Write runs.csv, environment.json, table.md and figure.png, print the table.",
+        description="Write report.html and what it rests on, print the answer.",
     )
     parser.add_argument("folder", type=_named, help="the folder of a sweep or a recorded sitting")
+    parser.add_argument(
+        "--against", type=_named, metavar="OLD",
+        help="only compare with this sitting, and write nothing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fail-if-slower", type=_share, metavar="3%%",
+        help="exit with 8 if a cell is shown to be slower than before by more than this",
+    )  # fmt: skip
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without "±" still gets its table
     try:
-        folder = parser.parse_args(arguments).folder
-        print(write(folder))
-        print(f"report {folder / 'report' if (folder / 'report').is_dir() else folder}")
+        asked = parser.parse_args(arguments)
+        if asked.against is None:
+            if asked.fail_if_slower is not None:
+                parser.error("--fail-if-slower needs --against")
+            print(write(asked.folder))
+            print(f"report {place(asked.folder)}")
+            return 0
+        allowed = ALLOWED if asked.fail_if_slower is None else asked.fail_if_slower
+        text, slower = hold_against(asked.folder, asked.against, allowed)
+        print(text)
+        if slower and asked.fail_if_slower is not None:
+            raise slower
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.code

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ninefold.report.markdown import signed
+from ninefold.report.measures import Measure
 from ninefold.report.runs import AMP, PARALLEL, Run, finite, position
 from ninefold.result import PHASES
 
@@ -17,7 +17,8 @@ BASELINE = ("none", "fp32")
 class Group:
     """The runs that may stand in one table: same dataset, model, batch size and epochs.
 
-    `variant` says in which other overrides they agree and the runs of other groups do not.
+    `variant` says in which other overrides they agree and the runs of other groups do not. `part`
+    is above 0 for what a study was gone on with after its code or machine had changed.
     """
 
     dataset: str | None
@@ -26,11 +27,13 @@ class Group:
     epochs: float | None
     variant: str
     runs: tuple[Run, ...]
+    part: int = 0
 
     @property
     def title(self) -> str:
         """The group's conditions as a heading."""
         variant = f", {self.variant}" if self.variant else ""
+        variant += f", part {self.part + 1}" if self.part else ""
         return f"{self.model} on {self.dataset}, {self.size}{variant}"
 
     @property
@@ -58,18 +61,6 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One thing that a table shows of every run."""
-
-    title: str
-    about: str
-    value: Callable[[Run], float | None]
-    paired: Callable[[float, float], float]
-    pair_text: Callable[[float], str]
-    decimals: int | None = None  # None: as many as the smallest value of a table needs
-
-
-@dataclass(frozen=True)
 class Summary:
     """A cell's values by seed, and what they come to.
 
@@ -85,59 +76,20 @@ class Summary:
     status: str | None
 
 
-def _seconds_per_epoch(run: Run) -> float | None:
-    if run.train_seconds is None or not run.epochs:
-        return None
-    return run.train_seconds / run.epochs
-
-
-def _percent(run: Run) -> float | None:
-    return None if run.accuracy is None else 100 * run.accuracy
-
-
-def _mebibytes(run: Run) -> float | None:
-    return sum(run.peak_memory_bytes) / 2**20 if run.peak_memory_bytes else None
-
-
-def _ratio(value: float, baseline: float) -> float:
-    return value / baseline if baseline else float("nan")
-
-
-SECONDS = Measure(
-    "Seconds per epoch",
-    "Inner clock, `train_seconds / epochs`: training steps only, without evaluation, checkpoints "
-    "and logging.",
-    _seconds_per_epoch, _ratio, "×{:.2f}".format,
-)  # fmt: skip
-THROUGHPUT = Measure(
-    "Images per second",
-    "Training images over the inner clock, all devices together.",
-    lambda run: run.images_per_second, _ratio, "×{:.2f}".format,
-)  # fmt: skip
-ACCURACY = Measure(
-    "Test accuracy, percent",
-    "After the last epoch; in brackets the difference in percentage points.",
-    _percent, lambda value, baseline: value - baseline, lambda pair: signed(pair, 2), decimals=2,
-)  # fmt: skip
-MEMORY = Measure(
-    "Peak memory, MiB",
-    "Sum over devices; on a CPU the peak resident memory of the processes.",
-    _mebibytes, _ratio, "×{:.2f}".format,
-)  # fmt: skip
-MEASURES = (SECONDS, THROUGHPUT, ACCURACY, MEMORY)
-
-
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """Return the groups, ordered by their conditions; runs that name no cell are in none.
+    """Return the groups, ordered by their conditions; runs that name no cell are in none, nor are
+    those that do not count.
 
     A run that ended early may not know all its conditions. It joins each group it does not
     contradict and whose cell has no successful run of its seed.
     """
-    named = [run for run in runs if run.parallel and run.amp]
+    named = [run for run in runs if run.parallel and run.amp and run.counts]
     found: dict[_Key, list[Run]] = {}
     for run in named:
         if run.status == "ok":
-            key = (run.dataset, run.model, run.batch_size, run.epochs, run.overrides)
+            key = (
+                run.dataset, run.model, run.batch_size, run.epochs, run.overrides, run.part or 0
+            )  # fmt: skip
             found.setdefault(key, []).append(run)
     # Those that know most come first, so that those that know less find a group to join.
     bad = [run for run in named if run.status != "ok"]
@@ -148,26 +100,36 @@ def groups(runs: Sequence[Run]) -> list[Group]:
                        for other in found[key]):  # fmt: skip
                 found[key].append(run)
         if not fitting:
-            found[(run.dataset, run.model, run.batch_size, None, run.overrides)] = [run]
-    ordered = sorted(found.items(), key=lambda item: [value or 0 for value in item[0][2:4]])
+            key = (run.dataset, run.model, run.batch_size, None, run.overrides, run.part or 0)
+            found[key] = [run]
+    ordered = sorted(found.items(), key=lambda item: item[0][5])
+    ordered.sort(key=lambda item: [value or 0 for value in item[0][2:4]])
     ordered.sort(key=lambda item: [value or "" for value in item[0][:2]])
     shared = set.intersection(*(set(key[4]) for key in found)) if found else set()
     return [
         Group(
-            *key[:4], variant=", ".join(x for x in key[4] if x not in shared), runs=tuple(members)
+            *key[:4],
+            variant=", ".join(x for x in key[4] if x not in shared),
+            runs=tuple(members),
+            part=key[5],
         )
         for key, members in ordered
     ]
 
 
-_Key = tuple[str | None, str | None, int | None, float | None, tuple[str, ...]]
+def largest_first(found: Sequence[Group]) -> list[Group]:
+    """Return the groups, that with most successful runs first: an answer is of it."""
+    return sorted(found, key=lambda group: -sum(run.status == "ok" for run in group.runs))
+
+
+_Key = tuple[str | None, str | None, int | None, float | None, tuple[str, ...], int]
 
 
 def _fits(run: Run, key: _Key) -> bool:
     # Not by epochs: a run that ended early may record the epochs it got to.
     known = (run.dataset, run.model, run.batch_size)
     same = all(mine in (None, theirs) for mine, theirs in zip(known, key[:3], strict=True))
-    return same and run.overrides in ((), key[4])
+    return same and run.overrides in ((), key[4]) and (run.part or 0) == key[5]
 
 
 def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:

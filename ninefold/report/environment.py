@@ -22,19 +22,21 @@ def gather(
     """Return the content of environment.json.
 
     A value that all runs share stands as it is; one that differs is `{"values": [...]}`, and
-    the runs' times are `{"first": ..., "last": ...}`. A run that does not know a value does not
-    count. `devices` holds each name as often as the run that used it most.
+    the runs' times are `{"first": ..., "last": ...}`. A run that does not know a value, or does
+    not count in its study, is left out. `devices` holds each name as often as the run that used
+    it most.
     """
     names = dict.fromkeys(name for environment in environments for name in environment)
     shared = {name: _merge(environment.get(name) for environment in environments) for name in names}
     times = sorted(str(item["time"]) for item in environments if item.get("time"))
     if times:
         shared["time"] = {"first": times[0], "last": times[-1]}
+    counted = [run for run in runs if run.counts]
     devices: Counter[str] = Counter()
     for run in runs:
         devices |= Counter(run.devices)
     return {
-        **{name: _merge(getattr(run, name) for run in runs) for name in _CONDITIONS},
+        **{name: _merge(getattr(run, name) for run in counted) for name in _CONDITIONS},
         "devices": sorted(devices.elements()),
         "environment": shared,
         "sweep": dict(sweep) if sweep else None,

@@ -8,18 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold.errors import one_line
-from ninefold.report.cells import (
-    ACCURACY,
-    MEMORY,
-    SECONDS,
-    Group,
-    Measure,
-    groups,
-    phase_shares,
-    summarize,
-)
+from ninefold.report.cells import Group, groups, phase_shares, summarize
 from ninefold.report.conditions import conditions
 from ninefold.report.environment import values
+from ninefold.report.measures import ACCURACY, MEMORY, SECONDS, Measure
 from ninefold.report.runs import AMP, Run
 from ninefold.result import PHASES
 

@@ -18,6 +18,8 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """
     results = []
     for path in sorted(folder.rglob("result.json")):
+        if path.relative_to(folder).parts[0] == "max_batch":
+            continue  # an attempt at a batch size, and no run
         results.append({**_read(path), "folder": _relative(path.parent, folder)})
     for path in sorted(folder.rglob("config.yaml")):
         run = path.parent
@@ -64,7 +66,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _unfinished(run: Path) -> dict[str, Any]:
-    choices = _choices(run / ".hydra" / "hydra.yaml")
+    choices = choices_of(run / ".hydra" / "hydra.yaml")
     return {
         "status": "unfinished",
         "error": "no result.json: killed, or still running",
@@ -74,10 +76,11 @@ def _unfinished(run: Path) -> dict[str, Any]:
     }
 
 
-# The report reads two kinds of line out of YAML that Hydra wrote, so that it needs no YAML reader.
+# Of a run that never finished, two kinds of line are read out of the YAML that Hydra wrote: it may
+# be cut short.
 
 
-def _choices(path: Path) -> dict[str, str]:
+def choices_of(path: Path) -> dict[str, str]:
     """Return the group choices that Hydra wrote down for a run, without the null ones."""
     choices: dict[str, str] = {}
     indent = None

@@ -24,11 +24,16 @@ def mark_cells(group: Group, notes: Mapping[str, int]) -> dict[str, str]:
     """
     marks: dict[str, str] = {}
     for note, number in notes.items():
-        holders = _holders(group, note)
-        if len(holders) < len(_cells(group)) or len(_cells(group)) == 1:
-            for cell in holders:
-                marks[cell] = f"{marks.get(cell, '')} {str(number).translate(_SUPERSCRIPTS)}"
+        held = holders(group, note)
+        if len(held) < len(_cells(group)) or len(_cells(group)) == 1:
+            for cell in held:
+                marks[cell] = f"{marks.get(cell, '')} {superscript(number)}"
     return marks
+
+
+def superscript(number: int) -> str:
+    """Return the number that stands behind a cell for a note."""
+    return str(number).translate(_SUPERSCRIPTS)
 
 
 def note_section(groups: Sequence[Group], notes: Mapping[str, int]) -> str:
@@ -37,8 +42,8 @@ def note_section(groups: Sequence[Group], notes: Mapping[str, int]) -> str:
     for note, number in notes.items():
         named = {}
         for group in groups:
-            holders = _holders(group, note)
-            named[group.title] = "every cell" if holders == _cells(group) else ", ".join(holders)
+            held = holders(group, note)
+            named[group.title] = "every cell" if held == _cells(group) else ", ".join(held)
         cells = [f"{names} ({plain(title)})" for title, names in named.items() if names]
         if len(set(named.values())) == 1:  # the groups need not be told apart
             cells = list(named.values())[:1]
@@ -50,7 +55,8 @@ def _cells(group: Group) -> list[str]:
     return list(dict.fromkeys(run.cell for run in group.runs))
 
 
-def _holders(group: Group, note: str) -> list[str]:
+def holders(group: Group, note: str) -> list[str]:
+    """Return the cells of a group that a note holds for."""
     return [
         cell
         for cell in _cells(group)

@@ -12,14 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
-from ninefold.report.cells import ACCURACY, SECONDS, Group, summarize
+from ninefold.report.cells import Group, summarize
 from ninefold.report.markdown import MISSING, grid, signed, spread
+from ninefold.report.measures import ACCURACY, SECONDS
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SOURCE = "a 2021-22 blog post, one RTX 2060 laptop"
 DATASET, MODEL, BATCH_SIZE, EPOCHS = "cifar10", "alexnet", 64, 20
 
 NOT_GIVEN = "not given"
+LIMITS = (
+    "What the published numbers cannot tell: there is one run per cell, so nothing says how far a "
+    "repeat would be off; with one GPU dp and ddp replicate nothing, so their rows show overhead "
+    "and no scaling; and of each time only the whole minutes are known."
+)
 
 
 @dataclass(frozen=True)
@@ -59,30 +65,31 @@ def read_published(environment: Mapping[str, Any]) -> list[Published]:
 def compare(group: Group, published: Sequence[Published]) -> str:
     """Return the section that sets one group's cells beside the published ones."""
     heading = "### Beside the published table\n\n"
-    if (group.dataset, group.model) != (DATASET, MODEL):
+    if not applies(group):
         return heading + f"Not compared: the published table is {MODEL} on {DATASET} ({SOURCE})."
     header = (
         "cell", f"minutes for {EPOCHS} epochs, published", "ours", "difference",
         "accuracy %, published", "ours", "difference, points",
     )  # fmt: skip
-    return (
-        heading
-        + f"Published: {SOURCE}; batch {BATCH_SIZE}, {EPOCHS} epochs. "
-        + f"Ours: {group.size}; our minutes are seconds per "
-        + f"epoch (inner clock) times {EPOCHS}. A difference is ours minus published."
-        + _accuracy_caveat(group)
-        + "\n\n"
-        + grid(header, [_row(group, cell) for cell in published])
-        + "\n\nWhat the published numbers cannot tell: there is one run per cell, so nothing says "
-        "how far a repeat would be off; with one GPU dp and ddp replicate nothing, so their rows "
-        "show overhead and no scaling; and of each time only the whole minutes are known."
+    table = grid(header, [_row(group, cell) for cell in published])
+    return f"{heading}{about(group)}\n\n{table}\n\n{LIMITS}"
+
+
+def applies(group: Group) -> bool:
+    """Whether the published table is of a group's dataset and model."""
+    return (group.dataset, group.model) == (DATASET, MODEL)
+
+
+def about(group: Group) -> str:
+    """Return how the published table came about, how ours did, and how they are compared."""
+    text = (
+        f"Published: {SOURCE}; batch {BATCH_SIZE}, {EPOCHS} epochs. Ours: {group.size}; our "
+        f"minutes are seconds per epoch (inner clock) times {EPOCHS}. A difference is ours minus "
+        "published."
     )
-
-
-def _accuracy_caveat(group: Group) -> str:
-    if group.epochs == EPOCHS:
-        return ""
-    return f" Accuracies after another number of epochs than {EPOCHS} are not subtracted."
+    if group.epochs != EPOCHS:
+        text += f" Accuracies after another number of epochs than {EPOCHS} are not subtracted."
+    return text
 
 
 def _row(group: Group, cell: Published) -> list[str]:

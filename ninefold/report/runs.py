@@ -25,7 +25,8 @@ class Run:
     """One row of runs.csv; what a run that ended early did not get to is None or empty.
 
     Times are in seconds, memory in bytes, accuracies fractions of 1. `epochs` is a fraction where a
-    run stopped within one. `folder` is relative to the sweep's folder.
+    run stopped within one. `folder` is relative to the sweep's folder. The last five are said by
+    the study: the round that the run was part of, and whether it counts (None: there are none).
     """
 
     folder: str
@@ -73,6 +74,12 @@ class Run:
     attempt: int | None = None
     drifted: bool | None = None
     counted: bool | None = None
+    part: int | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run enters figures: all do in a sweep that has no rounds."""
+        return self.counted is not False
 
     @property
     def cell(self) -> str:
@@ -140,7 +147,7 @@ def row_of(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    if value is None or value == []:
+    if value is None or value in ([], ()):
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -162,8 +169,8 @@ def run_of(row: Mapping[str, str]) -> Run:
     return Run(**values)
 
 
-def write_csv(path: Path, results: Iterable[Mapping[str, Any]]) -> None:
-    """Write runs.csv, ordered by dataset, model, cell and seed."""
+def rows_of(results: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the rows of runs.csv, ordered by dataset, model, cell and seed."""
     rows = []
     for result in results:
         row = row_of(result)
@@ -175,11 +182,15 @@ def write_csv(path: Path, results: Iterable[Mapping[str, Any]]) -> None:
                 {"folder": result["folder"], "status": "unreadable", "error": f"result: {problem}"}
             )
         rows.append(row)
-    rows.sort(key=lambda row: _order(run_of(row)))
+    return sorted(rows, key=lambda row: _order(run_of(row)))
+
+
+def write_csv(path: Path, runs: Iterable[Run]) -> None:
+    """Write runs.csv."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: _text(getattr(run, name)) for name in COLUMNS} for run in runs)
 
 
 def read_csv(path: Path) -> list[Run]:

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninefold.report.cells import (
-    MEASURES,
-    Group,
-    Measure,
-    Summary,
-    groups,
-    phase_shares,
-    summarize,
-)
+from ninefold.report.cells import Group, Summary, groups, phase_shares, summarize
 from ninefold.report.conditions import conditions, join
 from ninefold.report.environment import values
 from ninefold.report.markdown import MISSING, code, decimals_for, grid, plain, spread
+from ninefold.report.measures import MEASURES, Measure
 from ninefold.report.notes import mark_cells, note_section, number_notes
 from ninefold.report.published import Published, compare
+from ninefold.report.rounds import why_not
 from ninefold.report.runs import Run, finite
 from ninefold.result import PHASES
 
@@ -28,16 +22,19 @@ def table(
 ) -> str:
     """Return the text of table.md; the same arguments give the same bytes."""
     found = groups(runs)
-    notes = number_notes(runs)
+    notes = number_notes([run for run in runs if run.counts])
     parts = [_head(runs, environment, found)]
     for group in found:
         parts.append(f"## {plain(group.title)}")
         marks = mark_cells(group, notes)
-        parts += [_measure_section(group, measure, marks) for measure in MEASURES]
+        parts += [measure_section(group, measure, marks) for measure in MEASURES]
         parts.append(_phase_section(group))
         if published:
             parts.append(compare(group, published))
-    parts += [_clock_section(runs, environment), note_section(found, notes), _bad_section(runs)]
+    parts += [
+        _clock_section(runs, environment), note_section(found, notes), _bad_section(runs),
+        _not_counted_section(runs, environment),
+    ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -76,7 +73,13 @@ def _reading(found: Sequence[Group]) -> str:
     return " ".join(lines)
 
 
-def _measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
+def measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
+    """Return a measure's heading, what it is, and its table."""
+    return f"### {measure.title}\n\n{measure.about}\n\n{measure_table(group, measure, marks)}"
+
+
+def measure_table(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
+    """Return a measure's table: strategies down, precisions across."""
     cells = {
         (parallel, amp): summarize(group, parallel, amp, measure)
         for parallel in group.parallels
@@ -94,7 +97,7 @@ def _measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -
         ]
         for parallel in group.parallels
     ]
-    return f"### {measure.title}\n\n{measure.about}\n\n{grid(['', *group.amps], rows)}"
+    return grid(["", *group.amps], rows)
 
 
 def _cell(cell: Summary, measure: Measure, decimals: int) -> str:
@@ -144,3 +147,14 @@ def _bad_section(runs: Sequence[Run]) -> str:
             error = f": {code(run.error)}" if run.error else ""
             lines.append(f"- {run.cell}{seed} ({code(run.folder)}) {run.status}{error}")
     return "## Runs that are not ok\n\n" + "\n".join(lines) if lines else ""
+
+
+def _not_counted_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
+    lines = [
+        f"- {run.cell}, seed {run.seed} ({code(run.folder)}): "
+        f"{why_not(run, environment.get('sweep'))}"
+        for run in runs
+        if not run.counts
+    ]
+    about = "They are listed and enter no figure."
+    return f"## Runs that do not count\n\n{about}\n\n" + "\n".join(lines) if lines else ""

@@ -1,0 +1,190 @@
+"""Holds the times of one sitting against those of another, for a check that may fail."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ninefold.errors import ConfigError, Failure
+from ninefold.report.cells import Group, largest_first
+from ninefold.report.cells import groups as sorted_groups
+from ninefold.report.conditions import join
+from ninefold.report.environment import values
+from ninefold.report.evidence import gather_evidence
+from ninefold.report.markdown import MISSING, decimals_for, grid
+from ninefold.report.measures import SECONDS
+from ninefold.report.recording import Sitting, find_sitting
+from ninefold.report.runs import Run
+from ninefold.report.statistics import Change, changes
+
+# Of environment.json, what another time may come from that is not the code.
+MACHINE = ("cpu", "cores", "driver")
+VERSIONS = ("python", "torch", "cuda", "torchvision", "numpy")
+
+
+class Slower(Failure):
+    """A cell takes longer than before, by more than is allowed, and its interval says so."""
+
+    code: ClassVar[int] = 8
+
+
+def share_of(text: str) -> float:
+    """Return the share that `3%` or `0.03` stands for. ValueError for anything else."""
+    number = text.strip()
+    share = float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    if not 0 <= share < 1:
+        raise ValueError(f"{text} is no share below 1")
+    return share
+
+
+def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, Slower | None]:
+    """Return what became of the seconds per epoch of each cell, and the failure if one is slower.
+
+    Either folder is a sweep's or a recorded sitting; nothing is written. allowed: the share by
+    which a cell may be slower. ConfigError where a folder holds no runs, or the sittings are of
+    different conditions.
+    """
+    (before, _), (after, _) = find_sitting(old), find_sitting(new)
+    pairs = _pairs(after, before)
+    lines = [f"warning: {warning}" for warning in _warnings(after, before, allowed)]
+    slower: list[Change] = []
+    for group, other in pairs:
+        now, then = _seconds(group, after), _seconds(other, before)
+        found = changes(now, then, allowed)
+        slower += [change for change in found if change.slower]
+        lines += ["", group.title, _table(found, now, then)]
+        lines += _missing(now, then)
+    if not slower:
+        return "\n".join(lines), None
+    worst = max(slower, key=lambda change: change.ratio or 0.0)
+    return "\n".join(lines), Slower(
+        worst.cell, _times(worst.ratio), "it is slower than before",
+        f"at most {_times(1 + allowed)} is allowed, and the interval is {_interval(worst)}"
+        + (f"; {len(slower)} cells are slower in all" if len(slower) > 1 else ""),
+        "see what changed, or allow more with --fail-if-slower",
+    )  # fmt: skip
+
+
+def _seconds(group: Group, sitting: Sitting) -> dict[str, dict[int, float]]:
+    return gather_evidence(group, (), sitting.sweep, None).values(SECONDS)
+
+
+def _pairs(new: Sitting, old: Sitting) -> list[tuple[Group, Group]]:
+    """Return the groups of the same conditions. ConfigError where there are none."""
+    now, then = (largest_first(sorted_groups(sitting.runs)) for sitting in (new, old))
+    pairs = [
+        (group, other)
+        for group in now
+        for other in then
+        if not _differences(group, other) and group.part == max(
+            each.part for each in now if not _differences(each, other)
+        )
+    ]  # fmt: skip
+    if pairs:
+        return pairs
+    if not now or not then:
+        raise ConfigError(
+            "against", "two sittings", "one of them has no run that counts and names its cell",
+            "runs of the same cells in both", "give the folders of two sweeps",
+        )  # fmt: skip
+    name, ours, theirs = _differences(now[0], then[0])[0]
+    others = [each[0] for each in _differences(now[0], then[0])[1:]]
+    raise ConfigError(
+        name, ours, f"the other sitting has {theirs}" + (f", and {join(others)} differ" if others
+                                                         else ""),
+        "times of different work say nothing of each other", "compare sittings of the same study",
+    )  # fmt: skip
+
+
+def _differences(group: Group, other: Group) -> list[tuple[str, Any, Any]]:
+    """Return the conditions in which two groups differ: name, the first's, the second's."""
+    mine, theirs = _conditions(group), _conditions(other)
+    return [
+        (name, mine[name], theirs[name])
+        for name in mine
+        if name in theirs and mine[name] != theirs[name]
+    ]
+
+
+def _conditions(group: Group) -> dict[str, Any]:
+    """What makes the work of an epoch; of a cell also how many processes share it."""
+    overrides = [", ".join(run.overrides) for run in _ok(group)][:1]
+    found: dict[str, Any] = {
+        "dataset": group.dataset, "model": group.model, "batch_size": group.batch_size,
+        "epochs": group.epochs, "overrides": "".join(overrides) or "none",
+    }  # fmt: skip
+    for run in _ok(group):
+        if run.steps and run.epochs:
+            found["steps per epoch"] = round(run.steps / run.epochs)
+        if run.processes:
+            found[f"processes of {run.cell}"] = run.processes
+    return found
+
+
+def _ok(group: Group) -> list[Run]:
+    return [run for run in group.runs if run.status == "ok"]
+
+
+def _warnings(new: Sitting, old: Sitting, allowed: float) -> list[str]:
+    found = []
+    now, then = (sitting.environment.get("environment") or {} for sitting in (new, old))
+    for name in (*MACHINE, *VERSIONS):
+        mine, theirs = values(now.get(name)), values(then.get(name))
+        if mine and theirs and mine != theirs:
+            found.append(f"{name} was {join(theirs)} and is {join(mine)}: times may differ by that")
+    if new.environment.get("devices") != old.environment.get("devices"):
+        found.append("the devices are not the same: times may differ by that")
+    probes = [_probe(sitting.runs) for sitting in (new, old)]
+    if probes[0] and probes[1]:
+        ratio = probes[0] / probes[1]
+        if abs(math.log(ratio)) > math.log1p(allowed):
+            what = "slower" if ratio > 1 else "faster"
+            found.append(
+                f"a fixed piece of work took {_times(ratio)} of its time before: what is {what} "
+                "may be the machine"
+            )
+    return found
+
+
+def _probe(runs: Sequence[Run]) -> float | None:
+    """The median seconds of the fixed piece of work around the runs that count."""
+    seconds = [each for run in runs if run.counts for each in run.probe_seconds if each > 0]
+    return statistics.median(seconds) if seconds else None
+
+
+def _table(
+    found: Sequence[Change], now: dict[str, dict[int, float]], then: dict[str, dict[int, float]]
+) -> str:
+    rows = [
+        [
+            change.cell, _mean(then[change.cell]), _mean(now[change.cell]), _times(change.ratio),
+            _interval(change), "slower" if change.slower else "",
+        ]
+        for change in found
+    ]  # fmt: skip
+    return grid(["cell", "s per epoch before", "now", "ratio", "interval", ""], rows)
+
+
+def _mean(known: dict[int, float]) -> str:
+    mean = statistics.fmean(known.values())
+    return f"{mean:.{decimals_for(mean)}f} ({len(known)})"
+
+
+def _times(ratio: float | None) -> str:
+    return MISSING if ratio is None else f"×{ratio:.3f}"
+
+
+def _interval(change: Change) -> str:
+    if change.low is None or change.high is None:
+        return "too few runs"
+    return f"{_times(change.low)} to {_times(change.high)}"
+
+
+def _missing(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
+    return [
+        *(f"{cell} has no time before" for cell in now if cell not in then),
+        *(f"{cell} has no time now" for cell in then if cell not in now),
+    ]

@@ -1,0 +1,384 @@
+"""Says which cell to train with, per goal: the best whose accuracy is safe, with the reasons.
+
+Of cells that are not shown to differ from the best, the simplest is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ninefold.report.cells import BASELINE
+from ninefold.report.evidence import PLAIN, Evidence
+from ninefold.report.markdown import decimals_for
+from ninefold.report.measures import BYTES, SECONDS
+from ninefold.report.rounds import rounds_of
+from ninefold.report.runs import AMP, PARALLEL, position
+from ninefold.report.statistics import Control, Estimate, Pair, Safety, compare, estimate
+
+UNKNOWN = "not enough runs"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a cell may be best at. `name` and `key` are those of report.json."""
+
+    name: str
+    key: str
+    verb: str  # of a cell with less of it than another: "is faster"
+    best: str  # of the cell with the least of it: "has the fastest epoch"
+    unit: Callable[[float, Evidence], str]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The cell for a goal, None where nothing can be said; `sentence` and `reasons` are plain.
+
+    tied: cells that are not shown to differ from it. open: the cells on which more runs could
+    change it.
+    """
+
+    goal: Goal
+    cell: str | None
+    sentence: str
+    reasons: list[str] = field(default_factory=list)
+    tied: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+
+
+def _per_epoch(value: float, evidence: Evidence) -> str:
+    return f"{number(value)} s per epoch"
+
+
+def _to_target(value: float, evidence: Evidence) -> str:
+    return f"{number(value)} s to {evidence.target:.2f} % test accuracy"
+
+
+def _mebibytes(value: float, evidence: Evidence) -> str:
+    return f"{value / 2**20:.0f} MiB"
+
+
+GOALS = (
+    Goal("fastest epoch", SECONDS.key, "is faster", "has the fastest epoch", _per_epoch),
+    Goal("fastest to target", "to_target", "is faster", "is the fastest to the target", _to_target),
+    Goal("least memory", BYTES.key, "takes less", "takes the least memory", _mebibytes),
+)
+
+
+def recommend(evidence: Evidence) -> list[Recommendation]:
+    """Return a recommendation for each goal that was measured; that for time always."""
+    found = [_for_goal(evidence, goal) for goal in GOALS]
+    return [each for each in found if each is not None]
+
+
+def is_settled(recommendation: Recommendation) -> bool:
+    """Whether more runs of what was run cannot change it."""
+    return not recommendation.open
+
+
+def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
+    _, values = evidence.of_goal(goal.key)
+    if not values:
+        return None if goal is not GOALS[0] else Recommendation(
+            goal, None, "Not enough runs: none has ended well. Mend what failed and run it again.",
+            open=evidence.cells,
+        )  # fmt: skip
+    comparison = (
+        evidence.comparison
+        if goal.key == SECONDS.key
+        else compare(values, evidence.accuracy, evidence.settings)
+    )
+    pairs = Pairs(comparison.seconds)
+    means = {cell: mean for cell in values if (mean := estimate(values[cell]).mean) is not None}
+    possible = [cell for cell in means if excluded(cell, evidence) is None]
+    safe = sorted((cell for cell in possible if evidence.safe[cell] == "safe"), key=_plainness)
+    unknown = [cell for cell in possible if evidence.safe[cell] == UNKNOWN]
+    if not safe:
+        return Recommendation(
+            goal, None, _nothing_safe(evidence, goal), open=unknown or evidence.cells
+        )
+    unbeaten = [
+        cell for cell in safe
+        if not any(pairs.verdict(cell, other) == "faster" for other in safe)
+    ]  # fmt: skip
+    best = min(unbeaten or safe, key=lambda cell: means[cell])
+    level = [
+        cell for cell in unbeaten
+        if cell == best or pairs.verdict(best, cell) in ("tie", UNKNOWN)
+    ]  # fmt: skip
+    cell = level[0] if level else best
+    tied = [other for other in level if other != cell and pairs.verdict(cell, other) == "tie"]
+    # What another round could still change: who might be faster than it, and might be safe.
+    unsure = [other for other in safe if pairs.verdict(cell, other) == UNKNOWN and other != cell]
+    unsure += [
+        other for other in unknown
+        if pairs.verdict(cell, other) in ("faster", UNKNOWN)
+        or (pairs.verdict(cell, other) == "tie" and _plainness(other) < _plainness(cell))
+    ]  # fmt: skip
+    others = [other for other in possible if other != cell]
+    if others and all(pairs.verdict(cell, other) == UNKNOWN for other in others):
+        return Recommendation(
+            goal, None, _not_enough(evidence, goal, means, pairs, cell, unsure), open=others
+        )
+    reasons = _reasons(evidence, goal, values, means, pairs, cell, best, tied, unsure)
+    return Recommendation(
+        goal, cell, _sentence(evidence, goal, means, pairs, cell), reasons, tied, unsure
+    )
+
+
+class Pairs:
+    """The verdicts on pairs of cells, asked for in either order."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._pairs = {(pair.first, pair.second): pair for pair in pairs}
+
+    def verdict(self, first: str, second: str) -> str:
+        """Return what `second` is against `first`: faster, slower, tie, not enough runs."""
+        if first == second:
+            return "tie"
+        if pair := self._pairs.get((first, second)):
+            return str(pair.verdict)
+        if pair := self._pairs.get((second, first)):
+            turned = {"faster": "slower", "slower": "faster"}
+            return turned.get(pair.verdict, str(pair.verdict))
+        return UNKNOWN
+
+    def ratio(self, first: str, second: str) -> tuple[float, float | None, float | None] | None:
+        """Return the ratio second/first and its interval, None where it is not known."""
+        if (pair := self._pairs.get((first, second))) and pair.estimate is not None:
+            return pair.estimate, pair.low, pair.high
+        if (pair := self._pairs.get((second, first))) and pair.estimate:
+            low = 1 / pair.high if pair.high else None
+            high = 1 / pair.low if pair.low else None
+            return 1 / pair.estimate, low, high
+        return None
+
+    def needed(self, first: str, second: str) -> int | None:
+        """Return how many seeds in all would settle it, where that is known."""
+        pair = self._pairs.get((first, second)) or self._pairs.get((second, first))
+        return pair.needed if pair else None
+
+
+def excluded(cell: str, evidence: Evidence) -> str | None:
+    """Return why a cell is not recommended whatever its numbers, or None."""
+    if cell in evidence.bad:
+        return f"{cell} is left out: a run of it ended as {evidence.bad[cell]}."
+    if (original := evidence.copies.get(cell)) in evidence.cells:
+        return f"{cell} is left out: on one device it does what {original} does."
+    if cell in evidence.different:
+        why = evidence.different[cell]
+        return f"{cell} is left out: its first steps do not compute the same. {why}".strip()
+    return None
+
+
+def _plainness(cell: str) -> tuple[Any, ...]:
+    parallel, _, amp = cell.partition("-")
+    return (*position(parallel, PARALLEL), *position(amp, AMP))
+
+
+def _nothing_safe(evidence: Evidence, goal: Goal) -> str:
+    if PLAIN not in evidence.accuracy:
+        return (
+            f"No answer on the {goal.name}: {PLAIN}, which accuracies are held against, has no run "
+            f"that ended well. Run it with parallel={BASELINE[0]} amp={BASELINE[1]}."
+        )
+    return f"No answer on the {goal.name}: no cell that could be taken is shown safe."
+
+
+def _not_enough(
+    evidence: Evidence,
+    goal: Goal,
+    means: Mapping[str, float],
+    pairs: Pairs,
+    cell: str,
+    unsure: Sequence[str],
+) -> str:
+    seeds = _seeds_for(evidence, pairs, cell, unsure)
+    most = max(len(evidence.accuracy.get(each, {})) for each in means)
+    do = (
+        f"{seeds} seeds in all would settle it" if seeds and seeds > most
+        else f"run more seeds than these {most}, such as {max(5, 2 * most)}"
+    )  # fmt: skip
+    if not all(control.held for control in evidence.comparison.controls):
+        do = "the A/A control did not hold, so run it again on a quiet machine"
+    return f"Not enough runs to say which cell {goal.best}: {do}."
+
+
+def _seeds_for(evidence: Evidence, pairs: Pairs, cell: str, unsure: Sequence[str]) -> int | None:
+    """Return the seeds in all that settle every open question, None where one is not known."""
+    found = []
+    for other in unsure:
+        if pairs.verdict(cell, other) == UNKNOWN:
+            found.append(pairs.needed(cell, other))
+        if evidence.safe[other] == UNKNOWN:
+            safety = _safety(evidence, other)
+            found.append(safety.needed if safety else None)
+    known = [seeds for seeds in found if seeds is not None]
+    return max(known) if known and len(known) == len(found) else None
+
+
+def _sentence(
+    evidence: Evidence, goal: Goal, means: Mapping[str, float], pairs: Pairs, cell: str
+) -> str:
+    value = goal.unit(means[cell], evidence)
+    if len(means) == 1:
+        return f"{cell}: {value}; no other cell was measured."
+    if cell == PLAIN:
+        return f"{cell}: {value}, and no safe cell is shown to do better."
+    ratio = pairs.ratio(PLAIN, cell)
+    if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
+        return f"{cell}: {value}, and its accuracy is safe."
+    return f"{cell}: {value}, {times(ratio, PLAIN)}; its accuracy is safe."
+
+
+def _reasons(
+    evidence: Evidence,
+    goal: Goal,
+    values: Mapping[str, Mapping[int, float]],
+    means: Mapping[str, float],
+    pairs: Pairs,
+    cell: str,
+    best: str,
+    tied: Sequence[str],
+    unsure: Sequence[str],
+) -> list[str]:
+    reasons = [_uncertainty(evidence, goal, cell, estimate(values[cell]))]
+    if cell != PLAIN:
+        if ratio := pairs.ratio(PLAIN, cell):
+            verdict = pairs.verdict(PLAIN, cell)
+            reasons.append(f"It takes {times(ratio, PLAIN)}: {verdict}.")
+        reasons.append(_why_safe(evidence, cell))
+    if best != cell:
+        reasons.append(
+            f"{best} has the lowest mean, {goal.unit(means[best], evidence)}, but is not shown to "
+            f"differ from {cell}, which is simpler."
+        )
+    if tied:
+        reasons.append(f"{join(tied)} {'tie' if len(tied) > 1 else 'ties'} with it.")
+    for other in means:
+        verdict = pairs.verdict(cell, other)
+        ratio = pairs.ratio(cell, other)
+        if other == cell or ratio is None:
+            continue
+        if (why := excluded(other, evidence)) is not None:
+            if other not in evidence.copies or means[other] < means[cell]:
+                reasons.append(why)
+        elif evidence.safe[other] == "worse" and verdict == "faster":
+            reasons.append(
+                f"{other} {goal.verb} ({times(ratio, cell)}), but its accuracy is worse than "
+                f"{PLAIN}'s: {_loss(evidence, other)}."
+            )
+        elif other in unsure:
+            seeds = _seeds_for(evidence, pairs, cell, [other])
+            settle = f"{seeds} seeds in all" if seeds else "more seeds"
+            missing = (
+                f"{other} {goal.verb} ({times(ratio, cell)}) but not shown safe"
+                if verdict == "faster"
+                else f"{other} ({times(ratio, cell)}) is not told apart from it"
+                if evidence.safe[other] == "safe"
+                else f"{other} ({times(ratio, cell)}) is neither told apart from it nor shown safe"
+            )
+            reasons.append(f"{missing}: {settle} would settle it.")
+    for other in evidence.cells:
+        if other not in means:
+            why = excluded(other, evidence)
+            if goal.key == "to_target" and other in evidence.short and why is None:
+                why = f"{other} reached the target in {evidence.short[other]}."
+            reasons += [why] if why else []
+    return reasons
+
+
+def _uncertainty(evidence: Evidence, goal: Goal, cell: str, found: Estimate) -> str:
+    if found.low is None or found.high is None or found.mean is None:
+        return f"{cell} has {count(found.n, 'seed')}, which gives no interval."
+    share = 50 * (found.high - found.low) / found.mean if found.mean else 0.0
+    return (
+        f"{cell}: {goal.unit(found.mean, evidence)}, give or take {share:.1f} % (95 % "
+        f"interval, {count(found.n, 'seed')})."
+    )
+
+
+def _why_safe(evidence: Evidence, cell: str) -> str:
+    safety, margin = _safety(evidence, cell), evidence.settings.margin
+    if safety is None or safety.difference is None:
+        return f"Its accuracy is held safe against a margin of {margin:g} points."
+    bound = "" if safety.low is None else f", and at worst {safety.low:+.2f}"
+    return (
+        f"Its accuracy is safe: {safety.difference:+.2f} points against {PLAIN}{bound}, where "
+        f"{-margin:+g} would still be allowed."
+    )
+
+
+def _loss(evidence: Evidence, cell: str) -> str:
+    safety = _safety(evidence, cell)
+    if safety is None or safety.difference is None:
+        return "more than the margin"
+    return f"{safety.difference:+.2f} points"
+
+
+def _safety(evidence: Evidence, cell: str) -> Safety | None:
+    return next((each for each in evidence.comparison.safety if each.cell == cell), None)
+
+
+def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
+    """Return what a reader of the answer must know of how it was come by."""
+    found = [_failed_control(control) for control in evidence.comparison.controls
+             if not control.held]  # fmt: skip
+    numbers = {run.round for run in evidence.group.runs}
+    drifted = [
+        str(entry.get("round"))
+        for entry in rounds_of(sweep)
+        if entry.get("drifted") and entry.get("counted") and entry.get("round") in numbers
+    ]
+    if drifted:
+        found.append(
+            f"The machine drifted in round {join(drifted)} even when it was repeated; the round "
+            "counts, and its times are to be doubted."
+        )
+    if evidence.different:
+        found.append(
+            f"{join(sorted(evidence.different, key=_plainness))} does not compute what {PLAIN} "
+            "does: it is another experiment, not another way of doing this one."
+        )
+    if evidence.bad:
+        found.append(f"Not every run ended well: {join(sorted(evidence.bad, key=_plainness))}.")
+    waiting = [cell for cell in evidence.cells
+               if (ceiling := evidence.ceiling(cell)) and ceiling.data_bound]  # fmt: skip
+    if waiting:
+        who = "Every cell" if waiting == evidence.cells else join(waiting)
+        found.append(
+            f"{who} {'waits' if who == 'Every cell' or len(waiting) == 1 else 'wait'} for data: "
+            "without that, times would differ by more."
+        )
+    if evidence.group.dataset == "synthetic":
+        found.append("The images are random: their accuracy says nothing of a real dataset.")
+    return found
+
+
+def _failed_control(control: Control) -> str:
+    return (
+        f"The A/A control did not hold: {control.second} does the same work as {control.first} and "
+        f"took ×{control.ratio:.3f} of its time. Something else than the cells made times differ."
+    )
+
+
+def number(value: float) -> str:
+    """Return a number with three digits."""
+    return f"{value:.{decimals_for(value)}f}"
+
+
+def times(ratio: tuple[float, float | None, float | None], cell: str) -> str:
+    """Return a ratio to a cell with its interval."""
+    value, low, high = ratio
+    interval = "" if low is None or high is None else f" (95 % interval {low:.3f} to {high:.3f})"
+    return f"{value:.3f} times {cell}'s{interval}"
+
+
+def count(items: int, name: str) -> str:
+    return f"{items} {name}{'' if items == 1 else 's'}"
+
+
+def join(names: Sequence[str]) -> str:
+    """Return names as a phrase: a, b and c."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -1,0 +1,187 @@
+"""Makes report.md and what the console shows, both from the content of report.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ninefold.errors import one_line
+from ninefold.report.cells import Group, groups
+from ninefold.report.markdown import MISSING, code, grid, plain, signed
+from ninefold.report.measures import ACCURACY, SECONDS
+from ninefold.report.notes import mark_cells, number_notes, superscript
+from ninefold.report.runs import Run
+from ninefold.report.tables import measure_table
+
+
+def report_text(report: Mapping[str, Any], tables: str) -> str:
+    """Return the text of report.md: the answer, what it rests on, then table.md's `tables`."""
+    parts = [f"# {plain(report['title'])}"]
+    if report["question"]:
+        parts.append(f"Question: {plain(report['question'])}")
+    parts += [_answer(report["answer"])]
+    several = len(report["groups"]) > 1
+    for group in report["groups"]:
+        sections = [
+            _pairs(group["pairs"]["seconds"], "Verdicts on seconds per epoch", _ratio),
+            _pairs(group["pairs"]["accuracy"], "Verdicts on test accuracy", _points),
+            _safety(group, report["settings"]), _controls(group), _numerics(group), _rounds(group),
+        ]  # fmt: skip
+        if several and any(sections):
+            parts.append(f"## {plain(group['title'])}")
+        parts += [section for section in sections if section]
+    lowered = "\n".join(f"#{line}" if line.startswith("#") else line for line in tables.split("\n"))
+    return "\n\n".join([*parts, lowered.rstrip("\n")]) + "\n"
+
+
+def _answer(answer: Mapping[str, Any]) -> str:
+    parts = [f"**{plain(answer['sentence'])}**"]
+    if answer["train"]:
+        parts.append(f"Train with it: {code(answer['train'])}")
+    for goal in answer["goals"]:
+        parts.append(f"## For {_article(goal['goal'])}\n\n{plain(goal['sentence'])}")
+        if goal["reasons"]:
+            parts.append("\n".join(f"- {plain(reason)}" for reason in goal["reasons"]))
+    if answer["caveats"]:
+        parts.append("## Caveats\n\n" + "\n".join(f"- {plain(c)}" for c in answer["caveats"]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _article(goal: str) -> str:
+    return goal if goal.startswith("fastest to") else f"the {goal}"
+
+
+def _ratio(value: float | None) -> str:
+    return MISSING if value is None else f"×{value:.3f}"
+
+
+def _points(value: float | None) -> str:
+    return MISSING if value is None else signed(value, 2)
+
+
+def _probability(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.3f}"
+
+
+def _pairs(pairs: Sequence[Mapping[str, Any]], title: str, shown: Any) -> str:
+    rows = [
+        [
+            pair["second"], pair["first"], pair["verdict"], shown(pair["estimate"]),
+            _interval(pair, shown), _probability(pair["adjusted"]), str(pair["n"]),
+            str(pair["needed"] or MISSING),
+        ]
+        for pair in pairs
+    ]  # fmt: skip
+    header = ["cell", "against", "verdict", "estimate", "interval", "p", "seeds", "seeds needed"]
+    return f"## {title}\n\n{grid(header, rows)}" if rows else ""
+
+
+def _interval(entry: Mapping[str, Any], shown: Any) -> str:
+    if entry["low"] is None or entry["high"] is None:
+        return MISSING
+    return f"{shown(entry['low'])} to {shown(entry['high'])}"
+
+
+def _safety(group: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            safety["cell"], safety["verdict"], _points(safety["difference"]),
+            _points(safety["low"]), _probability(safety["adjusted"]), str(safety["n"]),
+            str(safety["needed"] or MISSING),
+        ]
+        for safety in group["safety"]
+    ]  # fmt: skip
+    about = (
+        f"Safe is a cell whose test accuracy is not more than {settings['margin']:g} points below "
+        "none-fp32's: the lower bound says so, and not the mean alone."
+    )
+    header = ["cell", "verdict", "difference, points", "lower bound", "p", "seeds", "seeds needed"]
+    return f"## Is accuracy safe?\n\n{about}\n\n{grid(header, rows)}" if rows else ""
+
+
+def _controls(group: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            control["second"], control["first"], _ratio(control["ratio"]),
+            _interval(control, _ratio), "yes" if control["held"] else "no",
+        ]
+        for control in group["controls"]
+    ]  # fmt: skip
+    about = "dp on one device does what none does: what differs between them is noise."
+    header = ["cell", "the same work as", "ratio of seconds", "interval", "held"]
+    return f"## A/A control\n\n{about}\n\n{grid(header, rows)}" if rows else ""
+
+
+def _numerics(group: Mapping[str, Any]) -> str:
+    numerics = group["numerics"]
+    if not numerics or not numerics.get("rows"):
+        return ""
+    rows = [
+        [
+            str(row.get("cell")), str(row.get("verdict")),
+            *(
+                _scientific(row.get(name))
+                for name in ("first_loss_deviation", "loss_deviation", "cosine", "flushed",
+                             "update_ratio")
+            ),
+            plain(str(row.get("sentence") or "")),
+        ]
+        for row in numerics["rows"]
+    ]  # fmt: skip
+    header = [
+        "cell", "verdict", "loss, first step", "loss, all", "cosine", "flushed", "update ratio", "",
+    ]  # fmt: skip
+    about = plain(str(numerics.get("about") or ""))
+    return f"## Do the cells compute the same?\n\n{about}\n\n{grid(header, rows)}"
+
+
+def _scientific(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, int | float) else MISSING
+
+
+def _rounds(group: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            *(str(entry.get(name)) for name in ("round", "attempt", "seed")),
+            f"{100 * entry['drift']:.1f} %" if isinstance(entry.get("drift"), int | float)
+            else MISSING,
+            "yes" if entry.get("drifted") else "no", "yes" if entry.get("counted") else "no",
+        ]
+        for entry in group["rounds"]
+    ]  # fmt: skip
+    header = ["round", "attempt", "seed", "drift", "drifted", "counted"]
+    return f"## Rounds\n\n{grid(header, rows)}" if rows else ""
+
+
+def console_text(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
+    """Return what the console shows: the answer, then the tables of time and accuracy."""
+    answer = report["answer"]
+    parts = [f"answer: {one_line(answer['sentence'])}"]
+    parts += [f"caveat: {one_line(caveat)}" for caveat in answer["caveats"]]
+    if answer["train"]:
+        parts.append(f"train with it: {answer['train']}")
+    return "\n".join(parts) + "\n\n" + tables_text(runs)
+
+
+def tables_text(runs: Sequence[Run]) -> str:
+    """Return the tables of seconds per epoch and accuracy of each group, for the console."""
+    found = groups(runs)
+    notes = number_notes([run for run in runs if run.counts])
+    parts = []
+    for group in found:
+        parts.append(plain(group.title))
+        parts += [
+            f"{measure.title}\n{measure_table(group, measure, mark_cells(group, notes))}"
+            for measure in (SECONDS, ACCURACY)
+        ]
+    parts += ["\n".join(_marked_notes(found, notes))] if found else []
+    bad = [run for run in runs if run.status != "ok"]
+    parts += [f"{len(bad)} of {len(runs)} runs are not ok"] if bad else []
+    return "\n\n".join(part for part in parts if part)
+
+
+def _marked_notes(found: Sequence[Group], notes: Mapping[str, int]) -> list[str]:
+    """The notes that some cell of the tables is marked with."""
+    marks = "".join(mark for group in found for mark in mark_cells(group, notes).values())
+    shown = [(superscript(number), note) for note, number in notes.items()]
+    return [f"{mark} {one_line(note)}" for mark, note in shown if mark in marks.split()]

@@ -1,0 +1,407 @@
+"""The answer: which runs count, what they say, and that the recommendation agrees with them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ninefold.report import progress_table, read_csv, settled, write
+from ninefold.report.cells import groups
+from ninefold.report.curves import Point, read_curves
+from ninefold.report.evidence import PLAIN, Evidence, gather_evidence
+from ninefold.report.overlay import overlay_text
+from ninefold.report.recommend import (
+    Pairs,
+    Recommendation,
+    caveats,
+    excluded,
+    is_settled,
+    recommend,
+)
+from ninefold.report.runs import Run
+from tests import conftest
+from tests.conftest import Shell
+from tests.test_report import failure, result, sweep
+
+
+def study(folder: Path, *results: dict, **facts: Any) -> Path:
+    """A sweep with facts of its study; `{n}` in them stands for the folder of the n-th run."""
+    names = [f"runs/{n}_{run['parallel']}_{run['amp']}" for n, run in enumerate(results)]
+    text = json.dumps({"wall_seconds": 1.0, "runs": len(results), **facts})
+    for number, name in enumerate(names):
+        text = text.replace(f"{{{number}}}", name)
+    return sweep(folder, *results, **json.loads(text))
+
+
+def entry(number: int, runs: list[str], **changes: Any) -> dict[str, Any]:
+    """A round of sweep.json."""
+    return {
+        "round": number, "attempt": 0, "seed": number, "part": 0, "drift": 0.0, "drifted": False,
+        "counted": True, "runs": runs, **changes,
+    }  # fmt: skip
+
+
+def test_runs_that_do_not_count_are_listed_and_enter_no_figure(tmp_path: Path) -> None:
+    slow = {"train_seconds": 900.0, "notes": ["a note of a slow run"]}
+    study(
+        tmp_path, result(**slow), result(**slow), result(), result(**slow), result(**slow),
+        rounds=[entry(0, ["{1}"], drifted=True, counted=False), entry(0, ["{2}"], attempt=1)],
+        burn_in="{0}", superseded=["{3}"],
+    )  # fmt: skip
+    (tmp_path / "runs" / "4_none_fp32").rename(tmp_path / "superseded")
+    write(tmp_path)
+    text = (tmp_path / "report" / "table.md").read_text()
+    assert "| none | 2.00 (×1.00) |" in text
+    assert "5 runs, 5 ok; 4 not counted; 1 seed per cell" in text
+    assert "a note of a slow run" not in text
+    for folder, why in (
+        ("runs/0_none_fp32", "the burn-in"), ("runs/1_none_fp32", "the machine drifted"),
+        ("runs/3_none_fp32", "superseded"), ("superseded", "in no round"),
+    ):  # fmt: skip
+        assert f"(`{folder}`): {why}" in text.replace("it is ", "")
+    [counted] = [run for run in read_csv(tmp_path / "report" / "runs.csv") if run.counts]
+    assert (counted.round, counted.attempt, counted.part) == (0, 1, 0)
+
+
+def test_what_a_study_went_on_with_after_a_change_is_a_group_of_its_own(tmp_path: Path) -> None:
+    study(
+        tmp_path, result(), result(seed=1, train_seconds=40.0),
+        rounds=[entry(0, ["{0}"]), entry(1, ["{1}"], part=1)],
+    )  # fmt: skip
+    write(tmp_path)
+    text = (tmp_path / "report" / "table.md").read_text()
+    assert text.count("### Seconds per epoch") == 2
+    assert "10 epochs, part 2\n" in text
+
+
+def test_curves_are_the_evaluations_of_the_runs(tmp_path: Path) -> None:
+    sweep(tmp_path, result(), result("dp"))
+    lines = [
+        {"step": 5, "epoch": 0.5, "loss": 1.5},
+        {"step": 10, "epoch": 1.0, "test_loss": 0.4, "test_accuracy": 0.5, "seconds": 2.5},
+        {"step": 20, "epoch": 2.0, "test_loss": None, "test_accuracy": 0.75},
+    ]
+    text = "\n".join([*map(json.dumps, lines), '{"test_accuracy": [', '{"test_accuracy": 1e400}'])
+    (tmp_path / "runs" / "0_none_fp32" / "metrics.jsonl").write_text(text)
+    write(tmp_path)
+    points = read_curves(tmp_path / "report" / "curves.csv")
+    assert [(p.epoch, p.step, p.seconds, p.accuracy, p.loss) for p in points] == [
+        (1.0, 10, 2.5, 0.5, 0.4), (2.0, 20, None, 0.75, None)
+    ]  # fmt: skip
+    assert {point.folder for point in points} == {"runs/0_none_fp32"}
+
+
+SECONDS = {"none-fp32": 5.0, "none-autocast": 4.0, "ddp-fp32": 3.0, "ddp-autocast": 2.0}
+
+
+def runs_of(
+    seconds: Mapping[str, float],
+    accuracy: Mapping[str, float] | None = None,
+    seeds: int = 6,
+    noise: float = 0.005,
+    draw: int = 0,
+    spread: float = 0.05,
+    **changes: Any,
+) -> list[Run]:
+    """Runs of made-up cells: seconds per epoch, and percent that a cell's accuracy is off."""
+    chance = random.Random(draw)
+    found = []
+    for seed in range(seeds):
+        common = chance.gauss(80, 0.4)
+        for cell, base in seconds.items():
+            parallel, amp = cell.split("-")
+            replicas = 1 if parallel != "ddp" else 2
+            points = common + (accuracy or {}).get(cell, 0.0) + chance.gauss(0, spread)
+            found.append(Run(
+                f"{cell}_{seed}", "ok", dataset="digits", model="convnet", parallel=parallel,
+                amp=amp, seed=seed, replicas=replicas, devices=("cpu",) * replicas, batch_size=64,
+                epochs=1, accuracy=points / 100, train_seconds=base * chance.gauss(1, noise),
+                images_per_second=1000 / base, **changes,
+            ))  # fmt: skip
+    return found
+
+
+def evidence(
+    runs: Sequence[Run], points: Sequence[Point] = (), numerics: Mapping[str, Any] | None = None,
+    **report: Any,
+) -> Evidence:  # fmt: skip
+    """What runs come to; without a bootstrap, which takes longer."""
+    [group] = groups(runs)
+    found = gather_evidence(group, points, {"settings": {"report": report}}, numerics)
+    return replace(found, settings=replace(found.settings, draws=0))
+
+
+def fastest(known: Evidence) -> Recommendation:
+    return recommend(known)[0]
+
+
+def reasons(known: Evidence) -> str:
+    return " ".join(fastest(known).reasons)
+
+
+def test_the_fastest_cell_whose_accuracy_is_safe_is_recommended() -> None:
+    found = fastest(evidence(runs_of(SECONDS)))
+    assert found.cell == "ddp-autocast"
+    assert found.sentence.startswith("ddp-autocast: 1.99 s per epoch, 0.399 times none-")
+    assert found.sentence.endswith("its accuracy is safe.")
+    assert is_settled(found)
+
+
+def test_a_faster_cell_that_loses_accuracy_is_named_and_not_recommended() -> None:
+    known = evidence(runs_of(SECONDS, {"ddp-autocast": -1.5}))
+    assert fastest(known).cell == "ddp-fp32"
+    assert "ddp-autocast is faster (0.66" in reasons(known)
+    assert "but its accuracy is worse than none-fp32's: -1.48 points." in reasons(known)
+
+
+def test_a_faster_cell_that_is_not_shown_safe_is_named_with_what_would_settle_it() -> None:
+    known = evidence(runs_of({"none-fp32": 5.0, "ddp-fp32": 2.0}, spread=0.8))
+    found = fastest(known)
+    assert found.cell == "none-fp32"
+    assert "ddp-fp32 is faster" in reasons(known)
+    assert "but not shown safe: " in reasons(known)
+    assert "would settle it." in reasons(known)
+    assert found.open == ["ddp-fp32"]
+    assert not is_settled(found)
+
+
+def test_of_cells_that_tie_the_simplest_is_recommended() -> None:
+    found = fastest(evidence(runs_of({**SECONDS, "ddp-fp32": 2.001, "none-autocast": 2.002})))
+    assert found.cell == "none-autocast"
+    assert found.tied == ["ddp-fp32", "ddp-autocast"]
+
+
+def test_a_copy_is_not_recommended_over_what_it_copies() -> None:
+    known = evidence(runs_of({"none-fp32": 5.0, "dp-fp32": 3.5, "none-autocast": 3.0}))
+    assert fastest(known).cell == "none-autocast"
+    assert not known.comparison.controls[0].held
+    assert "The A/A control did not hold" in caveats(known, None)[0]
+
+
+def test_a_cell_with_a_failed_run_is_not_recommended() -> None:
+    runs = runs_of(SECONDS)
+    known = evidence([replace(runs[3], status="diverged"), *runs[:3], *runs[4:]])
+    assert fastest(known).cell == "ddp-fp32"
+    assert "ddp-autocast is left out: a run of it ended as diverged." in reasons(known)
+
+
+def test_a_cell_that_computes_something_else_is_not_recommended() -> None:
+    row = {"cell": "ddp-autocast", "verdict": "not the same", "sentence": "Its update is twice."}
+    known = evidence(runs_of(SECONDS), numerics={"rows": [row]})
+    assert fastest(known).cell == "ddp-fp32"
+    assert "do not compute the same. Its update is twice." in reasons(known)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_with_too_few_runs_the_answer_is_that_and_what_to_run(seeds: int) -> None:
+    close = {"none-fp32": 5.0, "ddp-fp32": 4.9, "ddp-autocast": 5.1}
+    found = fastest(evidence(runs_of(close, seeds=seeds, noise=0.05)))
+    assert found.cell is None
+    assert found.sentence.startswith("Not enough runs")
+    assert "seeds" in found.sentence
+    assert not is_settled(found)
+
+
+@pytest.mark.parametrize("draw", range(40))
+def test_a_recommendation_agrees_with_the_verdicts_whatever_the_numbers(draw: int) -> None:
+    chance = random.Random(draw)
+    names = [f"{p}-{a}" for p in ("none", "dp", "ddp") for a in ("fp32", "autocast", "scaler")]
+    seconds = {name: chance.choice([2, 2.02, 2.5, 4]) for name in names if chance.random() < 0.8}
+    seconds[PLAIN] = 3.0
+    off = {name: chance.choice([0.0, 0.0, -0.4, -2.0]) for name in seconds if name != PLAIN}
+    runs = runs_of(
+        seconds, off, seeds=chance.choice([1, 2, 3, 5, 8]), draw=draw,
+        noise=chance.choice([0.002, 0.02, 0.1]), peak_memory_bytes=(2**28,),
+    )  # fmt: skip
+    runs = [replace(run, status="failed") if chance.random() < 0.01 else run for run in runs]
+    known = evidence(runs)
+    for found in recommend(known):
+        if found.cell is None:
+            assert "ot enough runs" in found.sentence or "No answer" in found.sentence
+            assert found.open
+            continue
+        assert known.safe[found.cell] == "safe"
+        assert excluded(found.cell, known) is None
+        assert found.cell in found.sentence
+        if found.goal.key != "seconds":
+            continue
+        pairs = Pairs(known.comparison.seconds)
+        for other in known.cells:
+            verdict = pairs.verdict(found.cell, other)
+            if verdict == "faster" and excluded(other, known) is None:
+                assert known.safe[other] != "safe", (found.cell, other)
+                assert any(f"{other} is faster" in reason for reason in found.reasons)
+            assert (other in found.tied) <= (verdict == "tie" and other != found.cell)
+        settled_now = all(
+            pairs.verdict(found.cell, other) in ("slower", "tie") or known.safe[other] == "worse"
+            for other in known.cells
+            if excluded(other, known) is None
+        )
+        assert settled_now or not is_settled(found)
+
+
+def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it() -> None:
+    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 3.0}, seeds=2)
+    curve = [(1.0, 5.0, 0.5), (2.0, 10.0, 0.75), (3.0, 15.0, 0.7)]
+    points = [
+        Point(run.folder, epoch, int(epoch), seconds, accuracy, None)
+        for run in runs if run.folder != "ddp-fp32_1" for epoch, seconds, accuracy in curve
+    ]  # fmt: skip
+    known = evidence(runs, points, target=0.74)
+    assert known.to_target is not None
+    assert known.values(known.to_target)["none-fp32"] == {0: 10.0, 1: 10.0}
+    assert known.short == {"ddp-fp32": "1 of 2 runs"}
+    assert "ddp-fp32" not in known.of_goal("to_target")[1]
+
+
+def test_without_a_target_it_is_the_baselines_accuracy_less_the_margin() -> None:
+    runs = [replace(run, accuracy=0.8) for run in runs_of({"none-fp32": 5.0, "ddp-fp32": 3.0})]
+    assert evidence(runs, margin=2.0).target == pytest.approx(78.0)
+
+
+def test_a_cell_is_data_bound_if_it_misses_its_ceiling_and_spends_its_time_on_batches() -> None:
+    phases = {"data_seconds": 1.0, "forward_seconds": 4.0}
+    bound = evidence(runs_of({PLAIN: 5.0}, ceiling_images_per_second=250.0, **phases)).ceiling(
+        PLAIN
+    )
+    assert bound is not None
+    assert bound.data_bound
+    assert bound.share == pytest.approx(0.8)
+    near = evidence(runs_of({PLAIN: 5.0}, ceiling_images_per_second=210.0, **phases)).ceiling(PLAIN)
+    assert near is not None
+    assert not near.data_bound
+    assert evidence(runs_of({PLAIN: 5.0})).ceiling(PLAIN) is None
+
+
+def test_a_speedup_is_held_against_the_devices_and_a_cpu_is_one() -> None:
+    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 4.0})
+    assert evidence(runs).speedup("ddp-fp32") == {"value": 1.25, "ideal": 1, "devices": 1}
+    gpus = [replace(run, devices=("H", "H")) if run.parallel == "ddp" else run for run in runs]
+    assert evidence(gpus).speedup("ddp-fp32") == {"value": 1.25, "ideal": 2, "devices": 2}
+
+
+def test_times_pair_by_round_where_a_seed_comes_again() -> None:
+    runs = [
+        Run(f"{seed}{n}", "ok", parallel="none", amp="fp32", seed=seed, round=n, accuracy=0.5,
+            epochs=1, train_seconds=1.0 + n)
+        for n, seed in enumerate((0, 1, 0))
+    ]  # fmt: skip
+    known = evidence(runs)
+    assert known.accuracy == {PLAIN: {0: 50.0, 1: 50.0}}
+    assert known.values(known.of_goal("seconds")[0])[PLAIN] == {0: 1.0, 1: 2.0, 2: 3.0}  # type: ignore[arg-type]
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    write(folder)
+    content = json.loads((folder / "report" / "report.json").read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+def test_report_json_holds_what_the_report_says(tmp_path: Path) -> None:
+    noise = {"none": (3, 0, 1, 2), "dp": (0, 2, 3, 1), "ddp": (0, 1, 0, 1)}  # hundredths
+    results = [
+        result(parallel, "fp32", seed, train_seconds=seconds + noise[parallel][seed] / 100,
+               accuracy=0.9 + seed / 1000, energy_joules=50.0, energy_source="nvml")
+        for seed in range(4) for parallel, seconds in (("none", 20.0), ("dp", 20.0), ("ddp", 10.0))
+    ]  # fmt: skip
+    lost = [failure("ddp", "scaler"), result(train_seconds=99.0)]
+    numbers = iter(range(100))
+    study(
+        tmp_path, *results, *lost, study="nine_way", command="python train.py",
+        rounds=[entry(n, [f"{{{next(numbers)}}}" for _ in range(3)]) for n in range(4)]
+        + [entry(4, ["{12}"], drifted=True)],
+        burn_in="{13}", looks=3, settings={"report": {"margin": 1.0, "same": 0.1, "target": None}},
+        max_batch={"none-fp32": {"batch_size": 4096, "fails_at": 8192, "why": "x"}},
+    )  # fmt: skip
+    report = read_report(tmp_path)
+    assert report["format"] == 1
+    assert report["settings"] == {
+        "margin": 1.0, "same": 0.1, "level": 0.05, "looks": 3, "target": pytest.approx(89.15),
+    }  # fmt: skip
+    assert report["answer"]["goals"][0]["cell"] == "ddp-fp32"
+    assert report["answer"]["sentence"].startswith("Train with ddp-fp32: 1.00 s per epoch")
+    assert any("drifted in round 4" in caveat for caveat in report["answer"]["caveats"])
+    [group] = report["groups"]
+    cells = {cell["cell"]: cell for cell in group["cells"]}
+    assert list(cells) == ["none-fp32", "dp-fp32", "ddp-fp32", "ddp-scaler"]
+    assert cells["ddp-scaler"]["status"] == "failed"
+    assert cells["ddp-scaler"]["measures"]["seconds"] is None
+    seconds = cells["none-fp32"]["measures"]["seconds"]
+    assert seconds["values"] == pytest.approx({"0": 2.003, "1": 2.0, "2": 2.001, "3": 2.002})
+    assert (seconds["n"], seconds["relative"]) == (4, 1.0)
+    assert cells["none-fp32"]["measures"]["energy"]["mean"] == 5.0
+    assert cells["none-fp32"]["measures"]["max_batch"]["mean"] == 4096
+    assert cells["none-fp32"]["measures"]["memory"]["mean"] == 200 * 2**20
+    kinds = {measure["key"]: measure for measure in group["measures"]}
+    assert list(kinds) == [
+        "seconds", "throughput", "accuracy", "memory", "energy", "to_target", "max_batch"
+    ]  # fmt: skip
+    assert kinds["to_target"]["why_not"] == "No run reached it, or none recorded when."
+    assert [control["held"] for control in group["controls"]] == [True]
+    assert len(group["pairs"]["seconds"]) == 3
+    assert [entry["drifted"] for entry in group["rounds"]] == [False] * 4 + [True]
+    assert [run["why"] for run in report["runs"] if not run["counted"]] == [
+        "the burn-in: it warms the machine up"
+    ]
+    assert len(report["runs"]) == 14
+
+
+def test_settled_and_the_table_so_far_need_no_report(tmp_path: Path) -> None:
+    sweep(tmp_path, result(), result("ddp", train_seconds=10.0))
+    assert not settled(tmp_path)
+    assert "| ddp  | 1.00 (×0.50) |" in progress_table(tmp_path)
+    assert not (tmp_path / "report").exists()
+    for seed in (1, 2, 3):
+        for parallel, seconds in (("none", 20.0), ("ddp", 10.0)):
+            run = tmp_path / "runs" / f"{parallel}{seed}"
+            run.mkdir()
+            content = result(parallel, seed=seed, train_seconds=seconds + seed / 100)
+            (run / "result.json").write_text(json.dumps(content))
+    assert settled(tmp_path)
+
+
+def test_an_overlay_repeats_nothing_that_names_a_path_or_something_to_call() -> None:
+    values = {
+        "optimizer": {"lr": 0.5, "_target_": "os.system"},
+        "dataset": {"root": "/home/annabel", "limit": "${oc.env:N}"},
+        "hydra": {"run": {"dir": "x"}}, "scheduler": {"T_max": "${rm:x}"},
+    }  # fmt: skip
+    text = overlay_text({"choices": {"amp": "fp32"}, "values": values}, ["why\n- x: y"], "train")
+    assert text is not None
+    assert text.startswith("# @package _global_\n# why - x: y\n")
+    assert yaml.safe_load(text) == {
+        "defaults": [{"override /amp": "fp32"}], "optimizer": {"lr": 0.5},
+        "dataset": {"limit": "${oc.env:N}"},
+    }  # fmt: skip
+    bad = {"choices": {"amp": "fp32\nx: y"}, "values": {}}
+    assert overlay_text(bad, [], "train") is None
+
+
+def test_the_recommended_overlay_trains_as_the_run_that_it_recommends(shell: Shell) -> None:
+    done = shell.train(
+        "-m", "seed=3", "epochs=2", "dataset.limit=300", "optimizer=sgd", "optimizer.lr=0.05",
+        "model.net.width=8", "scheduler=cosine", "numerics=1", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    command = "train.py --config-dir sweep/report experiments=recommended"
+    assert f"\ntrain with it: python {command}\n" in done.stdout
+    path = shell.folder / "sweep" / "report" / "experiments" / "recommended.yaml"
+    overlay = yaml.safe_load(path.read_text())
+    del overlay["defaults"]
+    assert overlay == {
+        "epochs": 2, "dataset": {"limit": 300}, "model": {"net": {"width": 8}},
+        "optimizer": {"lr": 0.05},
+    }  # fmt: skip
+    again = shell.train(*command.split()[1:], "seed=3", "hydra.run.dir=again")
+    assert again.returncode == 0, again.stderr
+    [run] = (shell.folder / "sweep").glob("*_none_fp32_seed3")
+    before, after = (conftest.result(folder) for folder in (run, shell.folder / "again"))
+    assert (after["accuracy"], after["test_loss"]) == (before["accuracy"], before["test_loss"])
