@@ -48,6 +48,12 @@ class Plan:
             values += [value] * (value not in values)
         self.swept = {key: texts for key, texts in given.items()
                       if len(texts) > 1 and key != "seed"}  # fmt: skip
+        for key, texts in self.swept.items():
+            if key.partition(".")[0] in check.OF_A_SWEEP:
+                raise ConfigError(
+                    key, ",".join(texts), "it has several values", "it is one for the whole sweep",
+                    "choose one",
+                )  # fmt: skip
         seeds: list[Any] = []
         cells: dict[tuple[str, ...], Cell] = {}
         for job in jobs:

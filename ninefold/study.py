@@ -288,13 +288,13 @@ def quoted(text: str) -> str:
 def _progress_table(folder: Path) -> str:
     from ninefold import report  # it imports what draws figures
 
-    return str(report.progress_table(folder)) if hasattr(report, "progress_table") else ""
+    return report.progress_table(folder)
 
 
 def _settled(folder: Path) -> bool:
     from ninefold import report
 
-    return hasattr(report, "settled") and bool(report.settled(folder))
+    return report.settled(folder)
 
 
 def _duration(seconds: float) -> str:

@@ -181,10 +181,11 @@ def test_ctrl_c_between_two_cells_ends_the_sweep(shell: Shell) -> None:
     process = shell.start(TRAIN, "-m", f"seed={seeds}", "max_steps=1", "hydra.sweep.dir=s")
     wait_for(shell.folder / "s" / "1_none_fp32_seed1" / "result.json", process)
     os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert stderr.startswith("error: signal=SIGINT:")
     assert stderr.count("\n") == 1
+    assert stdout.endswith(" max_steps=1 hydra.sweep.dir=s study.resume=s\n")
     assert len(list((shell.folder / "s").glob("*_none_*"))) < 50
     assert (shell.folder / "s" / "report" / "table.md").is_file()
 
