@@ -15,11 +15,11 @@ from ninefold.report.published import Published, read_published
 from ninefold.report.recommend import Recommendation, is_settled, recommend
 from ninefold.report.recording import (
     RECORDED,
-    Sitting,
-    find_sitting,
-    gather_sitting,
+    Recording,
+    find_recording,
+    gather_recording,
+    read_recording,
     read_runs,
-    read_sitting,
     record,
 )
 from ninefold.report.runs import Run, read_csv
@@ -43,13 +43,13 @@ def write(folder: Path) -> str:
     run folders, has what follows from its recorded files rebuilt in place. ConfigError when the
     folder does not exist or holds neither, ResourceError when the report cannot be written.
     """
-    sitting, target = find_sitting(folder)
+    recording, target = find_recording(folder)
     gathered = target != folder
     try:
         _forget_links(target, recording=gathered)
         if gathered:
-            record(sitting, target)
-        return _derive(read_sitting(target), target)
+            record(recording, target)
+        return _derive(read_recording(target), target)
     except OSError as problem:
         raise ResourceError(
             "folder", folder, f"the report cannot be written ({problem.strerror or problem})",
@@ -66,8 +66,8 @@ def place(folder: Path) -> Path:
 
 def settled(folder: Path) -> bool:
     """Return whether more rounds of a sweep's folder could not change what it recommends."""
-    sitting = gather_sitting(folder)
-    found = evidence_of(sitting) if sitting else []
+    recording = gather_recording(folder)
+    found = evidence_of(recording) if recording else []
     return bool(found) and is_settled(recommend(found[0])[0])
 
 
@@ -85,29 +85,29 @@ def _forget_links(target: Path, recording: bool) -> None:
             path.unlink()
 
 
-def _derive(sitting: Sitting, target: Path) -> str:
+def _derive(recording: Recording, target: Path) -> str:
     """Write what follows from the files that were recorded, and from nothing else."""
-    found = evidence_of(sitting)
+    found = evidence_of(recording)
     goals = recommend(found[0]) if found else []
-    report = build(sitting, found, goals)
-    tables = table(sitting.runs, sitting.environment, sitting.published)
+    report = build(recording, found, goals)
+    tables = table(recording.runs, recording.environment, recording.published)
     _write_text(target / "table.md", tables)
     _write_text(target / "report.md", report_text(report, tables))
     write_json(target / "report.json", report)
-    draw(target / "figure.png", sitting.runs, sitting.environment)
-    _write_overlay(sitting, winner(goals), report["answer"]["train"], target / OVERLAY)
+    draw(target / "figure.png", recording.runs, recording.environment)
+    _write_overlay(recording, winner(goals), report["answer"]["train"], target / OVERLAY)
     if find_spec("ninefold.report.page"):
         page = import_module("ninefold.report.page").page
         _write_text(target / "report.html", page(read_json(target / "report.json")))
-    return console_text(report, sitting.runs)
+    return console_text(report, recording.runs)
 
 
 def _write_overlay(
-    sitting: Sitting, best: Recommendation | None, command: str | None, path: Path
+    recording: Recording, best: Recommendation | None, command: str | None, path: Path
 ) -> None:
     """Write recommended.yaml, or none where nothing can be recommended."""
     text = None
-    if best and command and (overlay := overlay_of(sitting, best)):
+    if best and command and (overlay := overlay_of(recording, best)):
         why = [f"{best.goal.name.capitalize()}: {best.sentence}", *best.reasons]
         text = overlay_text(overlay, why, command)
     path.unlink(missing_ok=True)
