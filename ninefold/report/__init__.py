@@ -24,7 +24,7 @@ from ninefold.report.recording import (
 )
 from ninefold.report.runs import Run, read_csv
 from ninefold.report.tables import table
-from ninefold.report.text import console_text, report_text, tables_text
+from ninefold.report.text import console_text, progress_text, report_text
 from ninefold.result import write_json
 
 __all__ = [
@@ -73,7 +73,7 @@ def settled(folder: Path) -> bool:
 
 def progress_table(folder: Path) -> str:
     """Return the tables of seconds per epoch and accuracy of the runs that a sweep has so far."""
-    return tables_text(read_runs(folder))
+    return progress_text(read_runs(folder))
 
 
 def _forget_links(target: Path, recording: bool) -> None:

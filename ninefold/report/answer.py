@@ -136,8 +136,10 @@ def train_command(recording: Recording, best: Recommendation | None) -> str | No
     if best is None or overlay_of(recording, best) is None:
         return None
     folder = recording.environment.get("report_folder")
+    # Nothing that a shell would read otherwise: it is there to be pasted.
+    plain = isinstance(folder, str) and re.fullmatch(r"[\w./+=@][\w./+=@-]*", folder)
     return (
-        f"python train.py --config-dir {folder if isinstance(folder, str) else 'FOLDER/report'} "
+        f"python train.py --config-dir {folder if plain else 'FOLDER/report'} "
         "experiments=recommended"
     )
 

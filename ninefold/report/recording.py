@@ -6,7 +6,6 @@ without its run folders. Nothing in them names the machine.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +125,7 @@ def read_recording(target: Path) -> Recording:
 def _relative(folder: Path) -> str | None:
     """A folder as the commands below it are typed, None where that would tell of the machine."""
     try:
-        return shlex.quote(folder.resolve().relative_to(Path.cwd().resolve()).as_posix())
+        return folder.resolve().relative_to(Path.cwd().resolve()).as_posix()
     except ValueError:
         return None
 
