@@ -9,6 +9,8 @@ ERROR := error: PYTHON=$(PYTHON): it cannot make virtual environments; python 3.
 	the venv module is needed; on Debian run apt-get install python3-venv
 NO_STRACE := error: strace=missing: faults are injected into system calls with it; Linux is needed; \
 	on Debian run apt-get install strace
+NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real browser; chromium or \
+	google-chrome is needed; on Debian run apt-get install chromium
 
 .PHONY: setup matrix test faults bench lint clean
 
@@ -32,7 +34,11 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# As with venv: root is helped to a browser, anyone else is told.
 test: lint
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy chromium; } \
+	  || { echo "$(NO_CHROMIUM)" >&2; exit 2; }
 	$(BIN)/python -m pytest -n 2
 
 # Faults are injected into system calls by strace; root is helped to it, anyone else is told.

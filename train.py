@@ -9,7 +9,7 @@ launch.register_resolvers()
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
-def train(config: DictConfig) -> float:
+def train(config: DictConfig) -> float | None:
     return launch.train(config)
 
 

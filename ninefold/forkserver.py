@@ -34,6 +34,10 @@ def start(job: Mapping[str, Any]) -> None:
         # to each worker: if it asked the driver anything here, no worker could use CUDA.
         modules.append("torch._dynamo")
     multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
+    known = multiprocessing.get_all_start_methods()
+    if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
+        # Joblib's, in a process that it started: workers would be told of it, and do not know it.
+        multiprocessing.set_start_method("forkserver", force=True)
     # Multiprocessing's resource tracker, which is started along, would not survive a SIGUSR1 to the
     # process group: it inherits the mask.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

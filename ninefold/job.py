@@ -107,6 +107,11 @@ class Job:
                 "the change."
             )
 
+    def training_examples(self) -> int:
+        """How many a settled job trains on. Raises DataError."""
+        with references.noted(), _one_blas_thread():
+            return len(instantiate({**self.values["dataset"]}, _convert_="all").load("train"))
+
     def find_unfinished(self, root: Path) -> None:
         """For resume=auto, once settled: take up the newest unfinished run of this job in `root`.
 

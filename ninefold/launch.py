@@ -6,7 +6,6 @@ Nothing here imports torch before a job has passed every check that can do witho
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import resource
@@ -37,6 +36,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from ninefold import (
+    capacity,
     check,
     forkserver,
     messages,
@@ -73,13 +73,15 @@ class Session:
     """What one command has come to so far: a run, or the runs of a sweep.
 
     checked: the job that Check has found to be right. told: the signal that this command received.
-    debug: HYDRA_FULL_ERROR was set by the user.
+    debug: HYDRA_FULL_ERROR was set by the user. here: this process is the command, and not one that
+    another launcher than Hydra's basic one runs a sweep's jobs in.
     """
 
     started: float = field(default_factory=time.time)
     checked: Job | None = None
     told: int | None = None
     debug: bool = False
+    here: bool = False
     codes: list[int] = field(default_factory=list)
     sweep: Path | None = None
     study: str | None = None
@@ -88,6 +90,7 @@ class Session:
 
 
 SESSION = Session()
+BESIDE_OTHERS = "It may have run beside others: its times are those of a machine that it shared."
 CONF = ROOT / "conf" / "train.yaml"
 LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4
 
@@ -126,6 +129,7 @@ def _run_folder(resumed: str | None) -> str:
 
 def main(entry: Callable[[], Any]) -> NoReturn:
     """Run a Hydra entry point and exit with the documented code."""
+    SESSION.here = True
     SESSION.debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises; the one line is written here
     # Workers, once there, are told first. Torchrun's agent speaks for ranks that it ends.
@@ -139,7 +143,10 @@ def main(entry: Callable[[], Any]) -> NoReturn:
             report(problems)
             SESSION.codes.append(problems[0].code)
         else:
-            entry()
+            try:
+                entry()
+            finally:
+                count_runs_elsewhere()
         code = SESSION.codes[0] if SESSION.codes else 0
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
@@ -151,7 +158,7 @@ def main(entry: Callable[[], Any]) -> NoReturn:
     except Exception as error:
         failure = failure_of(error)
         report([failure])
-        code = failure.code
+        code = SESSION.codes[0] if SESSION.codes else failure.code
     if under_torchrun():
         from ninefold import torchrun
 
@@ -235,9 +242,24 @@ class Check(Callback):
                 "torchrun starts one run", "leave torchrun out: python train.py -m ...",
             )])  # fmt: skip
             raise SystemExit(ConfigError.code)
+        for_accuracy(config.hydra)
         SESSION.sweep = Path(config.hydra.sweep.dir).absolute()
         SESSION.study = config.hydra.runtime.choices.get("experiments")
-        sweep.share(GlobalHydra.instance().config_loader(), look_ahead)
+        loader = GlobalHydra.instance().config_loader()
+        basic = config.hydra.runtime.choices["hydra/launcher"] == "basic"
+        sweep.share(loader, look_ahead if basic else lambda config: None)
+
+
+def for_accuracy(hydra: DictConfig) -> None:
+    """Have a sweeper that optimizes look for the best accuracy, which is what a run returns.
+
+    Optuna's minimizes and stops at a failure unless it is told otherwise, as it still can be.
+    """
+    told = {str(text).lstrip("+").partition("=")[0] for text in hydra.overrides.hydra}
+    for key, value in {"direction": "maximize", "max_failure_rate": 1.0}.items():
+        if key in hydra.sweeper and f"hydra.sweeper.{key}" not in told:
+            with read_write(hydra), open_dict(hydra):
+                hydra.sweeper[key] = value
 
 
 def examine(job: Job) -> list[Failure]:
@@ -332,6 +354,12 @@ def failure_of(error: Exception) -> Failure:
             error, "a run writes its folder", "choose another hydra.run.dir or hydra.sweep.dir"
         )
     what = f"{type(error).__name__}: {error}"
+    if plugin := messages.plugin_of(error):
+        given = isinstance(error, ValueError | TypeError | KeyError)
+        return (ConfigError if given else ResourceError)(
+            "hydra", plugin, what, "this Hydra plugin gave up",
+            "correct what it was given; HYDRA_FULL_ERROR=1 shows where",
+        )  # fmt: skip
     return Failure("ninefold", "bug", what, "HYDRA_FULL_ERROR=1 shows where", "please report it")
 
 
@@ -341,16 +369,19 @@ def report(failures: Sequence[Failure]) -> None:
         print(failure, file=sys.stderr, flush=True)
 
 
-def train(config: DictConfig) -> float:
+def train(config: DictConfig) -> float | None:
     """Hydra's task function of train.py: one run. Returns its best test accuracy.
 
-    A failure is reported at once and gives NaN, so that a sweep goes on to its other cells.
+    A failure is reported at once and gives None, so that a sweep goes on to its other cells. (NaN
+    ends an Optuna study: its plugin for Hydra 1.3 fails over it, see hydra#2237.)
     """
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
     SESSION.runs += 1
+    if not SESSION.here:
+        parent_death.follow_parent()
     if not execute("train", config, hydra, folder):
-        return math.nan
+        return None
     result = Result.read(folder)
     assert result.accuracy is not None
     assert result.best_accuracy is not None
@@ -389,7 +420,8 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
                 write_durably(folder / "config.yaml", text.encode())
             order = Order(
                 task, text, folder, started, resume=job.resumes, overrides=job.variant,
-                notes=job.notes, grace=job.values["launch"]["grace"],
+                notes=job.notes + ([] if SESSION.here else [BESIDE_OTHERS]),
+                grace=job.values["launch"]["grace"],
             )  # fmt: skip
             start(order, job)
             return True
@@ -425,6 +457,7 @@ def record(
     try:
         Result(
             status=failures[0].status,
+            exit_code=failures[0].code,
             error="\n".join(map(str, failures)),
             study=choices.get("experiments"),
             parallel=choices.get("parallel"),
@@ -488,6 +521,20 @@ def first_to_report(failure: Failure) -> bool:
         return True
 
 
+def count_runs_elsewhere() -> None:
+    """Take note of the runs of this sweep that a launcher made in processes of its own."""
+    if SESSION.sweep is None or SESSION.runs:
+        return
+    made = [(path.stat().st_mtime, path) for path in SESSION.sweep.rglob(FILE)
+            if capacity.FOLDER not in path.relative_to(SESSION.sweep).parts]  # fmt: skip
+    for written, path in sorted(made):
+        if written >= SESSION.started:
+            SESSION.runs += 1
+            with suppress(OSError, ValueError):
+                code = Result.read(path.parent).exit_code
+                SESSION.codes += [code] if code else []
+
+
 def finish_sweep(folder: Path) -> None:
     """Write the report of a sweep, and sweep.json unless its study did, and print the answer."""
     from ninefold import report as reporting
@@ -541,9 +588,50 @@ def study(
         chosen = config.hydra.runtime.choices.get("hydra/launcher")
         found.launcher = None if chosen == "basic" else chosen
         SESSION.sitting = Study(
-            planned, found, settings["study"], launcher.launch, beside=found.launcher is not None
-        )
+            planned, found, settings["study"], launcher.launch,
+            lambda cell: largest_batch(planned, cell, folder), beside=found.launcher is not None,
+        )  # fmt: skip
         return SESSION.sitting.run()
+
+
+def largest_batch(planned: plan.Plan, cell: plan.Cell, study: Path) -> capacity.Largest:
+    """The largest batch with which `cell` runs here: see ninefold.capacity.
+
+    Whoever stops it stops the study: raises SystemExit.
+    """
+    folder = study / capacity.FOLDER / _file_name(f"{planned.cells.index(cell)}_{cell.name}")
+
+    def attempt(size: int) -> int | None:
+        job = ready(planned.job(cell, 0, *capacity.ATTEMPT, f"batch_size={size}"))
+        print(f"max_batch  {cell.name}  trying {size}", flush=True)
+        run = folder / str(size)
+        run.mkdir(parents=True, exist_ok=True)
+        text = job.text()
+        with exclusive(run, rank=0):
+            write_durably(run / "config.yaml", text.encode())
+        start(Order("train", text, run, time.time(), grace=job.values["launch"]["grace"]), job)
+        result = Result.read(run)
+        return sum(result.peak_memory_bytes) if set(result.devices) == {"cpu"} else None
+
+    try:
+        job = ready(planned.job(cell, 0))
+        step = job.processes * job.values["accumulate"]
+        return capacity.search(
+            attempt, job.values["batch_size"], job.training_examples(), step,
+            capacity.available_memory,
+        )  # fmt: skip
+    except (Interrupted, Preempted) as failure:
+        report([failure])
+        raise SystemExit(failure.code) from failure
+    except Failure as failure:
+        return capacity.Largest(None, None, f"there was no search: {failure}")
+
+
+def ready(job: Job) -> Job:
+    """`job`, settled. Raises Failure."""
+    if problems := examine(job):
+        raise problems[0]
+    return job
 
 
 def command() -> str:

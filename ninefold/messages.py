@@ -6,6 +6,7 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 import yaml
@@ -21,6 +22,7 @@ from ninefold.errors import ConfigError, Failure
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 STUDIES = "experiments"
+EXTRA = ("hydra/sweeper/optuna", "hydra/launcher/joblib")  # plugins, in ninefold[sweepers]
 
 
 def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Failure]:
@@ -221,6 +223,11 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
         if isinstance(error, MissingConfigException) and error.options is not None:
             group, _, option = str(error.missing_cfg_file).rpartition("/")
             options = sorted(error.options)
+            if error.missing_cfg_file in EXTRA:
+                return ConfigError(
+                    group, option, "its plugin is not installed", f"{', '.join(options)} are here",
+                    "pip install 'ninefold[sweepers]'",
+                )  # fmt: skip
             return ConfigError(
                 group or "config", option, "no such option", f"{', '.join(options)} are allowed",
                 nearest(option, options) if options else "see conf/",
@@ -244,6 +251,13 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
         key = next((word for word in known if word and word in text), "config")
     what = str(cause).partition("\n")[0]
     return ConfigError(key, _given(key, given), what, "see conf/", "correct the override")
+
+
+def plugin_of(error: BaseException) -> str | None:
+    """The package of the Hydra plugin, not of ours, that let `error` out."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    packages = [name.split(".")[1] for name in modules if name.startswith("hydra_plugins.")]
+    return packages[-1] if packages and "ninefold" not in packages[-1] else None
 
 
 def _following(flag: str, given: Sequence[str]) -> str:

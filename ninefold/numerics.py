@@ -20,6 +20,7 @@ from ninefold.parallel import Parallel, Place
 from ninefold.result import NUMERICS, write_durably
 from ninefold.state import State, gather
 
+TRIES = 32  # halvings of a loss scale: past where it is given up, from its default
 MOST = 1 << 18  # elements of all parameters that are kept: a megabyte for each array and step
 
 
@@ -29,8 +30,9 @@ class Numerics:
     The file holds, step by step: loss float64 [steps], the mean over the processes; weights before
     the step, unscaled gradients and updates, float32 [steps, n]; skipped bool [steps]. n elements
     of all trainable parameters, flattened in their order, are kept: all, or MOST at even distances.
-    A step that the scaler skipped without the optimizer has NaN for gradients. batch_norm, one
-    bool, says whether the network takes statistics of this process's part of a batch.
+    A step that the scaler skipped (`skipped`) was taken again until it was not, at most TRIES
+    times; if it always was, its gradients are not finite. batch_norm, one bool, says whether the
+    network takes statistics of this process's part of a batch.
     """
 
     def __init__(self, steps: int, folder: Path) -> None:
@@ -49,7 +51,6 @@ class Numerics:
 
         Dropout is off in them, as each process would drop something else.
         """
-        rows: list[dict[str, Any]] = []
         sample = Sample(state.model)
         seen: dict[str, Any] = {}
 
@@ -61,22 +62,32 @@ class Numerics:
             seen["gradients"] = gradients / (1.0 if scale is None else float(scale))
             seen["skipped"] = found is not None and bool(found)
 
+        def take(inputs: Tensor, targets: Tensor) -> dict[str, Any]:
+            before = sample.of(sample.parameters)
+            seen.update(gradients=np.full_like(before, math.nan), skipped=True)
+            step(inputs, targets)
+            state.watch.read()
+            told = torch.tensor(
+                [state.watch.last, seen["skipped"]], dtype=torch.float64, device=place.device
+            )
+            loss, skipped = gather(told, parallel, place).mean(dim=0).tolist()
+            updates = sample.of(sample.parameters) - before
+            return {**seen, "loss": loss, "skipped": skipped > 0, "weights": before,
+                    "updates": updates}  # fmt: skip
+
+        rows: list[dict[str, Any]] = []
+        tries = TRIES if state.scaler.is_enabled() else 1
         hook = state.optimizer.register_step_pre_hook(see)
         try:
             with without_dropout(state.model):
                 for _ in range(self.steps):
-                    inputs, targets = next(batches)
-                    before = sample.of(sample.parameters)
-                    seen.update(gradients=np.full_like(before, math.nan), skipped=True)
-                    step(inputs, targets)
-                    state.watch.read()
-                    loss = torch.tensor(state.watch.last, dtype=torch.float64, device=place.device)
-                    rows.append({
-                        "loss": float(gather(loss, parallel, place).mean()),
-                        "weights": before,
-                        "updates": sample.of(sample.parameters) - before,
-                        **seen,
-                    })  # fmt: skip
+                    batch = next(batches)
+                    first = row = take(*batch)
+                    for _ in range(tries - 1):
+                        if row["skipped"]:
+                            row = take(*batch)
+                    if place.rank == 0:
+                        rows.append({**row, "skipped": first["skipped"]})
         finally:
             hook.remove()
         if place.rank == 0:

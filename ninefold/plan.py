@@ -81,9 +81,11 @@ class Plan:
         """Those of the run of `cell` in a round."""
         return [*cell.overrides, f"seed={check.spelled(self.seeds[number])}"]
 
-    def job(self, cell: Cell, number: int) -> Job:
-        """The run of `cell` in a round, not settled."""
-        config = self._compose(self.overrides(cell, number))
+    def job(self, cell: Cell, number: int, *instead: str) -> Job:
+        """The run of `cell` in a round, not settled, with the overrides `instead` of its own."""
+        keys = {text.partition("=")[0] for text in instead}
+        own = [text for text in self.overrides(cell, number) if text.partition("=")[0] not in keys]
+        config = self._compose([*own, *instead])
         return Job(config, config.hydra)
 
     def folder_name(self, cell: Cell, number: int, run: int) -> str:

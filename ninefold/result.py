@@ -27,6 +27,7 @@ PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a traini
 class Result:
     """The fields of result.json. Times are seconds, memory bytes, accuracies fractions.
 
+    exit_code: what a command that makes this run alone exits with.
     epochs: trained, a fraction where max_steps cut one short. threads: of all processes together.
     train_seconds is the inner clock (training steps only), total_seconds the outer (launch to
     result), which alone holds compile_seconds (None: not compiled); phase_seconds the estimated
@@ -40,6 +41,7 @@ class Result:
 
     status: str
     error: str | None = None
+    exit_code: int = 0
     study: str | None = None
     parallel: str | None = None
     amp: str | None = None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ninefold.capacity import Largest
 from ninefold.plan import Cell, Plan
 from ninefold.sitting import BURN_IN, Round, Sitting
 
@@ -18,15 +20,17 @@ Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 class Study:
     """A sitting on its way to what is planned.
 
-    settings: the section `study`. launch: runs jobs. beside: whether it runs them side by side; a
-    round is then handed over as a whole, and its times tell nothing of drift.
+    settings: the section `study`. launch: runs jobs. largest: finds the largest batch of a cell.
+    beside: whether jobs are run side by side; a round is then handed over as a whole, and its times
+    tell nothing of drift.
     """
 
     def __init__(
-        self, plan: Plan, sitting: Sitting, settings: dict[str, Any], launch: Launch, beside: bool
-    ) -> None:
+        self, plan: Plan, sitting: Sitting, settings: dict[str, Any], launch: Launch,
+        largest: Callable[[Cell], Largest], beside: bool,
+    ) -> None:  # fmt: skip
         self._plan, self._sitting, self._settings = plan, sitting, settings
-        self._launch, self._beside = launch, beside
+        self._launch, self._largest, self._beside = launch, largest, beside
         self._left: dict[int, list[int]] = {}  # by place in sitting.rounds: the runs to be made
         self._cut_short = False  # by the budget
         self.finished = False
@@ -52,11 +56,22 @@ class Study:
                     played = True
                 if self._cut_short or (self._plan.looks and _settled(self.folder)):
                     break
-            # study.max_batch: here the rounds are over, and sitting.max_batch is to be found.
+            if self._settings["max_batch"]:
+                self._find_largest_batches()
             self.finished = not self._cut_short
         finally:
             self._sitting.write()
         return returned
+
+    def _find_largest_batches(self) -> None:
+        """Of the cells of which it is not known yet."""
+        found = self._sitting.max_batch = self._sitting.max_batch or {}
+        for cell in self._plan.cells:
+            if cell.name not in found:
+                largest = self._largest(cell)
+                print(f"max_batch  {cell.name}  {largest}", flush=True)
+                found[cell.name] = asdict(largest)
+                self._sitting.write()
 
     def _burn_in_is_due(self) -> bool:
         """Before the first round of a part: whatever runs first is slower, or faster, than usual.

@@ -191,7 +191,7 @@ def test_ctrl_c_between_two_cells_ends_the_sweep(shell: Shell) -> None:
 
 def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(shell: Shell) -> None:
     assert shell.train("epochs=1", "amp=scaler", "seed=3", "hydra.run.dir=run").returncode == 0
-    process = shell.start(TRAIN, "resume=run", "epochs=100000")
+    process = shell.start(TRAIN, "resume=run", "epochs=100000", "checkpoint.keep=1000")
     wait_for(shell.folder / "run" / "checkpoints" / "step-00000088.pt", process)
     assert not (shell.folder / "run" / "result.json").exists()
     process.send_signal(signal.SIGINT)

@@ -39,7 +39,7 @@ FLOORS: list[list[str]] = [
     ["training_run", "evaluation_run"],
     ["worker"],
     ["supervisor", "torchrun", "resume", "report/*"],
-    ["elastic", "job", "fingerprint", "sitting"],
+    ["elastic", "job", "fingerprint", "sitting", "capacity"],
     ["plan"],
     ["study", "opening"],
     ["launch"],

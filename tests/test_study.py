@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +19,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold import launch, opening, plan, sweep
+from ninefold.capacity import Largest
 from ninefold.errors import ConfigError
 from ninefold.job import Job
-from ninefold.plan import Plan
+from ninefold.plan import Cell, Plan
 from ninefold.result import Result
 from ninefold.study import Study
-from tests.conftest import ROOT, Shell, metrics, result
+from tests.conftest import ROOT, Shell, result
+from tests.faults.runs import RUN, fired, last_step, state_hash
+from tests.faults.test_g_security import run_commands
 
 CELLS = [["parallel=none"], ["parallel=dp"], ["parallel=ddp"]]
 
@@ -63,7 +64,11 @@ class Sweep:
             sitting = opening.take_up(self.folder, planned, settings, time.time())
         else:
             sitting = opening.begin(self.folder, planned, settings, None, "train.py", time.time())
-        return Study(planned, sitting, study, self.launch, beside=False)
+        return Study(planned, sitting, study, self.launch, self.largest, beside=False)
+
+    def largest(self, cell: Cell) -> Largest:
+        self.names.append(cell.name)
+        return Largest(128, None, "the whole training set fits")
 
     def launch(self, jobs: Sequence[Sequence[str]], number: int) -> list[JobReturn]:
         (overrides,) = jobs
@@ -270,37 +275,31 @@ def test_a_folder_with_a_study_in_it_takes_no_other(made: Sweep) -> None:
         made.study()
 
 
-STUDY = ["-m", "amp=fp32,autocast", "seed=0,1", "launch.inline=true", "max_steps=24", "log_every=1",
-         "checkpoint.every=4", "study.burn_in=1", "study.retries=0", "clock.warmup=0",
-         "batch_size=256"]  # fmt: skip
-
-
-def killed_at(shell: Shell, pattern: str, *overrides: str) -> None:
-    """Kill a command with SIGKILL as soon as there is a file that `pattern` matches."""
-    process = shell.start(
-        str(ROOT / "train.py"), *overrides, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 120
-    while not list(shell.folder.glob(pattern)):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
 def test_a_study_that_is_killed_twice_and_resumed_equals_one_that_was_not(shell: Shell) -> None:
-    assert shell.train(*STUDY, "hydra.sweep.dir=whole").returncode == 0
-    # Within its second run, with a checkpoint, and as the third begins.
-    killed_at(shell, "cut/1_*/checkpoints/step-*", *STUDY, "hydra.sweep.dir=cut")
-    assert not list((shell.folder / "cut").glob("1_*/result.json")), "it was killed too late"
-    killed_at(shell, "cut/2_*/config.yaml", *STUDY, "study.resume=cut")
-    done = shell.train(*STUDY, "study.resume=cut")
-    assert done.returncode == 0, done.stderr
+    study = ["-m", *RUN, "amp=fp32,autocast", "seed=0,1", "launch.inline=true", "threads=1",
+             "study.burn_in=1", "study.retries=0"]  # fmt: skip
+    mark = shell.folder / "mark"
+    kill = {"FAULT": "kill_rank0@step:0:11", "FAULT_MARK": str(mark)}
+    assert shell.train(*study, "hydra.sweep.dir=cut", env=kill).returncode == -signal.SIGKILL
+    assert last_step(shell.folder / "cut" / "0_none_fp32_seed0") > 0
+    # The first run goes on, and has fewer steps before it; the second is killed.
+    assert shell.train(*study, "study.resume=cut", env=kill).returncode == -signal.SIGKILL
+    assert fired(mark) == 2
+    ends = ("study.resume=cut", "hydra.sweep.dir=whole")
+    run_commands(shell.folder, [["train.py", *study, end] for end in ends])
     whole, cut = (sorted((shell.folder / name).glob("[0-9]*")) for name in ("whole", "cut"))
     assert [run.name for run in cut] == [run.name for run in whole]
     for one, other in zip(whole, cut, strict=True):
-        for key in ("step", "loss", "test_accuracy", "test_loss"):
-            assert metrics(one, key) == metrics(other, key), (one.name, key)
+        assert state_hash(one) == state_hash(other), one.name
         for key in ("status", "accuracy", "best_accuracy", "test_loss", "steps", "seed", "amp"):
             assert result(one)[key] == result(other)[key], (one.name, key)
+
+
+def test_the_largest_batches_are_looked_for_once_and_after_the_rounds(made: Sweep) -> None:
+    made.study(seeds=(0,), max_batch=True).run()
+    assert made.names[3:] == ["none-fp32", "dp-fp32", "ddp-fp32"]
+    assert made.file()["max_batch"]["dp-fp32"] == {
+        "batch_size": 128, "fails_at": None, "why": "the whole training set fits",
+    }  # fmt: skip
+    made.study(seeds=(0,), max_batch=True, resume=True).run()
+    assert len(made.names) == 6

@@ -19,7 +19,6 @@ NOTHING = 1e-9  # a spread below it is rounding: no noise was seen
 REDRAWN = 4  # rounds from which on a bootstrap has enough to draw from
 MOST = 100  # seeds in all; a question that takes more has no practical answer
 POWER = 0.8  # with which `needed` is to settle it
-WEIGHT = 2  # the prior's degrees of freedom, at most, in those of the pair itself
 
 # trigamma(d / 2) falls as d grows; looked up backwards it gives the d of a wanted value.
 _FREEDOMS = np.geomspace(0.02, 2e4, 600)[::-1]
@@ -91,7 +90,7 @@ class Differences:
         """
         error = (self.error * np.sqrt(self.rounds))[:, None] / np.sqrt(_SEEDS)
         own = _SEEDS - 1.0
-        freedom = np.minimum(own + np.minimum(self.prior, WEIGHT * own), (self.cells - 1) * own)
+        freedom = np.minimum(own + np.minimum(self.prior, own), (self.cells - 1) * own)
         critical = stats.t.isf(level, np.maximum(freedom, 1.0))
         with np.errstate(divide="ignore", invalid="ignore"):
             beyond = above[:, None] / error - critical * (1 - 1 / (4 * freedom))
@@ -158,10 +157,10 @@ def _pooled_freedom(table: Array) -> float:
 def _moderated(variance: Array, rounds: Ints, pooled: float) -> tuple[Array, Array, Array]:
     """Variances [..., pairs] shrunk, their degrees of freedom, and those of the prior [...].
 
-    The prior's degrees of freedom are Smyth's, from how much the logs of the variances spread
-    beyond what so few rounds explain. Its variance is the pairs' mean rather than Smyth's mean of
-    logs, and its weight is limited, so that one noisy cell among quiet ones gives no false
-    verdicts: docs/method.md has what both cost.
+    The prior is Smyth's: how much the logs of the variances spread, beyond what so few rounds
+    explain, says how alike the cells are. But what the others lend to a pair counts for no more
+    than what it has shown itself: at full weight, one noisy cell among quiet ones gives false
+    verdicts (docs/method.md).
     """
     own = np.maximum(rounds - 1.0, 0.0)
     seen = (variance > NOTHING**2) & (own > 0)
@@ -173,12 +172,13 @@ def _moderated(variance: Array, rounds: Ints, pooled: float) -> tuple[Array, Arr
     chance = np.where(seen, special.polygamma(1, half), 0.0).sum(axis=-1) / np.maximum(count, 1)
     excess = spread / np.maximum(count - 1, 1) - chance
     prior = np.interp(excess, _TRIGAMMAS, _FREEDOMS, left=np.inf)
-    prior = np.where(count > 1, prior, 0.0)
+    alike = np.isinf(prior)
     weights = np.where(seen, own, 0.0)
-    mean = (weights * np.where(seen, variance, 0.0)).sum(axis=-1) / np.maximum(
-        weights.sum(axis=-1), 1.0
-    )
-    lent = np.minimum(prior[..., None], WEIGHT * own)
+    pooled_mean = (weights * variance).sum(axis=-1) / np.maximum(weights.sum(axis=-1), 1.0)
+    half = np.where(alike, 1.0, prior) / 2
+    mean = np.where(alike, pooled_mean, np.exp(center + special.digamma(half) - np.log(half)))
+    prior = np.where(count > 1, prior, 0.0)
+    lent = np.minimum(prior[..., None], own)
     freedom = np.maximum(own + lent, 1e-300)
     shrunk = (lent * mean[..., None] + own * variance) / freedom
     return shrunk, np.maximum(np.minimum(freedom, pooled), own), prior

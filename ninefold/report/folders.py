@@ -18,6 +18,8 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """
     results = []
     for path in sorted(folder.rglob("result.json")):
+        if path.relative_to(folder).parts[0] == "max_batch":
+            continue  # an attempt at a batch size, and no run
         results.append({**_read(path), "folder": _relative(path.parent, folder)})
     for path in sorted(folder.rglob("config.yaml")):
         run = path.parent

@@ -67,7 +67,8 @@ def state_hash(run: Path) -> str:
             digest.update(f"{name} {value}".encode())
     for line in (run / "metrics.jsonl").read_text().splitlines():
         values = json.loads(line)
-        values.pop("images_per_second", None)
+        for key in ("images_per_second", "seconds"):
+            values.pop(key, None)
         digest.update(json.dumps(values, sort_keys=True).encode())
     return digest.hexdigest()
 

@@ -1,0 +1,224 @@
+"""Statistics where their assumptions do not hold, and the figures of docs/method.md.
+
+`python -m pytest tests/long -m '' -s -k statistics` prints them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from ninefold.report.differences import differences
+from ninefold.report.statistics import Settings, Values, changes, compare
+from tests.studies import CELLS, Truth, drifting, heavy, noisy, normal, skewed, together
+from tests.test_statistics import DIFFERENT, find, wrong
+
+pytestmark = pytest.mark.slow
+
+QUICK = Settings(draws=0)
+FAST = "ddp-scaler"
+NOISES = {
+    "normal": normal,
+    "heavy tails": heavy,
+    "skewed": skewed,
+    "ddp 4 times as noisy": noisy(3, 4),
+    "one cell 4 times as noisy": noisy(1, 4),
+    "one cell 10 times as noisy": noisy(1, 10),
+    "drift within rounds": drifting,
+    "ddp moved by rounds as others are not": together,
+}
+
+
+def say(what: str, **shares: float) -> None:
+    print(f"{what}: " + ", ".join(f"{name} {100 * x:.1f} %" for name, x in shares.items()))
+
+
+@pytest.mark.parametrize("rounds", [3, 5, 10])
+@pytest.mark.parametrize("noise", NOISES)
+def test_where_nothing_differs_nothing_is_called_different(noise: str, rounds: int) -> None:
+    truth, count = Truth(rounds=rounds, noise=NOISES[noise]), 2000 if rounds == 5 else 1000
+    false = sum(wrong(compare(*study, QUICK)) for study in truth.studies(count)) / count
+    say(f"null, {noise}, {rounds} rounds", any_false=false)
+    # 2,000 studies tell 5 % from 6.5 %: three standard errors.
+    assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / count)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Shares of studies: faster than none-fp32, than all cells, worse than none-fp32, others."""
+
+    faster: float
+    fastest: float
+    worse: float
+    others: float
+
+
+def found(truth: Truth, count: int, settings: Settings = QUICK) -> Found:
+    """How often the last cell's planted effects are found, and others that are not there."""
+    faster, fastest, worse, others = 0, 0, 0, 0
+    for study in truth.studies(count):
+        comparison = compare(*study, settings)
+        faster += find(comparison.seconds, "none-fp32", FAST).verdict == "faster"
+        fastest += all(
+            find(comparison.seconds, cell, FAST).verdict == "faster" for cell in CELLS[:-1]
+        )
+        worse += find(comparison.accuracy, "none-fp32", FAST).verdict == "worse"
+        others += any(
+            pair.verdict in DIFFERENT
+            for pair in comparison.seconds + comparison.accuracy
+            if pair.second != FAST
+        )
+    return Found(faster / count, fastest / count, worse / count, others / count)
+
+
+def test_a_planted_speed_up_is_found() -> None:
+    seen = found(Truth(faster={FAST: math.log(1.05)}), 2000)
+    say("planted 5 %", than_none=seen.faster, than_all=seen.fastest, others=seen.others)
+    assert seen.faster >= 0.95
+    assert seen.worse + seen.others <= 0.05
+
+
+def test_a_planted_loss_is_found() -> None:
+    seen = found(Truth(lost={FAST: 1.5}), 2000)
+    say("planted 1.5 points", worse=seen.worse, others=seen.others)
+    assert seen.worse >= 0.95
+    assert seen.faster + seen.others <= 0.05
+
+
+def test_with_bootstrap_intervals_the_verdicts_are_no_looser() -> None:
+    truth, count = Truth(), 500
+    false = sum(wrong(compare(*study, Settings())) for study in truth.studies(count)) / count
+    seen = found(Truth(faster={FAST: math.log(1.05)}, lost={FAST: 1.5}), count, Settings())
+    say("bootstrap", any_false=false, faster=seen.faster, worse=seen.worse)
+    assert false <= 0.05
+    assert min(seen.faster, seen.worse) >= 0.95
+
+
+def test_a_quiet_cell_among_noisy_ones_needs_more_rounds() -> None:
+    for rounds in (5, 7, 10):
+        truth = Truth(rounds=rounds, noise=noisy(3, 4), faster={"dp-fp32": math.log(1.05)})
+        hits = sum(
+            find(compare(*study, QUICK).seconds, "none-fp32", "dp-fp32").verdict == "faster"
+            for study in truth.studies(500)
+        )
+        say(f"planted 5 % beside ddp 4 times as noisy, {rounds} rounds", found=hits / 500)
+    assert hits / 500 >= 0.95
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("rounds", [3, 5, 10])
+def test_intervals_cover_the_truth(noise: str, rounds: int) -> None:
+    rng, count, boot, student = np.random.default_rng(1), 150, [], []
+    for _ in range(count):
+        seen = differences(0.01 * NOISES[noise](rng, 9, rounds))
+        boot.append(np.abs(seen.mean) <= seen.reach(0.05, 1000))
+        student.append(np.abs(seen.mean) <= seen.reach(0.05, 0))
+    last = (seen.first == 8) | (seen.second == 8)
+    say(
+        f"coverage, {noise}, {rounds} rounds",
+        bootstrap=float(np.mean(boot)), last_cell=float(np.mean(np.array(boot)[:, last])),
+        student=float(np.mean(student)),
+    )  # fmt: skip
+    assert np.mean(boot) >= 0.93
+
+
+@pytest.mark.parametrize("losing", [CELLS[1:], ["dp-fp32"]], ids=["all", "one"])
+def test_a_loss_of_the_margin_is_seldom_called_safe(losing: list[str]) -> None:
+    count, false = 2000, 0
+    for study in Truth(lost=dict.fromkeys(losing, 0.5)).studies(count):
+        safety = compare(*study, QUICK).safety
+        false += any(one.verdict == "safe" for one in safety if one.cell in losing)
+    say(f"loss of the margin in {len(losing)} cells", any_called_safe=false / count)
+    assert false / count <= 0.065
+
+
+def test_a_difference_of_just_the_share_is_seldom_called_a_tie() -> None:
+    count, quick = 1000, CELLS[5:]
+    for apart in (0.02, 0.025, 0.03):
+        ties, some = 0.0, 0
+        for seconds, _ in Truth(faster=dict.fromkeys(quick, math.log1p(apart))).studies(count):
+            pairs = compare(seconds, {}, QUICK).seconds
+            tied = [p.verdict == "tie" for p in pairs if (p.first in quick) != (p.second in quick)]
+            ties += sum(tied) / len(tied)
+            some += any(tied)
+        say(f"{apart} apart, called a tie", a_pair=ties / count, any_of_20=some / count)
+        assert ties / count <= 0.035
+
+
+@pytest.mark.parametrize("rounds", [5, 7, 10])
+def test_more_rounds_settle_more(rounds: int) -> None:
+    count, ties, safe, level = 500, 0, 0, 0
+    for study in Truth(rounds=rounds).studies(count):
+        seen = compare(*study, QUICK)
+        ties += sum(pair.verdict == "tie" for pair in seen.seconds)
+        level += sum(pair.verdict == "tie" for pair in seen.accuracy)
+        safe += sum(one.verdict == "safe" for one in seen.safety)
+    say(
+        f"nothing differs, {rounds} rounds",
+        ties_of_seconds=ties / count / 36, ties_of_accuracy=level / count / 36,
+        safe=safe / count / 8,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.01, 0.03])
+def test_the_seeds_said_to_be_needed_settle_it(apart: float) -> None:
+    # At the true difference and noise, which one study of 100 rounds knows closely.
+    truth = Truth(rounds=100, faster={FAST: apart})
+    table = np.log([list(row.values()) for row in next(truth.studies(1))[0].values()])
+    known = differences(table)
+    pair = 7  # none-fp32 and FAST
+    exact = replace(
+        known, rounds=np.full(36, 2), mean=np.full(36, -apart),
+        error=np.full(36, 0.01), prior=math.inf,
+    )  # fmt: skip
+    power = np.maximum(
+        exact.power_of_difference(0.05 / 36), exact.power_inside(math.log(1.02), 0.05)
+    )
+    needed = exact.needed(power)[pair]
+    assert needed is not None
+    settled = sum(
+        find(compare(seconds, {}, QUICK).seconds, "none-fp32", FAST).verdict != "not enough runs"
+        for seconds, _ in replace(truth, rounds=needed).studies(500)
+    )
+    say(f"{100 * apart:g} % apart, {needed} seeds needed", settled=settled / 500)
+    assert settled / 500 >= 0.7
+
+
+def first_rounds(values: Values, rounds: int) -> Values:
+    return {cell: {r: row[r] for r in range(rounds)} for cell, row in values.items()}
+
+
+@pytest.mark.parametrize("noise", ["normal", "one cell 4 times as noisy"])
+def test_who_stops_at_the_first_difference_is_seldom_wrong(noise: str) -> None:
+    looks, count, false = (3, 4, 5, 7, 10), 1000, {1: 0, 5: 0}
+    for study in Truth(rounds=10, noise=NOISES[noise]).studies(count):
+        for divided in false:
+            settings = replace(QUICK, looks=divided)
+            false[divided] += any(
+                wrong(compare(*(first_rounds(x, n) for x in study), settings)) for n in looks
+            )
+    say(f"5 looks, {noise}", divided=false[5] / count, not_divided=false[1] / count)
+    assert false[5] / count <= 0.05
+
+
+def test_a_control_seldom_fails_by_chance() -> None:
+    controls = [(f"none-{amp}", f"dp-{amp}") for amp in ("fp32", "autocast", "scaler")]
+    count, failed = 2000, 0
+    for study in Truth().studies(count):
+        failed += not all(c.held for c in compare(*study, QUICK, controls).controls)
+    say("three controls that compute the same", any_failed=failed / count)
+    assert failed / count <= 0.065
+
+
+def test_a_sitting_no_slower_than_allowed_seldom_fails_the_gate() -> None:
+    count, alarms = 2000, dict.fromkeys((1.0, 1.03, 1.05, 1.06, 1.08), 0)
+    pairs = zip(Truth().studies(count), Truth().studies(count, seed=1), strict=True)
+    for (old, _), (new, _) in pairs:
+        for ratio in alarms:
+            slow = {cell: {r: ratio * x for r, x in row.items()} for cell, row in new.items()}
+            alarms[ratio] += any(change.slower for change in changes(slow, old, 0.03))
+    say("gate of 3 %", **{f"all_cells_{ratio}": hits / count for ratio, hits in alarms.items()})
+    assert alarms[1.03] / count <= 0.065
