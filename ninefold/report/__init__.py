@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from ninefold.errors import ResourceError
@@ -11,6 +9,7 @@ from ninefold.report.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.environment import read_json
 from ninefold.report.figure import draw
 from ninefold.report.overlay import overlay_text
+from ninefold.report.page import page
 from ninefold.report.published import Published, read_published
 from ninefold.report.recommend import Recommendation, is_settled, recommend
 from ninefold.report.recording import (
@@ -58,10 +57,9 @@ def write(folder: Path) -> str:
 
 
 def place(folder: Path) -> Path:
-    """Return what of a written report to open: its page."""
+    """Return the page of a report that was written."""
     target = folder / "report" if (folder / "report").is_dir() else folder
-    page = target / "report.html"
-    return page if page.is_file() else target
+    return target / "report.html"
 
 
 def settled(folder: Path) -> bool:
@@ -96,9 +94,7 @@ def _derive(recording: Recording, target: Path) -> str:
     write_json(target / "report.json", report)
     draw(target / "figure.png", recording.runs, recording.environment)
     _write_overlay(recording, winner(goals), report["answer"]["train"], target / OVERLAY)
-    if find_spec("ninefold.report.page"):
-        page = import_module("ninefold.report.page").page
-        _write_text(target / "report.html", page(read_json(target / "report.json")))
+    _write_text(target / "report.html", page(read_json(target / "report.json")))
     return console_text(report, recording.runs)
 
 

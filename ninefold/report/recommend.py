@@ -333,8 +333,8 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
     ]
     if drifted:
         found.append(
-            f"The machine drifted in round {join(drifted)} even when it was repeated; the round "
-            "counts, and its times are to be doubted."
+            f"The machine drifted in {'rounds' if len(drifted) > 1 else 'round'} {join(drifted)}, in "
+            "the last attempt too: the times there count, and are to be doubted."
         )
     if evidence.different:
         found.append(
