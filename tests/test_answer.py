@@ -56,6 +56,9 @@ def test_runs_that_do_not_count_are_listed_and_enter_no_figure(tmp_path: Path) -
         burn_in="{0}", superseded=["{3}"],
     )  # fmt: skip
     (tmp_path / "runs" / "4_none_fp32").rename(tmp_path / "superseded")
+    attempt = tmp_path / "max_batch" / "0_none-fp32" / "64"
+    attempt.mkdir(parents=True)
+    (attempt / "result.json").write_text(json.dumps(result()))
     write(tmp_path)
     text = (tmp_path / "report" / "table.md").read_text()
     assert "| none | 2.00 (×1.00) |" in text
@@ -66,6 +69,7 @@ def test_runs_that_do_not_count_are_listed_and_enter_no_figure(tmp_path: Path) -
         ("runs/3_none_fp32", "superseded"), ("superseded", "in no round"),
     ):  # fmt: skip
         assert f"(`{folder}`): {why}" in text.replace("it is ", "")
+    assert "max_batch" not in text
     [counted] = [run for run in read_csv(tmp_path / "report" / "runs.csv") if run.counts]
     assert (counted.round, counted.attempt, counted.part) == (0, 1, 0)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from ninefold.errors import ResourceError
@@ -11,20 +9,21 @@ from ninefold.report.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.environment import read_json
 from ninefold.report.figure import draw
 from ninefold.report.overlay import overlay_text
+from ninefold.report.page import page
 from ninefold.report.published import Published, read_published
 from ninefold.report.recommend import Recommendation, is_settled, recommend
 from ninefold.report.recording import (
     RECORDED,
-    Sitting,
-    find_sitting,
-    gather_sitting,
+    Recording,
+    find_recording,
+    gather_recording,
+    read_recording,
     read_runs,
-    read_sitting,
     record,
 )
 from ninefold.report.runs import Run, read_csv
 from ninefold.report.tables import table
-from ninefold.report.text import console_text, report_text, tables_text
+from ninefold.report.text import console_text, progress_text, report_text
 from ninefold.result import write_json
 
 __all__ = [
@@ -43,13 +42,13 @@ def write(folder: Path) -> str:
     run folders, has what follows from its recorded files rebuilt in place. ConfigError when the
     folder does not exist or holds neither, ResourceError when the report cannot be written.
     """
-    sitting, target = find_sitting(folder)
+    recording, target = find_recording(folder)
     gathered = target != folder
     try:
         _forget_links(target, recording=gathered)
         if gathered:
-            record(sitting, target)
-        return _derive(read_sitting(target), target)
+            record(recording, target)
+        return _derive(read_recording(target), target)
     except OSError as problem:
         raise ResourceError(
             "folder", folder, f"the report cannot be written ({problem.strerror or problem})",
@@ -58,22 +57,21 @@ def write(folder: Path) -> str:
 
 
 def place(folder: Path) -> Path:
-    """Return what of a written report to open: its page."""
+    """Return the page of a report that was written."""
     target = folder / "report" if (folder / "report").is_dir() else folder
-    page = target / "report.html"
-    return page if page.is_file() else target
+    return target / "report.html"
 
 
 def settled(folder: Path) -> bool:
     """Return whether more rounds of a sweep's folder could not change what it recommends."""
-    sitting = gather_sitting(folder)
-    found = evidence_of(sitting) if sitting else []
+    recording = gather_recording(folder)
+    found = evidence_of(recording) if recording else []
     return bool(found) and is_settled(recommend(found[0])[0])
 
 
 def progress_table(folder: Path) -> str:
     """Return the tables of seconds per epoch and accuracy of the runs that a sweep has so far."""
-    return tables_text(read_runs(folder))
+    return progress_text(read_runs(folder))
 
 
 def _forget_links(target: Path, recording: bool) -> None:
@@ -85,29 +83,27 @@ def _forget_links(target: Path, recording: bool) -> None:
             path.unlink()
 
 
-def _derive(sitting: Sitting, target: Path) -> str:
+def _derive(recording: Recording, target: Path) -> str:
     """Write what follows from the files that were recorded, and from nothing else."""
-    found = evidence_of(sitting)
+    found = evidence_of(recording)
     goals = recommend(found[0]) if found else []
-    report = build(sitting, found, goals)
-    tables = table(sitting.runs, sitting.environment, sitting.published)
+    report = build(recording, found, goals)
+    tables = table(recording.runs, recording.environment, recording.published)
     _write_text(target / "table.md", tables)
     _write_text(target / "report.md", report_text(report, tables))
     write_json(target / "report.json", report)
-    draw(target / "figure.png", sitting.runs, sitting.environment)
-    _write_overlay(sitting, winner(goals), report["answer"]["train"], target / OVERLAY)
-    if find_spec("ninefold.report.page"):
-        page = import_module("ninefold.report.page").page
-        _write_text(target / "report.html", page(read_json(target / "report.json")))
-    return console_text(report, sitting.runs)
+    draw(target / "figure.png", recording.runs, recording.environment)
+    _write_overlay(recording, winner(goals), report["answer"]["train"], target / OVERLAY)
+    _write_text(target / "report.html", page(read_json(target / "report.json")))
+    return console_text(report, recording.runs)
 
 
 def _write_overlay(
-    sitting: Sitting, best: Recommendation | None, command: str | None, path: Path
+    recording: Recording, best: Recommendation | None, command: str | None, path: Path
 ) -> None:
     """Write recommended.yaml, or none where nothing can be recommended."""
     text = None
-    if best and command and (overlay := overlay_of(sitting, best)):
+    if best and command and (overlay := overlay_of(recording, best)):
         why = [f"{best.goal.name.capitalize()}: {best.sentence}", *best.reasons]
         text = overlay_text(overlay, why, command)
     path.unlink(missing_ok=True)

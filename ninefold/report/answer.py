@@ -28,7 +28,7 @@ from ninefold.report.measures import (
 from ninefold.report.notes import holders, number_notes
 from ninefold.report.published import EPOCHS, EXPERIMENTS, LIMITS, Published, about, applies
 from ninefold.report.recommend import Recommendation, caveats
-from ninefold.report.recording import Sitting
+from ninefold.report.recording import Recording
 from ninefold.report.rounds import rounds_of, why_not
 from ninefold.report.runs import Run, finite
 from ninefold.report.statistics import estimate
@@ -36,20 +36,20 @@ from ninefold.report.statistics import estimate
 FORMAT = 1
 
 
-def evidence_of(sitting: Sitting) -> list[Evidence]:
+def evidence_of(recording: Recording) -> list[Evidence]:
     """Return the evidence of each group, that with most runs first: the answer is of it."""
     return [
-        gather_evidence(group, sitting.points, sitting.sweep, sitting.compare_numerics(group))
-        for group in largest_first(groups(sitting.runs))
+        gather_evidence(group, recording.points, recording.sweep, recording.compare_numerics(group))
+        for group in largest_first(groups(recording.runs))
     ]
 
 
 def build(
-    sitting: Sitting, found: Sequence[Evidence], goals: Sequence[Recommendation]
+    recording: Recording, found: Sequence[Evidence], goals: Sequence[Recommendation]
 ) -> dict[str, Any]:
     """Return the content of report.json. found: of all groups; goals: what the first comes to."""
-    studies = values(sitting.environment.get("study"))
-    command = sitting.sweep.get("command")
+    studies = values(recording.environment.get("study"))
+    command = recording.sweep.get("command")
     settings = asdict(found[0].settings) if found else {}
     return {
         "format": FORMAT,
@@ -58,20 +58,20 @@ def build(
         "question": _question(studies),
         "command": one_line(command) if isinstance(command, str) else None,
         "conditions": [
-            one_line(phrase) for phrase in conditions(sitting.runs, sitting.environment)
+            one_line(phrase) for phrase in conditions(recording.runs, recording.environment)
         ],
-        "machine": _machine(sitting),
+        "machine": _machine(recording),
         "settings": {
             **{key: settings.get(key) for key in ("margin", "same", "level", "looks")},
             "target": found[0].target if found else None,
         },
-        "answer": _answer(sitting, found, goals),
+        "answer": _answer(recording, found, goals),
         "groups": [
-            _group(evidence, sitting, first=evidence is found[0]) for evidence in found
+            _group(evidence, recording, first=evidence is found[0]) for evidence in found
         ],
-        "notes": _notes(sitting.runs, found),
-        "runs": [_run(run, sitting.sweep) for run in sitting.runs],
-        "environment": sitting.environment,
+        "notes": _notes(recording.runs, found),
+        "runs": [_run(run, recording.sweep) for run in recording.runs],
+        "environment": recording.environment,
     }  # fmt: skip
 
 
@@ -87,9 +87,9 @@ def _question(studies: Sequence[Any]) -> str | None:
     return found[1] if found else None
 
 
-def _machine(sitting: Sitting) -> str:
+def _machine(recording: Recording) -> str:
     known = [
-        phrase for phrase in conditions(sitting.runs, sitting.environment)
+        phrase for phrase in conditions(recording.runs, recording.environment)
         if phrase.startswith(("on ", "torch ")) or "CPU thread" in phrase
     ]  # fmt: skip
     text = one_line(", ".join(known))
@@ -97,7 +97,7 @@ def _machine(sitting: Sitting) -> str:
 
 
 def _answer(
-    sitting: Sitting, found: Sequence[Evidence], goals: Sequence[Recommendation]
+    recording: Recording, found: Sequence[Evidence], goals: Sequence[Recommendation]
 ) -> dict[str, Any]:
     if not found:
         return {
@@ -105,7 +105,7 @@ def _answer(
             "goals": [], "caveats": [], "train": None,
         }  # fmt: skip
     first = found[0]
-    said = caveats(first, sitting.sweep)
+    said = caveats(first, recording.sweep)
     if len(found) > 1:
         said.insert(
             0,
@@ -122,7 +122,7 @@ def _answer(
             for goal in goals
         ],
         "caveats": said,
-        "train": train_command(sitting, winner(goals)),
+        "train": train_command(recording, winner(goals)),
     }  # fmt: skip
 
 
@@ -131,20 +131,22 @@ def winner(goals: Sequence[Recommendation]) -> Recommendation | None:
     return next((goal for goal in goals if goal.cell is not None), None)
 
 
-def train_command(sitting: Sitting, best: Recommendation | None) -> str | None:
+def train_command(recording: Recording, best: Recommendation | None) -> str | None:
     """Return the command that trains with recommended.yaml, None where there is none."""
-    if best is None or overlay_of(sitting, best) is None:
+    if best is None or overlay_of(recording, best) is None:
         return None
-    folder = sitting.environment.get("report_folder")
+    folder = recording.environment.get("report_folder")
+    # Nothing that a shell would read otherwise: it is there to be pasted.
+    plain = isinstance(folder, str) and re.fullmatch(r"[\w./+=@][\w./+=@-]*", folder)
     return (
-        f"python train.py --config-dir {folder if isinstance(folder, str) else 'FOLDER/report'} "
+        f"python train.py --config-dir {folder if plain else 'FOLDER/report'} "
         "experiments=recommended"
     )
 
 
-def overlay_of(sitting: Sitting, best: Recommendation) -> dict[str, Any] | None:
+def overlay_of(recording: Recording, best: Recommendation) -> dict[str, Any] | None:
     """Return what was recorded of how the recommended cell was configured."""
-    overlays = sitting.environment.get("overlays")
+    overlays = recording.environment.get("overlays")
     overlay = overlays.get(best.cell) if isinstance(overlays, dict) else None
     return overlay if isinstance(overlay, dict) else None
 
@@ -163,10 +165,10 @@ def sentence(goals: Sequence[Recommendation]) -> str:
     return text
 
 
-def _group(evidence: Evidence, sitting: Sitting, first: bool) -> dict[str, Any]:
+def _group(evidence: Evidence, recording: Recording, first: bool) -> dict[str, Any]:
     group, comparison = evidence.group, evidence.comparison
-    measures = _measures(evidence, sitting.sweep if first else {})
-    notes = number_notes([run for run in sitting.runs if run.counts])
+    measures = _measures(evidence, recording.sweep if first else {})
+    notes = number_notes([run for run in recording.runs if run.counts])
     return {
         "title": one_line(group.title), "dataset": group.dataset, "model": group.model,
         "batch_size": group.batch_size, "epochs": group.epochs, "variant": one_line(group.variant),
@@ -200,10 +202,10 @@ def _group(evidence: Evidence, sitting: Sitting, first: bool) -> dict[str, Any]:
         "rounds": [
             {name: entry.get(name)
              for name in ("round", "attempt", "seed", "drift", "drifted", "counted")}
-            for entry in rounds_of(sitting.sweep)
+            for entry in rounds_of(recording.sweep)
             if (entry.get("part") or 0) == group.part
         ],
-        "published": _published(evidence, sitting.published),
+        "published": _published(evidence, recording.published),
     }  # fmt: skip
 
 

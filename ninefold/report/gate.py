@@ -16,7 +16,7 @@ from ninefold.report.environment import values
 from ninefold.report.evidence import gather_evidence
 from ninefold.report.markdown import MISSING, decimals_for, grid
 from ninefold.report.measures import SECONDS
-from ninefold.report.recording import Sitting, find_sitting
+from ninefold.report.recording import Recording, find_recording
 from ninefold.report.runs import Run
 from ninefold.report.statistics import Change, changes
 
@@ -47,7 +47,7 @@ def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, Slower | No
     which a cell may be slower. ConfigError where a folder holds no runs, or the sittings are of
     different conditions.
     """
-    (before, _), (after, _) = find_sitting(old), find_sitting(new)
+    (before, _), (after, _) = find_recording(old), find_recording(new)
     pairs = _pairs(after, before)
     lines = [f"warning: {warning}" for warning in _warnings(after, before, allowed)]
     slower: list[Change] = []
@@ -68,13 +68,13 @@ def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, Slower | No
     )  # fmt: skip
 
 
-def _seconds(group: Group, sitting: Sitting) -> dict[str, dict[int, float]]:
-    return gather_evidence(group, (), sitting.sweep, None).values(SECONDS)
+def _seconds(group: Group, recording: Recording) -> dict[str, dict[int, float]]:
+    return gather_evidence(group, (), recording.sweep, None).values(SECONDS)
 
 
-def _pairs(new: Sitting, old: Sitting) -> list[tuple[Group, Group]]:
+def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
     """Return the groups of the same conditions. ConfigError where there are none."""
-    now, then = (largest_first(sorted_groups(sitting.runs)) for sitting in (new, old))
+    now, then = (largest_first(sorted_groups(recording.runs)) for recording in (new, old))
     pairs = [
         (group, other)
         for group in now
@@ -128,16 +128,16 @@ def _ok(group: Group) -> list[Run]:
     return [run for run in group.runs if run.status == "ok"]
 
 
-def _warnings(new: Sitting, old: Sitting, allowed: float) -> list[str]:
+def _warnings(new: Recording, old: Recording, allowed: float) -> list[str]:
     found = []
-    now, then = (sitting.environment.get("environment") or {} for sitting in (new, old))
+    now, then = (recording.environment.get("environment") or {} for recording in (new, old))
     for name in (*MACHINE, *VERSIONS):
         mine, theirs = values(now.get(name)), values(then.get(name))
         if mine and theirs and mine != theirs:
             found.append(f"{name} was {join(theirs)} and is {join(mine)}: times may differ by that")
     if new.environment.get("devices") != old.environment.get("devices"):
         found.append("the devices are not the same: times may differ by that")
-    probes = [_probe(sitting.runs) for sitting in (new, old)]
+    probes = [_probe(recording.runs) for recording in (new, old)]
     if probes[0] and probes[1]:
         ratio = probes[0] / probes[1]
         if abs(math.log(ratio)) > math.log1p(allowed):

@@ -332,9 +332,10 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
         if entry.get("drifted") and entry.get("counted") and entry.get("round") in numbers
     ]
     if drifted:
+        what = "rounds" if len(drifted) > 1 else "round"
         found.append(
-            f"The machine drifted in round {join(drifted)} even when it was repeated; the round "
-            "counts, and its times are to be doubted."
+            f"The machine drifted in {what} {join(drifted)}, in the last attempt too: the times "
+            "there count, and are to be doubted."
         )
     if evidence.different:
         found.append(

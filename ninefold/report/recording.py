@@ -6,7 +6,6 @@ without its run folders. Nothing in them names the machine.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
 
 
 @dataclass(frozen=True)
-class Sitting:
+class Recording:
     """What was recorded of a sweep."""
 
     runs: Sequence[Run]
@@ -53,7 +52,7 @@ class Sitting:
         return numerics.summarize(self.numerics, group.runs)
 
 
-def find_sitting(folder: Path) -> tuple[Sitting, Path]:
+def find_recording(folder: Path) -> tuple[Recording, Path]:
     """Return the sitting in a folder and where its report is: inside a sweep's folder in
     `report/`, of a recorded sitting in the folder itself. ConfigError where there is neither.
     """
@@ -63,17 +62,17 @@ def find_sitting(folder: Path) -> tuple[Sitting, Path]:
             "the folder of a sweep, of a run or of a recorded sitting",
             "give the folder that the sweep wrote, below outputs/",
         )  # fmt: skip
-    gathered = gather_sitting(folder)
+    gathered = gather_recording(folder)
     if gathered is None and not (folder / "runs.csv").is_file():
         raise ConfigError(
             "folder", folder, "holds no run",
             "folders with a result.json at any depth, or runs.csv",
             "run a sweep first, or give the folder that the sweep wrote, below outputs/",
         )  # fmt: skip
-    return (gathered, folder / "report") if gathered else (read_sitting(folder), folder)
+    return (gathered, folder / "report") if gathered else (read_recording(folder), folder)
 
 
-def gather_sitting(folder: Path) -> Sitting | None:
+def gather_recording(folder: Path) -> Recording | None:
     """Return what there is to record of a sweep's folder, None where it holds no run."""
     results = read_results(folder)
     if not results:
@@ -86,7 +85,7 @@ def gather_sitting(folder: Path) -> Sitting | None:
     sweep = scrubber.value(read_sweep(folder))
     rows = rows_of(join([scrubber.value(result) for result in results], sweep))
     runs = [run_of(row) for row in rows]
-    return Sitting(
+    return Recording(
         runs,
         {
             **gather(runs, [scrubber.value(each) for each in environments], sweep),
@@ -103,21 +102,21 @@ def read_runs(folder: Path) -> list[Run]:
     return [run_of(row) for row in rows_of(join(read_results(folder), read_sweep(folder)))]
 
 
-def record(sitting: Sitting, target: Path) -> None:
+def record(recording: Recording, target: Path) -> None:
     """Write the recorded files into `target`."""
     target.mkdir(exist_ok=True)
-    write_csv(target / "runs.csv", sitting.runs)
-    write_curves(target / "curves.csv", sitting.points)
-    if sitting.numerics:
-        numerics.write_csv(target / "numerics.csv", sitting.numerics)
+    write_csv(target / "runs.csv", recording.runs)
+    write_curves(target / "curves.csv", recording.points)
+    if recording.numerics:
+        numerics.write_csv(target / "numerics.csv", recording.numerics)
     else:
         (target / "numerics.csv").unlink(missing_ok=True)
-    write_json(target / "environment.json", sitting.environment)
+    write_json(target / "environment.json", recording.environment)
 
 
-def read_sitting(target: Path) -> Sitting:
+def read_recording(target: Path) -> Recording:
     """Return a recorded sitting. ConfigError when a file is missing or damaged."""
-    return Sitting(
+    return Recording(
         read_csv(target / "runs.csv"), read_json(target / "environment.json"),
         read_curves(target / "curves.csv"), numerics.read_csv(target / "numerics.csv"),
     )  # fmt: skip
@@ -126,7 +125,7 @@ def read_sitting(target: Path) -> Sitting:
 def _relative(folder: Path) -> str | None:
     """A folder as the commands below it are typed, None where that would tell of the machine."""
     try:
-        return shlex.quote(folder.resolve().relative_to(Path.cwd().resolve()).as_posix())
+        return folder.resolve().relative_to(Path.cwd().resolve()).as_posix()
     except ValueError:
         return None
 

@@ -160,24 +160,27 @@ def console_text(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
     parts += [f"caveat: {one_line(caveat)}" for caveat in answer["caveats"]]
     if answer["train"]:
         parts.append(f"train with it: {answer['train']}")
-    return "\n".join(parts) + "\n\n" + tables_text(runs)
-
-
-def tables_text(runs: Sequence[Run]) -> str:
-    """Return the tables of seconds per epoch and accuracy of each group, for the console."""
     found = groups(runs)
     notes = number_notes([run for run in runs if run.counts])
-    parts = []
-    for group in found:
-        parts.append(plain(group.title))
-        parts += [
-            f"{measure.title}\n{measure_table(group, measure, mark_cells(group, notes))}"
-            for measure in (SECONDS, ACCURACY)
-        ]
-    parts += ["\n".join(_marked_notes(found, notes))] if found else []
-    bad = [run for run in runs if run.status != "ok"]
-    parts += [f"{len(bad)} of {len(runs)} runs are not ok"] if bad else []
-    return "\n\n".join(part for part in parts if part)
+    tables = [_tables(group, mark_cells(group, notes)) for group in found]
+    bad = sum(run.status != "ok" for run in runs)
+    below = [f"{bad} of {len(runs)} runs are not ok" if bad else ""]
+    return "\n\n".join(filter(None, [
+        "\n".join(parts), *tables, "\n".join(_marked_notes(found, notes)), *below
+    ]))  # fmt: skip
+
+
+def progress_text(runs: Sequence[Run]) -> str:
+    """Return the tables of seconds per epoch and accuracy of each group so far."""
+    return "\n\n".join(_tables(group, {}) for group in groups(runs))
+
+
+def _tables(group: Group, marks: Mapping[str, str]) -> str:
+    tables = [
+        f"{measure.title}\n{measure_table(group, measure, marks)}"
+        for measure in (SECONDS, ACCURACY)
+    ]
+    return "\n\n".join([plain(group.title), *tables])
 
 
 def _marked_notes(found: Sequence[Group], notes: Mapping[str, int]) -> list[str]:

@@ -719,7 +719,11 @@ def test_a_report_writes_where_it_should_whatever_links_and_pipes_a_folder_holds
     os.mkfifo(sweep / "b" / "result.json")
     (sweep / "sweep.json").write_text('{"command": 7, "wall_seconds": "x", "runs": {}}')
     (sweep / "report").mkdir()
-    for name in ("table.md", "runs.csv", "environment.json", ".environment.json.tmp", "figure.png"):
+    for name in (
+        "table.md", "runs.csv", "environment.json", ".environment.json.tmp", "figure.png",
+        "curves.csv", "numerics.csv", "report.json", ".report.json.tmp", "report.md", "report.html",
+        "experiments",
+    ):  # fmt: skip
         (sweep / "report" / name).symlink_to(outside / "x")
     assert report([str(sweep)]) == 0
     shutil.rmtree(sweep / "report")
