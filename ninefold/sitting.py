@@ -178,7 +178,9 @@ class Sitting:
     def judge(self, allowed: float | None) -> list[tuple[Round, str]]:
         """Say of each round of this part how much slower the machine was, and if that is allowed.
 
-        It is held against the machine at its best in this part, which may be known only later.
+        It is held against the machine at its best in this part, which may be known only later. Of a
+        run the faster of its probes counts: one that was interrupted for a moment tells nothing,
+        and what lasts through a run slows both, or both of the next.
         allowed: a share; None: any. Returns the rounds that are now found to have drifted, and how.
         """
         entries = [entry for entry in self.rounds if entry.part == self.part]
@@ -190,7 +192,9 @@ class Sitting:
         best = min((second for seconds in seen for second in seconds), default=None)
         found = []
         for entry in entries:
-            slowest = max((s for name in entry.runs for s in probes.get(name, ())), default=None)
+            slowest = max(
+                (min(taken) for name in entry.runs if (taken := probes.get(name))), default=None
+            )
             entry.drift = slowest / best - 1 if slowest and best else None
             held_back = sorted({
                 why for name in entry.runs if name in results for why in throttled(results[name])
