@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ninefold.task.classification import Classification
 
-DDP = "ninefold.parallel.ddp.Ddp"
+DDP = "ninefold.parallel.ddp.DDP"
 
 
 @dataclass(frozen=True)
