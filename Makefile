@@ -1,5 +1,6 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
 # make faults: crashes, signals, damaged files, full disks, bad input, at length (35 minutes).
+# make long: the statistics on thousands of made-up studies, and studies killed and disturbed on purpose.
 # make bench: the speed of all of it against the raw loop and its rivals (25 minutes, quiet machine).
 # All install what they need into .venv first.
 PYTHON ?= python3
@@ -12,7 +13,7 @@ NO_STRACE := error: strace=missing: faults are injected into system calls with i
 NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real browser; chromium or \
 	google-chrome is needed; on Debian run apt-get install chromium
 
-.PHONY: setup matrix test faults bench lint clean
+.PHONY: setup matrix test faults long bench lint clean
 
 setup: $(VENV)/.installed
 
@@ -47,6 +48,10 @@ faults: setup
 	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy strace; } \
 	  || { echo "$(NO_STRACE)" >&2; exit 2; }
 	$(BIN)/python -m pytest tests/faults -m '' -n 2
+
+# One at a time: a study that is disturbed on purpose is not to be disturbed by chance.
+long: setup
+	$(BIN)/python -m pytest -m slow --ignore tests/faults
 
 # What it is compared with is installed on top, and used by nothing else.
 bench: setup
