@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Shell
 
 pytestmark = pytest.mark.slow
-HERE = "here=${parallel._target_}"
+HERE = "+optimizer.here=${parallel._target_}"
 STUDY = ["experiments=nine_way", "seed=0,1,2,3,4", "study.drift=1000"]  # the plant is all there is
 
 
@@ -42,8 +42,8 @@ def recommended(found: dict[str, Any]) -> str:
 def test_a_cell_that_sleeps_in_its_steps_is_told_to_be_slower_and_is_not_recommended(
     shell: Shell,
 ) -> None:
-    plant = "task._target_=tests.long.plants.SlowTask"
-    found = report(shell, "parallel=none,ddp", "amp=fp32", plant, f"+task.{HERE}")
+    plant = "optimizer._target_=tests.long.plants.SlowUnderDDP"
+    found = report(shell, "parallel=none,ddp", "amp=fp32", plant, HERE)
     slower = pair(found, "seconds", "none-fp32", "ddp-fp32")
     assert slower["verdict"] == "slower"
     assert slower["low"] > 1
@@ -54,7 +54,7 @@ def test_a_doubled_learning_rate_is_told_apart_from_another_batch_and_from_mere_
     shell: Shell,
 ) -> None:
     plant = "optimizer._target_=tests.long.plants.doubled_under_ddp"
-    found = report(shell, "parallel=none,ddp", "amp=fp32,autocast", plant, f"+optimizer.{HERE}")
+    found = report(shell, "parallel=none,ddp", "amp=fp32,autocast", plant, HERE)
     rows = {row["cell"]: row for row in found["numerics"]["rows"]}
     for cell in ("ddp-fp32", "ddp-autocast"):
         assert rows[cell]["verdict"] == "not the same"
@@ -96,7 +96,7 @@ def _compute(on: Any) -> None:
 
 def test_every_round_under_load_is_marked_and_repeated_and_no_quiet_one_is(shell: Shell) -> None:
     sweep = shell.folder / "sweep"
-    cells = ["parallel=none", "amp=fp32,autocast", "seed=0,1,2", "study.drift=0.2", "epochs=30"]
+    cells = ["parallel=none", "amp=fp32,autocast", "seed=0,1,2", "study.drift=0.2", "epochs=3"]
     with load_in_every_second_round(sweep, runs_in_a_round=2):
         done = shell.train("experiments=nine_way", *cells, f"hydra.sweep.dir={sweep}")
     assert done.returncode == 0, done.stderr
