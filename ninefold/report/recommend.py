@@ -338,7 +338,8 @@ def _uncertainty(found: Estimate) -> str:
     if found.sd == 0:
         return f"It is the same with each of {seeds}."
     share = 50 * (found.high - found.low) / found.mean
-    return f"Its mean is known to ± {share:.1f} % (95 % interval, {seeds})."
+    shown = f"± {share:.1f} %" if share >= 0.1 else "less than ± 0.1 %"
+    return f"Its mean is known to {shown} (95 % interval, {seeds})."
 
 
 def _why_safe(evidence: Evidence, cell: str) -> str:
