@@ -162,9 +162,9 @@ def sentence(goals: Sequence[Recommendation]) -> str:
     first = goals[0]
     text = first.sentence if first.cell is None else f"Train with {first.sentence}"
     others = [goal for goal in goals[1:] if goal.cell is not None]
-    same = [goal.goal.best for goal in others if goal.cell == first.cell]
-    if same:
-        text += f" It also {' and '.join(same)}."
+    same = [goal.goal.name for goal in others if goal.cell == first.cell]
+    if same:  # the choice, and not the best: others may not be told apart from it
+        text += f" It is also the choice for {' and '.join(same)}."
     for goal in others:
         if goal.cell != first.cell:
             text += f" {goal.goal.name.capitalize()}: {goal.cell}."
