@@ -114,10 +114,11 @@ def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], S
     if repeats is None:
         return seeds, [len(seeds)]
     most = LOOKS[-1] if repeats == "auto" else int(repeats)
-    if repeats != "auto" and len(seeds) > most:
+    if len(seeds) > most:
         raise ConfigError(
             "study.repeats", repeats, f"the sweep names {len(seeds)} seeds",
-            "there is a round for each", f"set study.repeats={len(seeds)} or more, or name fewer",
+            f"there is a round for each, and at most {most}",
+            f"set study.repeats={len(seeds)} or more, or name fewer",
         )  # fmt: skip
     numbers = [seed for seed in seeds if isinstance(seed, int)]
     further = range(max(numbers, default=0) + 1, 2**32)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ninefold.report import progress_table, read_csv, settled, write
-from ninefold.report.cells import groups
+from ninefold.report import progress_table, read_csv, settled, table, write
+from ninefold.report.cells import PLAIN, groups
 from ninefold.report.curves import Point, read_curves
-from ninefold.report.evidence import PLAIN, Evidence, gather_evidence
+from ninefold.report.evidence import Evidence, gather_evidence
 from ninefold.report.overlay import overlay_text
 from ninefold.report.recommend import (
     Pairs,
@@ -26,6 +26,7 @@ from ninefold.report.recommend import (
     recommend,
 )
 from ninefold.report.runs import Run
+from ninefold.report.text import progress_text
 from tests import conftest
 from tests.conftest import Shell
 from tests.test_report import failure, result, sweep
@@ -161,7 +162,7 @@ def test_the_fastest_cell_whose_accuracy_is_safe_is_recommended() -> None:
 def test_a_faster_cell_that_loses_accuracy_is_named_and_not_recommended() -> None:
     known = evidence(runs_of(SECONDS, {"ddp-autocast": -1.5}))
     assert fastest(known).cell == "ddp-fp32"
-    assert "ddp-autocast is faster (0.66" in reasons(known)
+    assert "ddp-autocast is faster, 0.66" in reasons(known)
     assert "but its accuracy is worse than none-fp32's: -1.48 points." in reasons(known)
 
 
@@ -195,11 +196,53 @@ def test_what_a_safe_cell_is_faster_than_is_not_recommended_though_it_ties_with_
 
 
 def test_a_copy_is_not_recommended_over_what_it_copies() -> None:
-    known = evidence(runs_of({"none-fp32": 5.0, "dp-fp32": 3.5, "none-autocast": 3.0}))
+    seconds = {"none-fp32": 5.0, "dp-fp32": 3.5, "none-autocast": 3.0}
+    known = evidence(runs_of(seconds, steps=1000))
     assert fastest(known).cell == "none-autocast"
     assert excluded("dp-fp32", known) is not None
     assert not known.comparison.controls[0].held
-    assert "The A/A control did not hold" in caveats(known, None)[0]
+    said = caveats(known, None)[0]
+    assert "The A/A control did not hold: dp-fp32 does the same work as none-fp32" in said
+    assert " ms a step less. " in said
+    [slow] = caveats(evidence(runs_of({**seconds, "dp-fp32": 5.2}, steps=10**5)), None)
+    assert " µs a step more. Some µs a step are the cost of dp's wrapper itself" in slow
+
+
+def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> None:
+    seconds = {"none-fp32": 5.0, "dp-fp32": 7.5, "none-autocast": 4.9}
+    runs = runs_of(seconds, peak_memory_bytes=(2**30,))
+    points = [Point(run.folder, 1.0, 1, run.train_seconds, 0.9, None) for run in runs]
+    [time, target, memory] = recommend(evidence(runs, points, target=0.8))
+    assert (time.cell, target.cell, memory.cell) == (None, None, "none-fp32")
+    assert "the A/A control did not hold" in time.sentence
+    assert "the A/A control did not hold" in target.sentence
+
+
+def test_memory_that_is_the_same_to_the_byte_in_every_round_is_told_apart() -> None:
+    runs = [
+        replace(run, peak_memory_bytes=(2**30 if run.amp == "fp32" else 2**29,))
+        for run in runs_of({"none-fp32": 5.0, "none-autocast": 4.0})
+    ]
+    found = recommend(evidence(runs))[-1]
+    assert (found.goal.key, found.cell) == ("memory", "none-autocast")
+    assert "512 MiB, 0.500 times none-fp32's;" in found.sentence
+    assert found.reasons[0] == "It is the same with each of 6 seeds."
+
+
+def test_reasons_say_what_the_sentence_does_not() -> None:
+    for seconds in (SECONDS, {**SECONDS, "ddp-autocast": 3.01}, {**SECONDS, "none-fp32": 1.0}):
+        found = fastest(evidence(runs_of(seconds)))
+        said = set(found.sentence.rstrip(".").replace(";", ",").split(", "))
+        for reason in found.reasons:
+            assert not said & set(reason.rstrip(".").replace(";", ",").split(", ")), reason
+            assert not reason.startswith(f"{found.cell}:")
+
+
+def test_the_alternative_that_is_worse_keeps_nothing_open() -> None:
+    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 5.0}, {"ddp-fp32": -2.0}, noise=0.1)
+    found = fastest(evidence(runs))
+    assert found.cell == "none-fp32"
+    assert is_settled(found)
 
 
 def test_a_cell_with_a_failed_run_is_not_recommended() -> None:
@@ -249,7 +292,7 @@ def test_a_recommendation_agrees_with_the_verdicts_whatever_the_numbers(draw: in
         assert found.cell in found.sentence
         if found.goal.key != "seconds":
             continue
-        pairs = Pairs(known.comparison.seconds)
+        pairs = Pairs(known.comparison)
         for other in known.cells:
             verdict = pairs.verdict(found.cell, other)
             if verdict == "faster" and excluded(other, known) is None:
@@ -335,17 +378,22 @@ def test_report_json_holds_what_the_report_says(tmp_path: Path) -> None:
         tmp_path, *results, *lost, study="nine_way", command="python train.py",
         rounds=[entry(n, [f"{{{next(numbers)}}}" for _ in range(3)]) for n in range(4)]
         + [entry(4, ["{12}"], drifted=True)],
-        burn_in="{13}", looks=3, settings={"report": {"margin": 1.0, "same": 0.1, "target": None}},
+        burn_in="{13}", looks=3, settings={
+            "report": {"margin": 1.0, "same": 0.1, "target": None}, "study": {"drift": 0.2},
+        },
         max_batch={"none-fp32": {"batch_size": 4096, "fails_at": 8192, "why": "x"}},
     )  # fmt: skip
     report = read_report(tmp_path)
     assert report["format"] == 1
     assert report["settings"] == {
         "margin": 1.0, "same": 0.1, "level": 0.05, "looks": 3, "target": pytest.approx(89.15),
+        "confidence": pytest.approx(98.33, abs=0.01), "drift": 0.2,
     }  # fmt: skip
     assert report["answer"]["goals"][0]["cell"] == "ddp-fp32"
     assert report["answer"]["sentence"].startswith("Train with ddp-fp32: 1.00 s per epoch")
-    assert any("drifted in round 4" in caveat for caveat in report["answer"]["caveats"])
+    assert any(
+        "drifted in round 5, in each attempt" in caveat for caveat in report["answer"]["caveats"]
+    )
     [group] = report["groups"]
     cells = {cell["cell"]: cell for cell in group["cells"]}
     assert list(cells) == ["none-fp32", "dp-fp32", "ddp-fp32", "ddp-scaler"]
@@ -369,6 +417,22 @@ def test_report_json_holds_what_the_report_says(tmp_path: Path) -> None:
         "the burn-in: it warms the machine up"
     ]
     assert len(report["runs"]) == 14
+
+
+def test_of_a_search_the_best_trials_have_tables_and_all_are_listed() -> None:
+    runs = [
+        Run(f"{n}", "ok", dataset="digits", model="convnet", parallel="none", amp="fp32", seed=0,
+            batch_size=64, epochs=1, accuracy=0.5 + n % 12 / 100, train_seconds=2.0,
+            overrides=(f"optimizer.lr={n}",))
+        for n in range(12)
+    ]  # fmt: skip
+    text = table(runs, {}, [])
+    assert text.count("### Seconds per epoch") == 8
+    assert "12 conditions were run. The tables above are of 8 of them" in text
+    listed = text.split("## All conditions")[1]
+    places = [listed.index(f"optimizer.lr={n} ") for n in reversed(range(12))]
+    assert places == sorted(places)
+    assert progress_text(runs).endswith("4 more conditions are in table.md of the report")
 
 
 def test_settled_and_the_table_so_far_need_no_report(tmp_path: Path) -> None:

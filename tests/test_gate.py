@@ -92,6 +92,17 @@ def test_another_machine_version_or_pace_is_warned_of(
     assert "warning: a fixed piece of work took ×1.100 of its time before" in shown
 
 
+def test_what_only_one_sitting_has_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = sitting(tmp_path / "new")
+    other = sweep(tmp_path / "new" / "more", result(batch_size=128))
+    assert other.is_dir()
+    assert gate(new, sitting(tmp_path / "old")) == 0
+    said = "warning: convnet on digits, batch 128, 10 epochs of the new sitting is compared with"
+    assert said in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("share", ["3", "x", "-1%", "100%", "nan"])
 def test_a_share_that_is_none_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], share: str

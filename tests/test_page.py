@@ -228,12 +228,16 @@ def shapes() -> dict[str, dict[str, Any]]:
     two["groups"].append(copy.deepcopy(two["groups"][0]))
     two["groups"][1].update(title="convnet on cifar10, batch 128, 2 epochs", part=1)
     bare = sample(("none", "ddp"), ("fp32", "autocast"), **small)
-    bare["groups"][0].update(
-        pairs={"seconds": [], "accuracy": []}, safety=[], controls=[], numerics=None, curves=[],
-        rounds=[],
-    )  # fmt: skip
-    for cell in bare["groups"][0]["cells"]:
-        cell.update(phases=None, ceiling=None, speedup=None)
+    search = sample(("none",), ("fp32",), seeds=1, epochs=1)
+    for group in (bare["groups"][0], search["groups"][0]):
+        group.update(
+            pairs={"seconds": [], "accuracy": []}, safety=[], controls=[], numerics=None,
+            curves=[], rounds=[],
+        )  # fmt: skip
+        for cell in group["cells"]:
+            cell.update(phases=None, ceiling=None, speedup=None)
+    [trial] = search["groups"]
+    search["groups"] = [{**trial, "title": f"trial {number}"} for number in range(12)]
     long = sample(("none", "dp"), ("fp32", "autocast"), **small)
     long["notes"][0]["text"] = "averyveryverylongword" * 40
     long["runs"][0].update(status="failed", error="error: " + "x" * 900)
@@ -244,6 +248,7 @@ def shapes() -> dict[str, dict[str, Any]]:
         "no baseline": sample(("none", "ddp"), ("fp32", "autocast"), failed=cells[:1], **small),
         "two groups": two,
         "nothing but times": bare,
+        "a search": search,
         "no runs": {**two, "groups": [], "runs": [], "notes": []},
         "long words": long,
         "five precisions": sample(amps=(*AMPS, "tf32", "bf16"), published=True, **small),
@@ -258,6 +263,9 @@ def test_every_shape_of_report_renders_and_fits_a_phone(reader: Reader) -> None:
         text = visit.page.locator("body").inner_text()
         assert report["answer"]["sentence"] in text, name
         assert not {"None", "nan", "Undefined"} & set(text.split()), name
+        if name == "a search":
+            assert "12 conditions were run. 8 of them are drawn above" in text
+            assert visit.page.get_by_role("row").filter(has_text="trial 11").count() == 1
         if name == "one failed":
             assert visit.page.locator(".heat:visible .none").inner_text() == "failed"
             assert visit.page.get_by_text("no GPU; found cpu").first.is_visible()

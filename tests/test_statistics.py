@@ -182,6 +182,33 @@ def test_cells_that_give_the_same_number_each_time_are_a_tie_and_break_nothing()
     assert copied.p == pytest.approx(alone.p)
 
 
+def test_equal_numbers_in_two_rounds_are_chance_but_of_two_cells_that_do_the_same_work() -> None:
+    one = {"none-fp32": {0: 70.0, 1: 71.0}, "dp-fp32": {0: 70.0, 1: 71.0},
+           "ddp-fp32": {0: 70.0, 1: 71.0}}  # fmt: skip
+    found = compare({}, one, Settings(), [("none-fp32", "dp-fp32")])
+    assert verdicts(found.accuracy) == {
+        ("none-fp32", "dp-fp32"): "tie", ("none-fp32", "ddp-fp32"): "not enough runs",
+        ("dp-fp32", "ddp-fp32"): "not enough runs",
+    }  # fmt: skip
+    assert {s.cell: s.verdict for s in found.safety} == {
+        "dp-fp32": "safe", "ddp-fp32": "not enough runs"
+    }  # fmt: skip
+    three = {cell: {**row, 2: 72.0} for cell, row in one.items()}
+    assert set(verdicts(compare({}, three, Settings()).accuracy).values()) == {"tie"}
+
+
+def test_an_interval_of_few_rounds_is_at_most_half_as_wide_again_as_students() -> None:
+    steps = {"none-fp32": (1, 2, 3, 4), "dp-fp32": (1.0052, 2.0098, 3.0153, 4.0196)}
+    seconds = {cell: dict(enumerate(row)) for cell, row in steps.items()}
+    for rounds in (4, 5, 6):
+        both = [compare(seconds, {}, s).seconds[0] for s in (Settings(), QUICK)]
+        wide, narrow = (math.log((p.high or 0) / (p.low or 1)) for p in both)
+        assert wide <= 1.5001 * narrow
+        assert both[0].verdict == "tie"
+        for cell, off in (("none-fp32", 1.0), ("dp-fp32", 1.005 + rounds % 2 / 5000)):
+            seconds[cell][rounds] = (rounds + 1) * off
+
+
 def test_a_difference_without_any_noise_to_judge_it_by_is_not_claimed() -> None:
     seconds = {"a": {0: 1.0, 1: 3.0}, "b": {0: 2.0, 1: 6.0}}
     (pair,) = compare(seconds, {}, Settings()).seconds

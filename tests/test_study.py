@@ -151,6 +151,8 @@ def test_repeats_go_on_counting_from_the_largest_seed_and_leave_out_none_that_is
     assert made.rounds("seed") == [(7,), (2,), (8,), (9,)]
     with pytest.raises(ConfigError, match=r"study.repeats=2: the sweep names 3 seeds"):
         made.plan(seeds=[0, 1, 2], repeats=2)
+    with pytest.raises(ConfigError, match=r"study.repeats=auto: the sweep names 21 seeds"):
+        made.plan(seeds=range(21), repeats="auto")
     with pytest.raises(ConfigError, match=r"study.repeats=2,3: it has several values"):
         Plan([["study.repeats=2"], ["study.repeats=3"]], made.compose, made.settings())
 

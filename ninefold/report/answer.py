@@ -13,10 +13,10 @@ from typing import Any
 
 from ninefold.check import NAME
 from ninefold.errors import one_line
-from ninefold.report.cells import groups, largest_first, phase_shares, summarize
+from ninefold.report.cells import PLAIN, groups, largest_first, phase_shares, summarize
 from ninefold.report.conditions import conditions, join
 from ninefold.report.environment import values
-from ninefold.report.evidence import PLAIN, Evidence, gather_evidence, parts
+from ninefold.report.evidence import Evidence, gather_evidence, parts
 from ninefold.report.measures import (
     ACCURACY,
     BYTES,
@@ -29,7 +29,7 @@ from ninefold.report.notes import holders, number_notes
 from ninefold.report.published import EPOCHS, EXPERIMENTS, LIMITS, Published, about, applies
 from ninefold.report.recommend import Recommendation, caveats
 from ninefold.report.recording import Recording
-from ninefold.report.rounds import rounds_of, why_not
+from ninefold.report.rounds import drift_allowed, rounds_of, why_not
 from ninefold.report.runs import Run, finite
 from ninefold.report.statistics import estimate
 
@@ -37,7 +37,7 @@ FORMAT = 1
 
 
 def evidence_of(recording: Recording) -> list[Evidence]:
-    """Return the evidence of each group, that with most runs first: the answer is of it."""
+    """Return the evidence of each group, largest first: the answer is of the first."""
     return [
         gather_evidence(group, recording.points, recording.sweep, recording.compare_numerics(group))
         for group in largest_first(groups(recording.runs))
@@ -50,7 +50,7 @@ def build(
     """Return the content of report.json. found: of all groups; goals: what the first comes to."""
     studies = values(recording.environment.get("study"))
     command = recording.sweep.get("command")
-    settings = asdict(found[0].settings) if found else {}
+    settings = found[0].settings if found else None
     return {
         "format": FORMAT,
         "title": one_line(join(studies)) if studies else "Runs",
@@ -62,7 +62,11 @@ def build(
         ],
         "machine": _machine(recording),
         "settings": {
-            **{key: settings.get(key) for key in ("margin", "same", "level", "looks")},
+            **{
+                name: getattr(settings, name, None)
+                for name in ("margin", "same", "level", "looks", "confidence")
+            },
+            "drift": drift_allowed(recording.sweep),
             "target": found[0].target if found else None,
         },
         "answer": _answer(recording, found, goals),
@@ -107,10 +111,12 @@ def _answer(
     first = found[0]
     said = caveats(first, recording.sweep)
     if len(found) > 1:
+        most = first.group.ok > found[1].group.ok
+        why = "has the most of them" if most else "has the best accuracy of those with as many"
         said.insert(
             0,
             f"Runs of {len(found)} conditions are never put into one figure; the answer is of "
-            f"{one_line(first.group.title)}, which has the most of them.",
+            f"{one_line(first.group.title)}, which {why}.",
         )
     return {
         "sentence": sentence(goals),
@@ -156,9 +162,9 @@ def sentence(goals: Sequence[Recommendation]) -> str:
     first = goals[0]
     text = first.sentence if first.cell is None else f"Train with {first.sentence}"
     others = [goal for goal in goals[1:] if goal.cell is not None]
-    same = [goal.goal.best for goal in others if goal.cell == first.cell]
-    if same:
-        text += f" It also {' and '.join(same)}."
+    same = [goal.goal.name for goal in others if goal.cell == first.cell]
+    if same:  # the choice, and not the best: others may not be told apart from it
+        text += f" It is also the choice for {' and '.join(same)}."
     for goal in others:
         if goal.cell != first.cell:
             text += f" {goal.goal.name.capitalize()}: {goal.cell}."
@@ -202,8 +208,7 @@ def _group(evidence: Evidence, recording: Recording, first: bool) -> dict[str, A
         "rounds": [
             {name: entry.get(name)
              for name in ("round", "attempt", "seed", "drift", "drifted", "counted")}
-            for entry in rounds_of(recording.sweep)
-            if (entry.get("part") or 0) == group.part
+            for entry in rounds_of(recording.sweep, group.part)
         ],
         "published": _published(evidence, recording.published),
     }  # fmt: skip
@@ -320,11 +325,13 @@ def _published(evidence: Evidence, published: Sequence[Published]) -> dict[str, 
             for measure in (SECONDS, ACCURACY)
         }
         seconds = ours[SECONDS.key]
+        accuracy, theirs = ours[ACCURACY.key], cell.accuracy and 100 * cell.accuracy
+        alike = evidence.group.epochs == EPOCHS and accuracy is not None and theirs is not None
         rows.append({
             "cell": f"{cell.parallel}-{cell.amp}", "minutes_published": cell.minutes,
             "minutes": None if seconds is None else seconds * EPOCHS / 60,
-            "accuracy_published": None if cell.accuracy is None else 100 * cell.accuracy,
-            "accuracy": ours[ACCURACY.key],
+            "accuracy_published": theirs, "accuracy": accuracy,
+            "points": accuracy - theirs if alike else None,  # type: ignore[operator]
         })  # fmt: skip
     return {"about": about(evidence.group), "caveat": LIMITS, "rows": rows}
 

@@ -11,6 +11,8 @@ from ninefold.report.runs import AMP, PARALLEL, Run, finite, position
 from ninefold.result import PHASES
 
 BASELINE = ("none", "fp32")
+PLAIN = "-".join(BASELINE)  # the cell that the others are held against
+MOST = 8  # groups that are drawn and set as tables: a search has one for each of its trials
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,17 @@ class Group:
         """The columns: every precision that a run names, fp32, autocast and scaler first."""
         names = {run.amp for run in self.runs if run.amp}
         return sorted(names, key=lambda name: position(name, AMP))
+
+    @property
+    def ok(self) -> int:
+        """How many of its runs ended well."""
+        return sum(run.status == "ok" for run in self.runs)
+
+    @property
+    def accuracy(self) -> float:
+        """The mean test accuracy of the runs that ended well, as a fraction; 0 of none."""
+        known = [finite(run.accuracy) for run in self.runs if run.status == "ok"]
+        return statistics.fmean([value for value in known if value is not None] or [0.0])
 
     def cell(self, parallel: str, amp: str) -> list[Run]:
         """Return the runs of one cell."""
@@ -118,8 +131,16 @@ def groups(runs: Sequence[Run]) -> list[Group]:
 
 
 def largest_first(found: Sequence[Group]) -> list[Group]:
-    """Return the groups, that with most successful runs first: an answer is of it."""
-    return sorted(found, key=lambda group: -sum(run.status == "ok" for run in group.runs))
+    """Return the groups, that with most successful runs first: an answer is of it.
+
+    Of groups with as many, that with the best mean accuracy comes first.
+    """
+    return sorted(found, key=lambda group: (-group.ok, -group.accuracy))
+
+
+def shown(found: Sequence[Group]) -> list[Group]:
+    """Return the groups that are drawn and set as tables: all of a few, the first MOST of many."""
+    return list(found) if len(found) <= MOST else largest_first(found)[:MOST]
 
 
 _Key = tuple[str | None, str | None, int | None, float | None, tuple[str, ...], int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,6 +17,8 @@ Values = Mapping[str, Mapping[int, float]]  # cell ("ddp-fp32") -> round or seed
 
 NOTHING = 1e-9  # a spread below it is rounding: no noise was seen
 REDRAWN = 4  # rounds from which on a bootstrap has enough to draw from
+WIDENED = 1.5  # what a bootstrap may make of Student's interval at most
+EQUAL = 3  # rounds in which two cells are equal before that is no chance
 MOST = 100  # seeds in all; a question that takes more has no practical answer
 POWER = 0.8  # with which `needed` is to settle it
 
@@ -31,10 +33,10 @@ class Differences:
     """What the rounds say of every pair of cells; arrays are [pairs].
 
     first, second: rows of the table. rounds: int64, in common. mean: float64, of second - first,
-    nan without a round. error: its standard error, 0 where the two are equal in every round, nan
-    where there is nothing to judge it by. freedom: float64, the degrees of freedom of `error`.
-    prior: those that the cells together lend to each pair, before any limit. cells: how many
-    differ from each other. residuals: float64 [most rounds, pairs], 0 beyond a pair's rounds.
+    nan without a round. error: its standard error, 0 where the two are equal in every round of
+    enough, nan where there is nothing to judge it by. freedom: float64, the degrees of freedom of
+    `error`. prior: those that the cells together lend to each pair, before any limit. cells: how
+    many differ from each other. residuals: float64 [most rounds, pairs], 0 beyond a pair's rounds.
     """
 
     first: Ints
@@ -62,7 +64,9 @@ class Differences:
 
         Bootstrap-t: rounds are drawn anew from the pairs' residuals and analyzed as the data were;
         the quantile of all their |t| replaces that of Student's t. draws=0 keeps Student's, as do
-        pairs of so few rounds that too many draws are one round over and over.
+        pairs of so few rounds that too many draws are one round over and over. Of few rounds some
+        draws have hardly any spread, and a |t| of any size, which tells of the drawing and not of
+        the noise: hence WIDENED.
         """
         quantile: Array = stats.t.isf(level / 2, np.where(self.judged, self.freedom, np.nan))
         if draws and self.judged.any():
@@ -70,8 +74,7 @@ class Differences:
             for rounds in np.unique(self.rounds[self.judged & (self.rounds >= REDRAWN)]):
                 alike = self.judged & (self.rounds == rounds)
                 bootstrap = float(np.quantile(drawn[:, alike], 1 - level, method="higher"))
-                if np.isfinite(bootstrap):
-                    quantile[alike] = bootstrap
+                quantile[alike] = np.minimum(bootstrap, WIDENED * quantile[alike])
         return np.where(self.error == 0, 0.0, quantile * self.error)
 
     def power_of_difference(self, level: float) -> Array:
@@ -106,11 +109,12 @@ class Differences:
         return [int(_SEEDS[row.argmax()]) if row.any() else None for row in enough]
 
 
-def differences(table: Array) -> Differences:
+def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Differences:
     """Return the differences between the rows of `table`, float64 [cells, rounds], nan: missing.
 
     A pair is judged by the rounds that both have. Its variance is shrunk towards the mean of all
-    pairs' variances, as far as these are alike (Smyth 2004).
+    pairs' variances, as far as these are alike (Smyth 2004). copies: pairs of rows, the lower
+    first, that do the same work: two rounds show them to be equal, and any others EQUAL of them.
     """
     pairs = np.array(list(combinations(range(len(table)), 2)), dtype=np.int64).reshape(-1, 2)
     first, second = pairs.T
@@ -124,7 +128,8 @@ def differences(table: Array) -> Differences:
     pooled = _pooled_freedom(distinct)
     shrunk, freedom, prior = _moderated(variance, rounds, pooled)
     shrunk = np.where(shrunk > NOTHING**2, shrunk, np.nan)
-    equal = (rounds > 1) & (np.abs(mean) <= NOTHING) & (variance <= NOTHING**2)
+    least = np.where([pair in copies for pair in zip(first, second, strict=True)], 2, EQUAL)
+    equal = (rounds >= least) & (np.abs(mean) <= NOTHING) & (variance <= NOTHING**2)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.where(equal, 0.0, np.sqrt(shrunk / rounds))
         mean = np.where(equal, 0.0, np.where(rounds > 0, mean, np.nan))

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninefold.report.cells import BASELINE, Group, by_seed, phase_shares
+from ninefold.report.cells import PLAIN, Group, by_seed, phase_shares
 from ninefold.report.curves import Point
 from ninefold.report.measures import ACCURACY, BYTES, SECONDS, THROUGHPUT, Measure, to_target
 from ninefold.report.runs import Run, finite
 from ninefold.report.statistics import Comparison, Settings, compare
 
-PLAIN = "-".join(BASELINE)
 NEAR = 0.9  # of the ceiling: a cell that reaches this share is not held up by its data
 WAITING = 10.0  # percent of a step in data and transfer from which a slow cell waits for them
 

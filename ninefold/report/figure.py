@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold.errors import one_line
-from ninefold.report.cells import Group, groups, phase_shares, summarize
+from ninefold.report.cells import Group, groups, phase_shares, shown, summarize
 from ninefold.report.conditions import conditions
 from ninefold.report.environment import values
 from ninefold.report.measures import ACCURACY, MEMORY, SECONDS, Measure
@@ -43,15 +43,14 @@ _STYLE: Any = {
 
 
 def draw(path: Path, runs: Sequence[Run], environment: Mapping[str, Any]) -> None:
-    """Draw one block of four panels per group of comparable runs; no file when there is none."""
+    """Draw four panels for each group that is shown; no file when there is none."""
     import matplotlib as mpl  # here, because only this needs it
     from matplotlib.figure import Figure
 
-    found = groups(runs)
+    found = shown(groups(runs))
     if not found:
         return
     with mpl.rc_context(_STYLE):
-        found = found[:20]  # an image has at most 65,536 rows of pixels; the tables have them all
         figure = Figure(figsize=(12, 8.8 * len(found)), dpi=150)
         blocks = figure.subfigures(len(found), 1, squeeze=False)[:, 0]
         for block, group in zip(blocks, found, strict=True):

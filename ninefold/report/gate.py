@@ -50,6 +50,7 @@ def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, Slower | No
     (before, _), (after, _) = find_recording(old), find_recording(new)
     pairs = _pairs(after, before)
     lines = [f"warning: {warning}" for warning in _warnings(after, before, allowed)]
+    lines += _unmatched(pairs, after, before)
     slower: list[Change] = []
     for group, other in pairs:
         now, then = _seconds(group, after), _seconds(other, before)
@@ -97,6 +98,17 @@ def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
                                                          else ""),
         "times of different work say nothing of each other", "compare sittings of the same study",
     )  # fmt: skip
+
+
+def _unmatched(pairs: Sequence[tuple[Group, Group]], new: Recording, old: Recording) -> list[str]:
+    """A line for each group that is compared with none."""
+    compared = [group for pair in pairs for group in pair]
+    return [
+        f"warning: {group.title} of the {which} sitting is compared with nothing"
+        for recording, which in ((new, "new"), (old, "old"))
+        for group in sorted_groups(recording.runs)
+        if group not in compared
+    ]
 
 
 def _differences(group: Group, other: Group) -> list[tuple[str, Any, Any]]:

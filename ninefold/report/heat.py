@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ninefold.report.cells import PLAIN
 from ninefold.report.markdown import decimals_for
 from ninefold.report.strips import Strip, between, counted, number, scale, signed, times
 
-BASELINE = "none-fp32"
 # A table in which all are nearly the same has pale differences: the darkest tint and the lightest
 # are at least so far apart, as a share of the best value, or in points for the accuracy.
 _LEAST_RANGE, _LEAST_POINTS = 0.1, 1.0
@@ -95,7 +95,7 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
             name, cell["marks"],
             mean=show(summary["mean"]),
             sd="" if summary["sd"] is None else show(summary["sd"]),
-            relative=("" if relative is None or name == BASELINE else
+            relative=("" if relative is None or name == PLAIN else
                       f"{signed(relative, 2)} pt" if key == "accuracy" else times(relative)),
             interval="" if summary["low"] is None else interval,
             seeds=f"{summary['n']} of {counted(cell['seeds'], 'seed')}"
@@ -107,7 +107,7 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
                 None if summary["low"] is None else place(summary["low"]),
                 None if summary["high"] is None else place(summary["high"]),
                 dots=tuple(place(value) for value in summary["values"].values()),
-                rule=place(found[BASELINE]["mean"]) if BASELINE in found else None,
+                rule=place(found[PLAIN]["mean"]) if PLAIN in found else None,
                 about=f"{name}: {show(summary['mean'])} {unit}; 95 % interval {interval}; "
                 f"by seed {seeds}",
             ) if len(summary["values"]) > 1 else None,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ninefold.report.cells import PLAIN
 from ninefold.report.markdown import MISSING
 from ninefold.report.strips import Strip, between, chance, counted, scale, signed, times
 
@@ -103,7 +104,7 @@ def _summary(items: Sequence[Mapping[str, Any]]) -> str:
     if unsettled:
         needed = [item["needed"] for item in items if item["needed"]]
         which = "them" if len(needed) == unsettled else f"{len(needed)} of them"
-        seeds = f"; {max(needed)} seeds would settle {which}" if needed else ""
+        seeds = f"; about {max(needed)} seeds would settle {which}" if needed else ""
         text += f" For {unsettled} there are not enough runs{seeds}."
     return text
 
@@ -114,7 +115,7 @@ def safety(group: Mapping[str, Any], margin: float) -> list[Row]:
     place = scale([0.0, -margin, *(item[end] for item in items for end in ("low", "difference"))])
     return [
         _row(
-            {**item, "high": None}, item["cell"], "none-fp32", item["difference"], _points, place,
+            {**item, "high": None}, item["cell"], PLAIN, item["difference"], _points, place,
             -margin,
         )
         for item in items

@@ -15,7 +15,7 @@ class Measure:
     """One thing that a table shows of every run.
 
     `key`, `unit` and `better` ("less" or "more") are what report.json says of it, `why_not` what
-    it says where no run has a value.
+    it says where no run has a value. `brackets`: what a table has in them, if not a ratio.
     """
 
     title: str
@@ -28,6 +28,7 @@ class Measure:
     unit: str = ""
     better: str = "less"
     why_not: str = "No run recorded it."
+    brackets: str = ""
 
 
 def _seconds_per_epoch(run: Run) -> float | None:
@@ -66,9 +67,9 @@ THROUGHPUT = Measure(
 )  # fmt: skip
 ACCURACY = Measure(
     "Test accuracy, percent",
-    "After the last epoch; in brackets the difference in percentage points.",
+    "After the last epoch.",
     _percent, lambda value, baseline: value - baseline, lambda pair: signed(pair, 2), decimals=2,
-    key="accuracy", unit="%", better="more",
+    key="accuracy", unit="%", better="more", brackets="the difference in percentage points",
 )  # fmt: skip
 MEMORY = Measure(
     "Peak memory, MiB",

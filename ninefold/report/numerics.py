@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.report.cells import BASELINE, Group, groups
+from ninefold.report.cells import BASELINE, PLAIN, Group, groups
 from ninefold.report.runs import AMP, PARALLEL, Run, position
 from ninefold.result import NUMERICS
 
@@ -160,7 +160,7 @@ def _cell(cell: str, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any]
 
 def _judge(run: Run, first: Row) -> tuple[str, str]:
     """The verdict on a run by its first step, and why."""
-    if run.cell == "-".join(BASELINE):
+    if run.cell == PLAIN:
         return SAME, "It is what the others are held against."
     if not _wrong(run, first, ROUNDING):
         return SAME, "Loss, gradient and update of the first step differ by no more than rounding."

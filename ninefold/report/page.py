@@ -14,7 +14,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ninefold.report import matrix, pictures
+from ninefold.report.cells import MOST
 from ninefold.report.heat import panels
+from ninefold.report.rounds import round_number
 from ninefold.report.strips import chance, counted, number, signed, small, times
 from ninefold.result import PHASES
 
@@ -26,7 +28,8 @@ def page(report: Mapping[str, Any]) -> str:
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     return _template().render(
         report=report,
-        groups=[_group(group, report) for group in report["groups"]],
+        groups=[_group(group, report) for group in report["groups"][:MOST]],
+        every=report["groups"] if len(report["groups"]) > MOST else [],
         facts=_facts(report),
         plain=_plain(report),
         conditions=_conditions(report),
@@ -40,6 +43,7 @@ def page(report: Mapping[str, Any]) -> str:
             }
         ),
         phases=PHASES,
+        interval=f"{report['settings']['confidence'] or 95:.3g} % interval",
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -53,8 +57,9 @@ def _template() -> Template:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     templates.filters.update(
-        number=number, signed=signed, times=times, small=small, chance=chance, counted=counted
-    )
+        number=number, signed=signed, times=times, small=small, chance=chance, counted=counted,
+        round_number=round_number,
+    )  # fmt: skip
     return templates.get_template("page.html")
 
 
@@ -76,7 +81,7 @@ def _group(group: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any
         "phases": pictures.phases(group),
         "speedups": pictures.speedups(group),
         "curves": curves,
-        "drift": pictures.drift(group),
+        "drift": pictures.drift(group, report["settings"]["drift"]),
         "ceilings": any(cell["ceiling"] for cell in group["cells"]),
         "bound": [cell["cell"] for cell in group["cells"] if cell["data_bound"]],
         "numerics_looks": {
@@ -94,9 +99,6 @@ def _plain(report: Mapping[str, Any]) -> str:
     for goal in answer["goals"]:
         lines.append(f"{goal['goal'].capitalize()}: {goal['cell'] or '–'}. {goal['sentence']}")
         lines += [f"- {reason}" for reason in goal["reasons"]]
-        lines += [f"- As good, as far as we can tell: {', '.join(goal['tied'])}"] * bool(
-            goal["tied"]
-        )
     lines += [f"Keep in mind: {caveat}" for caveat in answer["caveats"]]
     lines += [f"Train with it: {answer['train']}"] * bool(answer["train"])
     return "\n".join([*lines, " ".join([report["machine"], "; ".join(_conditions(report))])])
@@ -123,7 +125,10 @@ def _facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append((span, "seed a cell" if span == "1" else "seeds a cell"))
     if floors := [c["floor"] for group in groups for c in group["controls"] if c["floor"]]:
         facts.append((f"{100 * max(floors):.1f} %", "noise floor"))
-    if drifted := sum(found["drifted"] for group in groups for found in group["rounds"]):
+    if drifted := len({
+        (group["part"], found["round"])
+        for group in groups for found in group["rounds"] if found["drifted"]
+    }):  # fmt: skip
         facts.append((str(drifted), "round drifted" if drifted == 1 else "rounds drifted"))
     return facts
 
@@ -142,6 +147,8 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for key, value in tree.items():
         name = f"{above}{key}"
+        if name == "sweep: rounds":
+            continue  # they are drawn
         if not isinstance(value, Mapping):
             rows.append((name, _worded(value)))
         elif value.keys() == {"values"}:
@@ -156,6 +163,8 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
 def _worded(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_worded(item) for item in value) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_worded(item)}" for key, item in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

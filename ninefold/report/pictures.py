@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ninefold.errors import one_line
+from ninefold.report.cells import PLAIN
+from ninefold.report.rounds import round_number
 from ninefold.report.svg import adopt
 from ninefold.result import PHASES
 
@@ -192,7 +194,7 @@ def curves(group: Mapping[str, Any], over: int) -> Picture | None:
     unit = ("epochs", "seconds of training")[over]
     xs = [x for lines in found.values() for _, line in lines for x, _ in line]
     ys = [y for lines in found.values() for _, line in lines for _, y in line]
-    reference = _mean(found.get("none-fp32", []))
+    reference = _mean(found.get(PLAIN, []))
     cells = group["cells"]
 
     def columns(narrow: bool) -> int:
@@ -213,7 +215,7 @@ def curves(group: Mapping[str, Any], over: int) -> Picture | None:
             first = first or axes
             axes.set_title(one_line(cell["cell"]), parse_math=False)
             axes.grid(axis="y")
-            if reference and cell["cell"] in found and cell["cell"] != "none-fp32":
+            if reference and cell["cell"] in found and cell["cell"] != PLAIN:
                 axes.plot(*zip(*reference, strict=True), color=_MUTED, lw=1.1, ls=(0, (3, 2)))
             for seed, line in found.get(cell["cell"], []):
                 (drawn,) = axes.plot(
@@ -253,18 +255,24 @@ def curves(group: Mapping[str, Any], over: int) -> Picture | None:
     )  # fmt: skip
 
 
-def drift(group: Mapping[str, Any]) -> Picture | None:
-    """How much slower the machine became within each round; None where there were no rounds."""
+def drift(group: Mapping[str, Any], limit: float | None) -> Picture | None:
+    """How much slower the machine was in each round than at its best; None where none is known.
+
+    limit: the share above which a round has drifted, None where there is none.
+    """
     rounds = [found for found in group["rounds"] if found["drift"] is not None]
     if not rounds:
         return None
     percent = [100 * found["drift"] for found in rounds]
-    low, high = min(0.0, *percent), max(5.0, *percent)
+    allowed = None if limit is None or limit > 1 else 100 * limit
+    low, high = min(0.0, *percent), max(5.0, allowed or 0.0, *percent)
 
     def draw(canvas: _Canvas) -> None:
         axes = canvas.axes(left=46, top=26, right=8, bottom=44)
         axes.grid(axis="y")
         axes.axhline(0, color=_MUTED, lw=1)
+        if allowed is not None:
+            axes.axhline(allowed, color=_WARN, lw=1, ls=(0, (3, 3)))
         for place, (found, value) in enumerate(zip(rounds, percent, strict=True)):
             color = _WARN if found["drifted"] else _ACCENT
             axes.plot([place, place], [0, value], color=color, lw=2)
@@ -272,30 +280,31 @@ def drift(group: Mapping[str, Any]) -> Picture | None:
                 [place], [value], marker="X" if found["drifted"] else "o", color=color, ms=8,
             )  # fmt: skip
             what = _outcome(found)
-            dot.set_gid(canvas.tip(f"round {_round(found)}: {value:.1f} %{what and ', ' + what}"))
+            named = f"round {round_number(found)}: {value:.1f} %"
+            dot.set_gid(canvas.tip(f"{named}{what and ', ' + what}"))
             if what and len(rounds) <= (8 if canvas.narrow else 20):
                 axes.annotate(
                     what, (place, value), xytext=(0, 8), textcoords="offset points",
                     ha="center", fontsize=11, color=_WARN,
                 )  # fmt: skip
         every = -(-len(rounds) // (8 if canvas.narrow else 24))
-        axes.set_xticks(range(0, len(rounds), every), [_round(found) for found in rounds[::every]])
+        names = [round_number(found) for found in rounds[::every]]
+        axes.set_xticks(range(0, len(rounds), every), names)
         axes.set_xlim(-0.6, len(rounds) - 0.4)
         axes.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
         axes.locator_params(axis="y", nbins=4)
         axes.tick_params(length=3)
-        axes.set_xlabel("round (a point: tried again)")
+        axes.set_xlabel("round (2.2: its second try)")
 
     return _picture(
         draw, lambda narrow: 170,
-        "How much slower the machine became within each round, in percent: "
-        + ", ".join(f"round {_round(found)} {value:.1f}{(_outcome(found) and ' ')}{_outcome(found)}"
-                    for found, value in zip(rounds, percent, strict=True)) + ".",
+        "How much slower the machine was in each round than at its best, in percent: "
+        + ", ".join(
+            f"round {round_number(found)} {value:.1f}{(_outcome(found) and ' ')}{_outcome(found)}"
+            for found, value in zip(rounds, percent, strict=True)
+        )
+        + ("." if allowed is None else f"; dashed: {allowed:g}, above which a round has drifted."),
     )  # fmt: skip
-
-
-def _round(found: Mapping[str, Any]) -> str:
-    return f"{found['round']}.{found['attempt']}" if found["attempt"] else str(found["round"])
 
 
 def _outcome(found: Mapping[str, Any]) -> str:

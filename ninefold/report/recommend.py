@@ -5,17 +5,29 @@ Of cells that are not shown to differ from the best, the simplest is taken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
-from ninefold.report.cells import BASELINE
-from ninefold.report.evidence import PLAIN, Evidence
+from ninefold.report.cells import BASELINE, PLAIN
+from ninefold.report.differences import EQUAL
+from ninefold.report.evidence import Evidence
 from ninefold.report.markdown import decimals_for
 from ninefold.report.measures import BYTES, SECONDS
-from ninefold.report.rounds import rounds_of
+from ninefold.report.rounds import round_number, rounds_of
 from ninefold.report.runs import AMP, PARALLEL, position
-from ninefold.report.statistics import Control, Estimate, Pair, Safety, compare, estimate
+from ninefold.report.statistics import (
+    Comparison,
+    Control,
+    Estimate,
+    Pair,
+    Safety,
+    Settings,
+    compare,
+    estimate,
+)
 
 UNKNOWN = "not enough runs"
 
@@ -35,8 +47,7 @@ class Goal:
 class Recommendation:
     """The cell for a goal, None where nothing can be said; `sentence` and `reasons` are plain.
 
-    tied: cells that are not shown to differ from it. open: the cells on which more runs could
-    change it.
+    tied: cells that tie with it. open: the cells on which more runs could change it.
     """
 
     goal: Goal
@@ -84,12 +95,7 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
             goal, None, "Not enough runs: none has ended well. Mend what failed and run it again.",
             open=evidence.cells,
         )  # fmt: skip
-    comparison = (
-        evidence.comparison
-        if goal.key == SECONDS.key
-        else compare(values, evidence.accuracy, evidence.settings)
-    )
-    pairs = Pairs(comparison.seconds)
+    pairs = _pairs(evidence, goal, values)
     means = {cell: mean for cell in values if (mean := estimate(values[cell]).mean) is not None}
     possible = [cell for cell in means if excluded(cell, evidence) is None]
     safe = sorted((cell for cell in possible if evidence.safe[cell] == "safe"), key=_plainness)
@@ -116,7 +122,7 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
         if pairs.verdict(cell, other) in ("faster", UNKNOWN)
         or (pairs.verdict(cell, other) == "tie" and _plainness(other) < _plainness(cell))
     ]  # fmt: skip
-    others = [other for other in possible if other != cell]
+    others = [other for other in possible if other != cell and evidence.safe[other] != "worse"]
     if others and all(pairs.verdict(cell, other) == UNKNOWN for other in others):
         return Recommendation(
             goal, None, _not_enough(evidence, goal, means, pairs, cell, unsure), open=others
@@ -128,10 +134,14 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
 
 
 class Pairs:
-    """The verdicts on pairs of cells, asked for in either order."""
+    """The verdicts on pairs of cells, asked for in either order.
 
-    def __init__(self, pairs: Sequence[Pair]) -> None:
-        self._pairs = {(pair.first, pair.second): pair for pair in pairs}
+    held: whether the A/A controls did that these verdicts depend on.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._pairs = {(pair.first, pair.second): pair for pair in comparison.seconds}
+        self.held = all(control.held for control in comparison.controls)
 
     def verdict(self, first: str, second: str) -> str:
         """Return what `second` is against `first`: faster, slower, tie, not enough runs."""
@@ -158,6 +168,26 @@ class Pairs:
         """Return how many seeds in all would settle it, where that is known."""
         pair = self._pairs.get((first, second)) or self._pairs.get((second, first))
         return pair.needed if pair else None
+
+
+def _pairs(evidence: Evidence, goal: Goal, values: Mapping[str, Mapping[int, float]]) -> Pairs:
+    """Return the verdicts on what a goal measures; controls are of times."""
+    settings = evidence.settings
+    if goal.key == SECONDS.key:
+        return Pairs(evidence.comparison)
+    if goal.key != BYTES.key:
+        return Pairs(compare(values, evidence.accuracy, settings, evidence.controls))
+    found = compare(values, evidence.accuracy, settings)
+    return Pairs(replace(found, seconds=[_exact(pair, settings) for pair in found.seconds]))
+
+
+def _exact(pair: Pair, settings: Settings) -> Pair:
+    """Judge a ratio of memory that no round moved by itself: a GPU's peak is so to the byte."""
+    if pair.p is not None or pair.estimate is None or pair.n < EQUAL:
+        return pair
+    same = abs(math.log(pair.estimate)) <= math.log1p(settings.same)
+    verdict = "tie" if same else "slower" if pair.estimate > 1 else "faster"
+    return replace(pair, verdict=verdict, needed=None)
 
 
 def excluded(cell: str, evidence: Evidence) -> str | None:
@@ -197,11 +227,11 @@ def _not_enough(
     seeds = _seeds_for(evidence, pairs, cell, unsure)
     most = max(len(evidence.accuracy.get(each, {})) for each in means)
     do = (
-        f"{seeds} seeds in all would settle it" if seeds and seeds > most
+        f"about {seeds} seeds in all would settle it" if seeds and seeds > most
         else f"run more seeds than these {most}, such as {max(5, 2 * most)}"
     )  # fmt: skip
-    if not all(control.held for control in evidence.comparison.controls):
-        do = "the A/A control did not hold, so run it again on a quiet machine"
+    if not pairs.held:
+        do = "the A/A control did not hold: run it again on a quieter machine or with longer steps"
     return f"Not enough runs to say which cell {goal.best}: {do}."
 
 
@@ -223,13 +253,15 @@ def _sentence(
 ) -> str:
     value = goal.unit(means[cell], evidence)
     if len(means) == 1:
-        return f"{cell}: {value}; no other cell was measured."
+        missed = goal.key == "to_target" and set(evidence.short) - {cell}
+        alone = "got there in every run" if missed else "was measured"
+        return f"{cell}: {value}; no other cell {alone}."
     if cell == PLAIN:
         return f"{cell}: {value}, and no safe cell is shown to do better."
     ratio = pairs.ratio(PLAIN, cell)
     if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
         return f"{cell}: {value}, and its accuracy is safe."
-    return f"{cell}: {value}, {times(ratio, PLAIN)}; its accuracy is safe."
+    return f"{cell}: {value}, {times(ratio, PLAIN, evidence)}; its accuracy is safe."
 
 
 def _reasons(
@@ -243,11 +275,12 @@ def _reasons(
     tied: Sequence[str],
     unsure: Sequence[str],
 ) -> list[str]:
-    reasons = [_uncertainty(evidence, goal, cell, estimate(values[cell]))]
+    """What the sentence does not say: how sure it is, and of each other cell why not that one."""
+    reasons = [_uncertainty(estimate(values[cell]))]
     if cell != PLAIN:
-        if ratio := pairs.ratio(PLAIN, cell):
-            verdict = pairs.verdict(PLAIN, cell)
-            reasons.append(f"It takes {times(ratio, PLAIN)}: {verdict}.")
+        ratio, verdict = pairs.ratio(PLAIN, cell), pairs.verdict(PLAIN, cell)
+        if ratio and verdict != "faster":
+            reasons.append(f"It takes {times(ratio, PLAIN, evidence)}: {verdict}.")
         reasons.append(_why_safe(evidence, cell))
     if best != cell:
         reasons.append(
@@ -261,25 +294,26 @@ def _reasons(
         ratio = pairs.ratio(cell, other)
         if other == cell or ratio is None:
             continue
+        apart = times(ratio, cell, evidence)
         if (why := excluded(other, evidence)) is not None:
             if other not in evidence.copies or means[other] < means[cell]:
                 reasons.append(why)
         elif evidence.safe[other] == "worse" and verdict == "faster":
             reasons.append(
-                f"{other} {goal.verb} ({times(ratio, cell)}), but its accuracy is worse than "
-                f"{PLAIN}'s: {_loss(evidence, other)}."
+                f"{other} {goal.verb}, {apart}, but its accuracy is worse than {PLAIN}'s: "
+                f"{_loss(evidence, other)}."
             )
         elif other in unsure:
-            seeds = _seeds_for(evidence, pairs, cell, [other])
-            settle = f"{seeds} seeds in all" if seeds else "more seeds"
             missing = (
-                f"{other} {goal.verb} ({times(ratio, cell)}) but not shown safe"
+                f"{other} {goal.verb}, {apart}, but not shown safe"
                 if verdict == "faster"
-                else f"{other} ({times(ratio, cell)}) is not told apart from it"
+                else f"{other}, {apart}, is not told apart from it"
                 if evidence.safe[other] == "safe"
-                else f"{other} ({times(ratio, cell)}) is neither told apart from it nor shown safe"
+                else f"{other}, {apart}, is not shown safe"
+                if verdict == "tie"
+                else f"{other}, {apart}, is neither told apart from it nor shown safe"
             )
-            reasons.append(f"{missing}: {settle} would settle it.")
+            reasons.append(f"{missing}: {_what_settles(evidence, pairs, cell, other)}.")
     for other in evidence.cells:
         if other not in means:
             why = excluded(other, evidence)
@@ -289,31 +323,41 @@ def _reasons(
     return reasons
 
 
-def _uncertainty(evidence: Evidence, goal: Goal, cell: str, found: Estimate) -> str:
-    if found.low is None or found.high is None or found.mean is None:
-        return f"{cell} has {count(found.n, 'seed')}, which gives no interval."
-    share = 50 * (found.high - found.low) / found.mean if found.mean else 0.0
-    return (
-        f"{cell}: {goal.unit(found.mean, evidence)}, give or take {share:.1f} % (95 % "
-        f"interval, {count(found.n, 'seed')})."
-    )
+def _what_settles(evidence: Evidence, pairs: Pairs, cell: str, other: str) -> str:
+    if seeds := _seeds_for(evidence, pairs, cell, [other]):
+        return f"about {seeds} seeds in all would settle it"
+    if not pairs.held and pairs.verdict(cell, other) == UNKNOWN:
+        return "as the A/A control did not hold, more seeds need not settle it"
+    return "more seeds may settle it"
+
+
+def _uncertainty(found: Estimate) -> str:
+    seeds = count(found.n, "seed")
+    if found.low is None or found.high is None or not found.mean:
+        return f"{seeds} {'gives' if found.n == 1 else 'give'} no interval."
+    if found.sd == 0:
+        return f"It is the same with each of {seeds}."
+    share = 50 * (found.high - found.low) / found.mean
+    shown = f"± {share:.1f} %" if share >= 0.1 else "less than ± 0.1 %"
+    return f"Its mean is known to {shown} (95 % interval, {seeds})."
 
 
 def _why_safe(evidence: Evidence, cell: str) -> str:
     safety, margin = _safety(evidence, cell), evidence.settings.margin
-    if safety is None or safety.difference is None:
-        return f"Its accuracy is held safe against a margin of {margin:g} points."
-    bound = "" if safety.low is None else f", and at worst {safety.low:+.2f}"
+    if safety is None or safety.difference is None or safety.low is None:
+        return f"Its accuracy is held against a margin of {margin:g} points."
+    if safety.difference == safety.low:
+        return f"Its accuracy is {PLAIN}'s with each of {count(safety.n, 'seed')}."
     return (
-        f"Its accuracy is safe: {safety.difference:+.2f} points against {PLAIN}{bound}, where "
-        f"{-margin:+g} would still be allowed."
+        f"Its accuracy differs by {safety.difference:+.2f} points from {PLAIN}'s, and at worst by "
+        f"{safety.low:+.2f}, where {-margin:+g} would still be allowed."
     )
 
 
 def _loss(evidence: Evidence, cell: str) -> str:
     safety = _safety(evidence, cell)
     if safety is None or safety.difference is None:
-        return "more than the margin"
+        return "by how much is not known"
     return f"{safety.difference:+.2f} points"
 
 
@@ -323,19 +367,18 @@ def _safety(evidence: Evidence, cell: str) -> Safety | None:
 
 def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
     """Return what a reader of the answer must know of how it was come by."""
-    found = [_failed_control(control) for control in evidence.comparison.controls
+    found = [_failed_control(evidence, control) for control in evidence.comparison.controls
              if not control.held]  # fmt: skip
-    numbers = {run.round for run in evidence.group.runs}
     drifted = [
-        str(entry.get("round"))
-        for entry in rounds_of(sweep)
-        if entry.get("drifted") and entry.get("counted") and entry.get("round") in numbers
+        round_number({**entry, "attempt": 0})
+        for entry in rounds_of(sweep, evidence.group.part)
+        if entry.get("drifted") and entry.get("counted")
     ]
     if drifted:
         what = "rounds" if len(drifted) > 1 else "round"
         found.append(
-            f"The machine drifted in {what} {join(drifted)}, in the last attempt too: the times "
-            "there count, and are to be doubted."
+            f"The machine drifted in {what} {join(drifted)}, in each attempt: the times there "
+            "count, and are to be doubted."
         )
     if evidence.different:
         found.append(
@@ -350,17 +393,29 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
         who = "Every cell" if waiting == evidence.cells else join(waiting)
         found.append(
             f"{who} {'waits' if who == 'Every cell' or len(waiting) == 1 else 'wait'} for data: "
-            "without that, times would differ by more."
+            "faster loading would change what the times say."
         )
     if evidence.group.dataset == "synthetic":
         found.append("The images are random: their accuracy says nothing of a real dataset.")
     return found
 
 
-def _failed_control(control: Control) -> str:
+def _failed_control(evidence: Evidence, control: Control) -> str:
+    steps = [run.train_seconds / run.steps for run in evidence.runs(control.first)
+             if run.status == "ok" and run.train_seconds and run.steps]  # fmt: skip
+    apart = abs(control.ratio - 1) * 1e3 * fmean(steps or [0.0])
+    shown = f"{apart:.3g} ms" if apart >= 1 else f"{1e3 * apart:.0f} µs"
+    each = f", {shown} a step {'more' if control.ratio > 1 else 'less'}" if steps else ""
+    why = "Something other than the cells made times differ."
+    if control.ratio > 1:
+        why = (
+            "Some µs a step are the cost of dp's wrapper itself; what is beyond them, something "
+            "other than the cells made."
+        )
     return (
         f"The A/A control did not hold: {control.second} does the same work as {control.first} and "
-        f"took ×{control.ratio:.3f} of its time. Something else than the cells made times differ."
+        f"took ×{control.ratio:.3f} of its time{each}. {why} Ratios of time up to "
+        f"×{1 + control.floor:.3f} have no verdict."
     )
 
 
@@ -369,11 +424,13 @@ def number(value: float) -> str:
     return f"{value:.{decimals_for(value)}f}"
 
 
-def times(ratio: tuple[float, float | None, float | None], cell: str) -> str:
+def times(ratio: tuple[float, float | None, float | None], cell: str, evidence: Evidence) -> str:
     """Return a ratio to a cell with its interval."""
     value, low, high = ratio
-    interval = "" if low is None or high is None else f" (95 % interval {low:.3f} to {high:.3f})"
-    return f"{value:.3f} times {cell}'s{interval}"
+    text = f"{value:.3f} times {cell}'s"
+    if low is None or high is None:
+        return text
+    return f"{text} ({evidence.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
 
 
 def count(items: int, name: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninefold.report.runs import Run
+from ninefold.report.markdown import MISSING
+from ninefold.report.runs import LARGEST, Run
 
 COLUMNS = ("round", "attempt", "drifted", "counted", "part")
 SUPERSEDED = "superseded/"  # where a study puts away runs that it does again
@@ -38,14 +39,34 @@ def join(
     ]
 
 
-def rounds_of(sweep: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the rounds that a study recorded, none where it has none that can be read."""
+def rounds_of(sweep: Mapping[str, Any] | None, part: int | None = None) -> list[dict[str, Any]]:
+    """Return the rounds that a study recorded, all or a part's; none where none can be read."""
     rounds = (sweep or {}).get("rounds")
     return [
         entry
         for entry in (rounds if isinstance(rounds, list) else [])
         if isinstance(entry, dict) and isinstance(entry.get("runs"), list)
-    ]
+        and part in (None, entry.get("part") or 0)
+    ]  # fmt: skip
+
+
+def drift_allowed(sweep: Mapping[str, Any] | None) -> float | None:
+    """Return the share above which a round has drifted, None where no study says one."""
+    settings = (sweep or {}).get("settings")
+    study = settings.get("study") if isinstance(settings, dict) else None
+    allowed = study.get("drift") if isinstance(study, dict) else None
+    fine = isinstance(allowed, int | float) and not isinstance(allowed, bool)
+    return float(allowed) if fine and 0 < allowed < LARGEST else None  # type: ignore[arg-type,operator]
+
+
+def round_number(entry: Mapping[str, Any]) -> str:
+    """Return the number of a round, or of a run's, as people count: from 1. 3.2 is its second try.
+
+    What is recorded counts from 0.
+    """
+    number, attempt = entry.get("round"), entry.get("attempt")
+    again = f".{attempt + 1}" if isinstance(attempt, int) and attempt else ""
+    return f"{number + 1}{again}" if isinstance(number, int) else MISSING
 
 
 def why_not(run: Run, sweep: Mapping[str, Any] | None) -> str | None:

@@ -51,7 +51,7 @@ def compare(
     finite, or a time that is not above 0 takes its round out of the pairs of its cell.
     """
     time = differences(_table(seconds, logs=True))
-    points = differences(_table(accuracy))
+    points = differences(_table(accuracy), _places(list(accuracy), controls))
     p = np.concatenate([time.p(), points.p()])
     adjusted = holm.adjusted(p, settings.looks)
     pairs = len(time.rounds)
@@ -87,6 +87,13 @@ def _table(values: Values, logs: bool = False) -> Array:
     if logs:
         table = np.log(np.where(table > 0, table, np.nan))
     return np.where(np.isfinite(table), table, np.nan)
+
+
+def _places(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> set[tuple[int, int]]:
+    """Where pairs stand in `names`, the lower place first."""
+    there = [pair for pair in pairs if set(pair) <= set(names)]
+    found = [sorted((names.index(first), names.index(second))) for first, second in there]
+    return {(low, high) for low, high in found}
 
 
 def _pairs(
@@ -182,6 +189,7 @@ def _safety(
     lost = np.where((difference < 0)[:, None], seen.power_of_difference(each), 0.0)
     tests = max(int(np.isfinite(p).sum()), 1)
     needed = seen.needed(np.maximum(seen.power_above(above, level / tests), lost))
+    asked = seen.error != 0  # where the two are equal nothing was tested
     safety = []
     for i in map(int, np.flatnonzero(tested)):
         pair, turned = pairs[i], bool(sign[i] < 0)
@@ -192,7 +200,8 @@ def _safety(
         safety.append(
             Safety(
                 pair.first if turned else pair.second, pair.n, number(difference[i]),
-                number(low[i]), number(p[i]), number(adjusted[i]), verdict,
+                number(low[i]), number(p[i]) if asked[i] else None,
+                number(adjusted[i]) if asked[i] else None, verdict,
                 needed[i] if verdict == OPEN else None,
             )
         )  # fmt: skip

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninefold.report.cells import Group, Summary, groups, phase_shares, summarize
+from ninefold.report.cells import (
+    Group,
+    Summary,
+    groups,
+    largest_first,
+    phase_shares,
+    shown,
+    summarize,
+)
 from ninefold.report.conditions import conditions, join
 from ninefold.report.environment import values
 from ninefold.report.markdown import MISSING, code, decimals_for, grid, plain, spread
-from ninefold.report.measures import MEASURES, Measure
+from ninefold.report.measures import ACCURACY, MEASURES, SECONDS, Measure
 from ninefold.report.notes import mark_cells, note_section, number_notes
 from ninefold.report.published import Published, compare
 from ninefold.report.rounds import why_not
@@ -21,7 +29,8 @@ def table(
     runs: Sequence[Run], environment: Mapping[str, Any], published: Sequence[Published]
 ) -> str:
     """Return the text of table.md; the same arguments give the same bytes."""
-    found = groups(runs)
+    every = groups(runs)
+    found = shown(every)
     notes = number_notes([run for run in runs if run.counts])
     parts = [_head(runs, environment, found)]
     for group in found:
@@ -32,8 +41,8 @@ def table(
         if published:
             parts.append(compare(group, published))
     parts += [
-        _clock_section(runs, environment), note_section(found, notes), _bad_section(runs),
-        _not_counted_section(runs, environment),
+        _rest_section(every, found), _clock_section(runs, environment),
+        note_section(found, notes), _bad_section(runs), _not_counted_section(runs, environment),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -75,7 +84,10 @@ def _reading(found: Sequence[Group]) -> str:
 
 def measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
     """Return a measure's heading, what it is, and its table."""
-    return f"### {measure.title}\n\n{measure.about}\n\n{measure_table(group, measure, marks)}"
+    about = measure.about
+    if measure.brackets:
+        about = f"{about.removesuffix('.')}; in brackets {measure.brackets}."
+    return f"### {measure.title}\n\n{about}\n\n{measure_table(group, measure, marks)}"
 
 
 def measure_table(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
@@ -120,6 +132,30 @@ def _phase_section(group: Group) -> str:
             rows.append([f"{parallel}-{amp}", *shown])
     about = "Percent of the sampled training steps' seconds, mean over seeds."
     return f"### Where the time goes\n\n{about}\n\n{grid(['', *PHASES], rows)}"
+
+
+def _rest_section(every: Sequence[Group], found: Sequence[Group]) -> str:
+    """Every group in a line for each of its cells, where some have no tables."""
+    if len(every) == len(found):
+        return ""
+    rows = []
+    for group in largest_first(every):
+        for cell in dict.fromkeys(run.cell for run in group.runs):
+            parallel, _, amp = cell.partition("-")
+            time, accuracy = (
+                summarize(group, parallel, amp, measure) for measure in (SECONDS, ACCURACY)
+            )
+            decimals = decimals_for(time.mean or 1.0)
+            rows.append([
+                plain(group.title), cell, str(time.seeds), _cell(time, SECONDS, decimals),
+                _cell(accuracy, ACCURACY, 2),
+            ])  # fmt: skip
+    about = (
+        f"{len(every)} conditions were run. The tables above are of {len(found)} of them: those "
+        "with the most runs, and of these the most accurate."
+    )
+    header = ["conditions", "cell", "seeds", SECONDS.title.lower(), ACCURACY.title.lower()]
+    return f"## All conditions\n\n{about}\n\n{grid(header, rows)}"
 
 
 def _clock_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:

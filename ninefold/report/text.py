@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.errors import one_line
-from ninefold.report.cells import Group, groups
+from ninefold.report.cells import MOST, Group, groups, shown
 from ninefold.report.markdown import MISSING, code, grid, plain, signed
 from ninefold.report.measures import ACCURACY, SECONDS
 from ninefold.report.notes import mark_cells, number_notes, superscript
+from ninefold.report.rounds import round_number
 from ninefold.report.runs import Run
 from ninefold.report.tables import measure_table
 
@@ -21,11 +22,13 @@ def report_text(report: Mapping[str, Any], tables: str) -> str:
         parts.append(f"Question: {plain(report['question'])}")
     parts += [_answer(report["answer"])]
     several = len(report["groups"]) > 1
-    for group in report["groups"]:
+    confidence = report["settings"]["confidence"]
+    for group in report["groups"][:MOST]:
         sections = [
-            _pairs(group["pairs"]["seconds"], "Verdicts on seconds per epoch", _ratio),
-            _pairs(group["pairs"]["accuracy"], "Verdicts on test accuracy", _points),
-            _safety(group, report["settings"]), _controls(group), _numerics(group), _rounds(group),
+            _pairs(group["pairs"]["seconds"], "Verdicts on seconds per epoch", _ratio, confidence),
+            _pairs(group["pairs"]["accuracy"], "Verdicts on test accuracy", _points, confidence),
+            _safety(group, report["settings"]), _controls(group), _numerics(group),
+            _rounds(group, report["settings"]["drift"]),
         ]  # fmt: skip
         if several and any(sections):
             parts.append(f"## {plain(group['title'])}")
@@ -60,10 +63,10 @@ def _points(value: float | None) -> str:
 
 
 def _probability(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.3f}"
+    return MISSING if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
-def _pairs(pairs: Sequence[Mapping[str, Any]], title: str, shown: Any) -> str:
+def _pairs(pairs: Sequence[Mapping[str, Any]], title: str, shown: Any, confidence: float) -> str:
     rows = [
         [
             pair["second"], pair["first"], pair["verdict"], shown(pair["estimate"]),
@@ -72,7 +75,10 @@ def _pairs(pairs: Sequence[Mapping[str, Any]], title: str, shown: Any) -> str:
         ]
         for pair in pairs
     ]  # fmt: skip
-    header = ["cell", "against", "verdict", "estimate", "interval", "p", "seeds", "seeds needed"]
+    header = [
+        "cell", "against", "verdict", "estimate", f"{confidence:.3g} % interval", "p", "seeds",
+        "seeds needed",
+    ]  # fmt: skip
     return f"## {title}\n\n{grid(header, rows)}" if rows else ""
 
 
@@ -107,7 +113,10 @@ def _controls(group: Mapping[str, Any]) -> str:
         ]
         for control in group["controls"]
     ]  # fmt: skip
-    about = "dp on one device does what none does: what differs between them is noise."
+    about = (
+        "dp on one device does what none does: but for a few µs a step of its wrapper, what "
+        "differs between them is noise."
+    )
     header = ["cell", "the same work as", "ratio of seconds", "interval", "held"]
     return f"## A/A control\n\n{about}\n\n{grid(header, rows)}" if rows else ""
 
@@ -139,18 +148,24 @@ def _scientific(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, int | float) else MISSING
 
 
-def _rounds(group: Mapping[str, Any]) -> str:
+def _rounds(group: Mapping[str, Any], limit: float | None) -> str:
     rows = [
         [
-            *(str(entry.get(name)) for name in ("round", "attempt", "seed")),
+            round_number(entry), str(entry.get("seed")),
             f"{100 * entry['drift']:.1f} %" if isinstance(entry.get("drift"), int | float)
             else MISSING,
             "yes" if entry.get("drifted") else "no", "yes" if entry.get("counted") else "no",
         ]
         for entry in group["rounds"]
     ]  # fmt: skip
-    header = ["round", "attempt", "seed", "drift", "drifted", "counted"]
-    return f"## Rounds\n\n{grid(header, rows)}" if rows else ""
+    about = (
+        "A round is one run of every cell. Its drift is how much slower the machine was in it than "
+        "at its best."
+    )
+    if limit:
+        about += f" Above {100 * limit:g} % it has drifted, and is repeated: 2.2 is the second try."
+    header = ["round", "seed", "drift", "drifted", "counted"]
+    return f"## Rounds\n\n{about}\n\n{grid(header, rows)}" if rows else ""
 
 
 def console_text(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
@@ -160,11 +175,12 @@ def console_text(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
     parts += [f"caveat: {one_line(caveat)}" for caveat in answer["caveats"]]
     if answer["train"]:
         parts.append(f"train with it: {answer['train']}")
-    found = groups(runs)
+    every = groups(runs)
+    found = shown(every)
     notes = number_notes([run for run in runs if run.counts])
     tables = [_tables(group, mark_cells(group, notes)) for group in found]
     bad = sum(run.status != "ok" for run in runs)
-    below = [f"{bad} of {len(runs)} runs are not ok" if bad else ""]
+    below = [_left_out(every), f"{bad} of {len(runs)} runs are not ok" if bad else ""]
     return "\n\n".join(filter(None, [
         "\n".join(parts), *tables, "\n".join(_marked_notes(found, notes)), *below
     ]))  # fmt: skip
@@ -172,7 +188,14 @@ def console_text(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
 
 def progress_text(runs: Sequence[Run]) -> str:
     """Return the tables of seconds per epoch and accuracy of each group so far."""
-    return "\n\n".join(_tables(group, {}) for group in groups(runs))
+    every = groups(runs)
+    tables = [_tables(group, {}) for group in shown(every)]
+    return "\n\n".join(filter(None, [*tables, _left_out(every)]))
+
+
+def _left_out(every: Sequence[Group]) -> str:
+    more = len(every) - MOST
+    return f"{more} more conditions are in table.md of the report" if more > 0 else ""
 
 
 def _tables(group: Group, marks: Mapping[str, str]) -> str:

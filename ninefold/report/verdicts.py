@@ -24,6 +24,11 @@ class Settings:
     baseline: str = "none-fp32"
     draws: int = 1000
 
+    @property
+    def confidence(self) -> float:
+        """Of the intervals of pairs, in percent."""
+        return 100 * (1 - self.level / self.looks)
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -65,7 +70,8 @@ class Safety:
 
     difference: cell - baseline, in points. low: its one-sided lower bound, at the level that Holm
     leaves to this cell: "safe" is where it lies above -margin. verdict: "safe", "worse" (not safe,
-    and worse by the pair's verdict) or "not enough runs", with the seeds needed.
+    and worse by the pair's verdict) or "not enough runs", with the seeds needed. p: one-sided, of a
+    loss of the margin; None where the two are equal in every round, as where it is not known.
     """
 
     cell: str
