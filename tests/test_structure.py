@@ -40,14 +40,18 @@ FLOORS: list[list[str]] = [
     ["worker"],
     ["supervisor", "torchrun", "resume", "report/*"],
     ["elastic", "job", "fingerprint", "sitting", "capacity"],
-    ["plan"],
+    ["plan", "preflight", "resolvers"],
     ["study", "opening"],
+    ["session"],
+    ["callback", "execution"],
+    ["sweeper"],
     ["launch"],
     ["train.py", "evaluate.py"],
 ]  # fmt: skip
 COMPOSING = {
-    "train.py", "evaluate.py", "launch", "job", "messages", "build", "training_run",
-    "evaluation_run", "references", "stored", "sweep", "resume", "plan",
+    "train.py", "evaluate.py", "launch", "sweeper", "callback", "execution", "session", "resolvers",
+    "plan", "job", "resume", "sweep", "messages", "references", "stored", "build", "training_run",
+    "evaluation_run",
 }  # fmt: skip
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {
@@ -231,15 +235,19 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["launch", "job", "check", "result", "messages", "resume", "dataset.digits", "dataset.folder"],
-)
+    ["launch", "callback", "job", "check", "result", "messages", "resume", "dataset.digits",
+     "dataset.folder"],
+)  # fmt: skip
 def test_the_launchers_side_imports_no_torch(module: str) -> None:
     code = f"import sys, ninefold.{module}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_no_import_of_torch_is_hidden_at_the_top_of_the_launchers_side() -> None:
-    for module in ("launch", "job", "check", "errors", "result", "messages", "order"):
+    for module in (
+        "launch", "sweeper", "callback", "execution", "session", "study", "preflight", "job",
+        "check", "errors", "result", "messages", "order",
+    ):  # fmt: skip
         body = ast.parse(MODULES[module].read_text()).body
         names = [n for node in body if isinstance(node, ast.Import) for n in node.names]
         assert all(name.name.split(".")[0] != "torch" for name in names)
