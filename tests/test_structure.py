@@ -41,7 +41,8 @@ FLOORS: list[list[str]] = [
     ["supervisor", "torchrun", "resume", "report/*"],
     ["elastic", "job", "fingerprint", "sitting", "capacity"],
     ["plan", "preflight", "resolvers"],
-    ["study", "opening"],
+    ["agenda", "opening"],
+    ["study"],
     ["session"],
     ["callback", "execution"],
     ["sweeper"],
@@ -123,6 +124,22 @@ def test_every_module_is_on_a_floor_and_every_floor_has_modules() -> None:
     for patterns in FLOORS:
         for pattern in patterns:
             assert any(fnmatch(module, pattern) for module in MODULES), f"{pattern} is nobody"
+
+
+def test_the_house_in_contributing_has_every_module_in_the_order_of_the_floors() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    lines = re.findall(r"^    (\S.*)$", text.partition("## The house")[2], re.MULTILINE)
+    rows = [re.split(r"  +", line)[0].split() for line in lines]
+    ceiling = len(FLOORS)
+    for names in rows:
+        housed = [floor(module) for name in names for module in MODULES
+                  if fnmatch(module, name) and not module.endswith("__init__")]  # fmt: skip
+        assert len(housed) >= len(names), names
+        assert max(housed) <= ceiling, names
+        ceiling = min(housed)
+    patterns = [name for names in rows for name in names]
+    every = {module for module in MODULES if not module.endswith("__init__")}
+    assert {m for m in every if any(fnmatch(m, name) for name in patterns)} == every
 
 
 def test_only_the_parts_that_compose_know_hydra_and_omegaconf() -> None:

@@ -1,4 +1,4 @@
-"""What is planted in a cell of a study, through a run's own seams; `here` is the cell's strategy."""
+"""What is planted in a cell of a study, through a run's own seams; `here` is its strategy."""
 
 from __future__ import annotations
 
