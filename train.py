@@ -3,9 +3,9 @@
 import hydra
 from omegaconf import DictConfig
 
-from ninefold import launch
+from ninefold import launch, resolvers
 
-launch.register_resolvers()
+resolvers.register()
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")

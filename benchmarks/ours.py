@@ -13,9 +13,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from ninefold import build
+from ninefold import build, resolvers
 from ninefold.job import ROOT, Job
-from ninefold.launch import register_resolvers
 from ninefold.stop import Stop
 from ninefold.task import Task
 from ninefold.training import Training, closing, train
@@ -23,7 +22,7 @@ from ninefold.training import Training, closing, train
 
 def job(*overrides: str) -> Job:
     """The default configuration with `overrides`, checked and settled."""
-    register_resolvers()
+    resolvers.register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = compose("train", ["clock.probe=0", *overrides], return_hydra_config=True)
     made = Job(config, config.hydra)

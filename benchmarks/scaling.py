@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
-from ninefold import forkserver, launch
+from ninefold import execution, forkserver
 from ninefold.order import Order
 from ninefold.result import Result
 
@@ -44,7 +44,7 @@ def launched(*overrides: str) -> Result:
     job = ours.job(*overrides)
     with tempfile.TemporaryDirectory() as folder:
         forkserver.start(job.values)
-        launch.start(Order("train", job.text(), Path(folder), time.time()), job)
+        execution.start(Order("train", job.text(), Path(folder), time.time()), job)
         return Result.read(Path(folder))
 
 

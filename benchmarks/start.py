@@ -35,11 +35,11 @@ os._exit(0)
 # A sweep in which all is done for each run but running it.
 EXPAND = """
 import runpy, sys
-from ninefold import launch
+from ninefold import execution, sweeper
 from ninefold.result import Result
 done = {"accuracy": 0.0, "best_accuracy": 0.0, "train_seconds": 0.0, "total_seconds": 0.0}
-launch.start = lambda order, job: Result("ok", **done).write(order.folder)
-launch.finish_sweep = lambda folder: None
+execution.start = lambda order, job: Result("ok", **done).write(order.folder)
+sweeper.finish = lambda folder: None
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

@@ -18,7 +18,7 @@ class StudySweeper(BasicSweeper):
         super().__init__(max_batch_size=None, params=params)
 
     def sweep(self, arguments: list[str]) -> Any:
-        from ninefold import launch
+        from ninefold import sweeper
 
         assert self.hydra_context is not None
         assert self.config is not None
@@ -27,4 +27,4 @@ class StudySweeper(BasicSweeper):
         parser = OverridesParser.create(config_loader=loader)
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
-        return launch.study(self.config, loader, self.launcher, jobs)
+        return sweeper.run(self.config, loader, self.launcher, jobs)

@@ -1,6 +1,6 @@
 """Worker processes through torch elastic: from a warm forkserver, over a store on loopback.
 
-Imported late, because it imports torch: see ninefold.launch.
+Imported late, because it imports torch: see ninefold.execution.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from ninefold.errors import ConfigError, Failure
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 STUDIES = "experiments"
+READ_FLAGS = ("hydra._internal.hydra", "hydra._internal.utils")
 EXTRA = ("hydra/sweeper/optuna", "hydra/launcher/joblib")  # plugins, in ninefold[sweepers]
 
 
@@ -258,6 +259,18 @@ def plugin_of(error: BaseException) -> str | None:
     modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
     packages = [name.split(".")[1] for name in modules if name.startswith("hydra_plugins.")]
     return packages[-1] if packages and "ninefold" not in packages[-1] else None
+
+
+def of_flags(error: BaseException, given: Sequence[str]) -> ConfigError | None:
+    """What a command is told whose flags Hydra does not take so; None for another `error`."""
+    *_, last = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
+    flags = " ".join(word for word in given if word.startswith("-"))
+    if not isinstance(error, ValueError) or not flags or last not in READ_FLAGS:
+        return None
+    return ConfigError(
+        "arguments", flags, str(error), "Hydra does not take these flags so",
+        "correct them; --hydra-help lists what there is",
+    )  # fmt: skip
 
 
 def _following(flag: str, given: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ninefold import manifest
@@ -100,6 +101,12 @@ class Sitting:
     def seconds(self) -> float:
         """What the study took, over all commands."""
         return self.before + time.time() - self.began
+
+    def seconds_of_a_run(self) -> float:
+        """The mean of those of this part, from launch to result; 0 as long as there is none."""
+        names = [name for entry in self.rounds if entry.part == self.part for name in entry.runs]
+        results = [self.result(name) for name in names]
+        return fmean([r.total_seconds for r in results if r and r.total_seconds] or [0.0])
 
     @property
     def superseded(self) -> list[str]:

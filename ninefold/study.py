@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+from ninefold.agenda import Agenda, duration
 from ninefold.capacity import Largest
 from ninefold.plan import Cell, Plan
 from ninefold.sitting import BURN_IN, Round, Sitting
@@ -31,10 +31,9 @@ class Study:
     ) -> None:  # fmt: skip
         self._plan, self._sitting, self._settings = plan, sitting, settings
         self._launch, self._largest, self._beside = launch, largest, beside
-        self._left: dict[int, list[int]] = {}  # by place in sitting.rounds: the runs to be made
-        self._cut_short = False  # by the budget
+        self._guarded = plan.compares and not beside
+        self._agenda = Agenda(plan, sitting, settings, self._guarded)
         self.finished = False
-        self._find_holes()
 
     @property
     def folder(self) -> Path:
@@ -49,29 +48,19 @@ class Study:
             if self._burn_in_is_due():
                 returned += self._burn_in()
             for stage in self._plan.stages:
-                while (entry := self._next(stage)) is not None:
+                while (entry := self._agenda.next(stage)) is not None:
                     if played and self._plan.compares:
                         print(_progress_table(self.folder), flush=True)
                     returned += self._play(entry, stage)
                     played = True
-                if self._cut_short or (self._plan.looks and _settled(self.folder)):
+                if self._agenda.cut_short or (self._plan.looks and _settled(self.folder)):
                     break
             if self._settings["max_batch"]:
                 self._find_largest_batches()
-            self.finished = not self._cut_short
+            self.finished = not self._agenda.cut_short
         finally:
             self._sitting.write()
         return returned
-
-    def _find_largest_batches(self) -> None:
-        """Of the cells of which it is not known yet."""
-        found = self._sitting.max_batch = self._sitting.max_batch or {}
-        for cell in self._plan.cells:
-            if cell.name not in found:
-                largest = self._largest(cell)
-                print(f"max_batch  {cell.name}  {largest}", flush=True)
-                found[cell.name] = asdict(largest)
-                self._sitting.write()
 
     def _burn_in_is_due(self) -> bool:
         """Before the first round of a part: whatever runs first is slower, or faster, than usual.
@@ -98,101 +87,11 @@ class Study:
             [[*overrides, f"max_steps={steps}", f"hydra.sweep.subdir={BURN_IN}"]], 0
         )
 
-    def _find_holes(self) -> None:
-        """Note which runs of the rounds of this part have not ended well: they are made again.
-
-        A round of an earlier part is as it is; one that was cut short there is begun anew.
-        """
-        cells, last = len(self._plan.cells), self._sitting.part
-        for place, entry in enumerate(self._sitting.rounds):
-            missing = [
-                index for index in range(cells)
-                if index >= len(entry.runs) or not self._sitting.has_ended(entry.runs[index])
-            ]  # fmt: skip
-            replaced = not entry.counted and any(
-                other.round == entry.round for other in self._sitting.rounds[place + 1 :]
-            )
-            if entry.part == last and not replaced:
-                self._left[place] = missing
-            elif missing and entry.part < last:
-                entry.counted = entry.counted and self._was_tried(entry)
-
-    def _was_tried(self, entry: Round) -> bool:
-        """Whether each run of a round came to some end, be it a failure."""
-        results = [self._sitting.result(name) for name in entry.runs]
-        tried = [result for result in results if result and result.status != "preempted"]
-        return len(tried) == len(self._plan.cells)
-
-    def _next(self, stage: int) -> Round | None:
-        """The round to play: one with holes, the next of the first `stage`, or a drifted one again.
-
-        Drifted rounds are repeated when all others are there. What disturbed one is likely to last
-        for a while, and how fast the machine is at its best is known best at the end.
-        """
-        sitting, rounds = self._sitting, self._sitting.rounds
-        for place, left in self._left.items():
-            if left:
-                return rounds[place]
-        due = self._due(stage)
-        again = None if due else self._to_repeat()
-        if not due and again is None:
-            return None
-        if not self._may_begin(due, again):
-            return None
-        number = due[0] if due else again
-        assert number is not None
-        same = [entry for entry in rounds if entry.round == number]
-        entry = Round(number, self._plan.seeds[number], attempt=len(same), part=sitting.part)
-        entry.shuffled = self._plan.compares
-        entry.counted = not any(other.part == entry.part for other in same)
-        self._left[len(rounds)] = list(range(len(self._plan.cells)))
-        rounds.append(entry)
-        return entry
-
-    def _due(self, stage: int) -> list[int]:
-        """The numbers of the rounds of a stage that were not begun, or not finished in a part."""
-        begun = {entry.round for entry in self._sitting.rounds
-                 if entry.part == self._sitting.part or entry.counted}  # fmt: skip
-        return [number for number in range(stage) if number not in begun]
-
-    def _to_repeat(self) -> int | None:
-        """The number of a round that drifted and can be repeated, if there is one."""
-        if not self._guarded:
-            return None
-        here = [entry for entry in self._sitting.rounds if entry.part == self._sitting.part]
-        for entry in here:
-            attempts = sum(other.round == entry.round for other in here)
-            if entry.counted and entry.drifted and attempts <= self._settings["retries"]:
-                return entry.round
-        return None
-
-    @property
-    def _guarded(self) -> bool:
-        """Whether rounds in which the machine drifted are told and repeated."""
-        return self._plan.compares and not self._beside
-
-    def _may_begin(self, due: list[int], again: int | None) -> bool:
-        """Whether the budget has room for another round. If it has not, that is said."""
-        budget = self._settings["budget"]
-        expected = self._seconds_of_a_run() * len(self._plan.cells)
-        if budget is None or self._sitting.seconds + expected <= budget * 60:
-            return True
-        if not self._cut_short:
-            seeds = ", ".join(str(self._plan.seeds[number]) for number in due)
-            what = f"seeds {seeds} were not run" if due else "drifted rounds were not repeated"
-            print(
-                f"study.budget={budget}: {_duration(self._sitting.seconds)} are spent, and a round "
-                f"takes about {_duration(expected)}: {what}",
-                flush=True,
-            )
-        self._cut_short = True
-        return False
-
     def _play(self, entry: Round, stage: int) -> list[Any]:
         """Make the runs of a round that are left."""
         returned: list[Any] = []
         sitting, order = self._sitting, self._plan.order(*entry.place)
-        left = self._left[sitting.rounds.index(entry)]
+        left = self._agenda.left(entry)
         for batch in self._batches(list(left)):
             jobs = [self._job(entry, index, order[index]) for index in batch]
             sitting.write()
@@ -237,30 +136,17 @@ class Study:
 
     def _announce(self, entry: Round, cell: Cell, batch: list[int], stage: int) -> None:
         """A line about what comes and how much is left."""
-        cells = len(self._plan.cells)
-        to_come = sum(map(len, self._left.values())) + cells * len(self._due(stage))
-        every = to_come + sum(
-            len(entry.runs) - sum(index < len(entry.runs) for index in self._left.get(place, ()))
-            for place, entry in enumerate(self._sitting.rounds)
-        )
-        done = every - to_come
+        to_come, done = self._agenda.to_come(stage), self._agenda.done()
         which = f"run {done + 1}" if len(batch) == 1 else f"runs {done + 1} to {done + len(batch)}"
-        words = [f"{which} of {every}"]
+        words = [f"{which} of {done + to_come}"]
         if self._plan.stages[-1] > 1:
             words.append(f"round {entry.round + 1}" + " again" * (entry.attempt > 0))
         name = f"{cell.name} " if len(batch) == 1 else ""
         words += [f"{name}seed {entry.seed}", f"|  {done} done, {to_come - len(batch)} left"]
         line = "  ".join(words)
-        if (each := self._seconds_of_a_run()) and not self._beside:
-            line += f", about {_duration(each * to_come)} left"
+        if (each := self._sitting.seconds_of_a_run()) and not self._beside:
+            line += f", about {duration(each * to_come)} left"
         print(line, flush=True)
-
-    def _seconds_of_a_run(self) -> float:
-        """The mean of those of this part, from launch to result; 0 as long as there is none."""
-        names = [name for entry in self._sitting.rounds if entry.part == self._sitting.part
-                 for name in entry.runs]  # fmt: skip
-        results = [self._sitting.result(name) for name in names]
-        return fmean([r.total_seconds for r in results if r and r.total_seconds] or [0.0])
 
     def _judge(self) -> None:
         """Find out which rounds drifted, and say so."""
@@ -272,6 +158,16 @@ class Study:
                 f"it counts all the same, study.retries={retries} being used up"
             )  # fmt: skip
             print(f"round {entry.round + 1} (seed {entry.seed}): {why}; {then}", flush=True)
+
+    def _find_largest_batches(self) -> None:
+        """Of the cells of which it is not known yet."""
+        found = self._sitting.max_batch = self._sitting.max_batch or {}
+        for cell in self._plan.cells:
+            if cell.name not in found:
+                largest = self._largest(cell)
+                print(f"max_batch  {cell.name}  {largest}", flush=True)
+                found[cell.name] = asdict(largest)
+                self._sitting.write()
 
     def _returned(self, jobs: Sequence[Sequence[str]], number: int) -> list[Any]:
         done = self._launch(jobs, number)
@@ -286,7 +182,7 @@ def quoted(text: str) -> str:
 
 
 def _progress_table(folder: Path) -> str:
-    from ninefold import report  # it imports what draws figures
+    from ninefold import report  # here, because it imports SciPy
 
     return report.progress_table(folder)
 
@@ -295,10 +191,3 @@ def _settled(folder: Path) -> bool:
     from ninefold import report
 
     return report.settled(folder)
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -1,6 +1,6 @@
 """Under torchrun: rank 0 composes, the others are handed the frozen job through its store.
 
-Imported late, because it imports torch: see ninefold.launch.
+Imported late, because it imports torch: see ninefold.execution.
 """
 
 from __future__ import annotations

@@ -40,14 +40,19 @@ FLOORS: list[list[str]] = [
     ["worker"],
     ["supervisor", "torchrun", "resume", "report/*"],
     ["elastic", "job", "fingerprint", "sitting", "capacity"],
-    ["plan"],
-    ["study", "opening"],
+    ["plan", "preflight", "resolvers"],
+    ["agenda", "opening"],
+    ["study"],
+    ["session"],
+    ["callback", "execution"],
+    ["sweeper"],
     ["launch"],
     ["train.py", "evaluate.py"],
 ]  # fmt: skip
 COMPOSING = {
-    "train.py", "evaluate.py", "launch", "job", "messages", "build", "training_run",
-    "evaluation_run", "references", "stored", "sweep", "resume", "plan",
+    "train.py", "evaluate.py", "launch", "sweeper", "callback", "execution", "session", "resolvers",
+    "plan", "job", "resume", "sweep", "messages", "references", "stored", "build", "training_run",
+    "evaluation_run",
 }  # fmt: skip
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {
@@ -119,6 +124,22 @@ def test_every_module_is_on_a_floor_and_every_floor_has_modules() -> None:
     for patterns in FLOORS:
         for pattern in patterns:
             assert any(fnmatch(module, pattern) for module in MODULES), f"{pattern} is nobody"
+
+
+def test_the_house_in_contributing_has_every_module_in_the_order_of_the_floors() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    lines = re.findall(r"^    (\S.*)$", text.partition("## The house")[2], re.MULTILINE)
+    rows = [re.split(r"  +", line)[0].split() for line in lines]
+    ceiling = len(FLOORS)
+    for names in rows:
+        housed = [floor(module) for name in names for module in MODULES
+                  if fnmatch(module, name) and not module.endswith("__init__")]  # fmt: skip
+        assert len(housed) >= len(names), names
+        assert max(housed) <= ceiling, names
+        ceiling = min(housed)
+    patterns = [name for names in rows for name in names]
+    every = {module for module in MODULES if not module.endswith("__init__")}
+    assert {m for m in every if any(fnmatch(m, name) for name in patterns)} == every
 
 
 def test_only_the_parts_that_compose_know_hydra_and_omegaconf() -> None:
@@ -231,15 +252,19 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["launch", "job", "check", "result", "messages", "resume", "dataset.digits", "dataset.folder"],
-)
+    ["launch", "callback", "job", "check", "result", "messages", "resume", "dataset.digits",
+     "dataset.folder"],
+)  # fmt: skip
 def test_the_launchers_side_imports_no_torch(module: str) -> None:
     code = f"import sys, ninefold.{module}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_no_import_of_torch_is_hidden_at_the_top_of_the_launchers_side() -> None:
-    for module in ("launch", "job", "check", "errors", "result", "messages", "order"):
+    for module in (
+        "launch", "sweeper", "callback", "execution", "session", "study", "preflight", "job",
+        "check", "errors", "result", "messages", "order",
+    ):  # fmt: skip
         body = ast.parse(MODULES[module].read_text()).body
         names = [n for node in body if isinstance(node, ast.Import) for n in node.names]
         assert all(name.name.split(".")[0] != "torch" for name in names)

@@ -18,7 +18,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold import launch, opening, plan, sweep
+from ninefold import opening, plan, resolvers, sweep
 from ninefold.capacity import Largest
 from ninefold.errors import ConfigError
 from ninefold.job import Job
@@ -105,7 +105,7 @@ class Sweep:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Sweep]:
-    launch.register_resolvers()
+    resolvers.register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         sweep.share(loader, lambda config: None)

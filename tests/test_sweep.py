@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from ninefold import launch, sweep
+from ninefold import resolvers, sweep
 
 CONF = Path(__file__).parents[1] / "conf"
 RUNS = [
@@ -30,7 +30,7 @@ RUNS = [
 
 @pytest.fixture
 def loader() -> Iterator[ConfigLoader]:
-    launch.register_resolvers()
+    resolvers.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         yield GlobalHydra.instance().config_loader()
 

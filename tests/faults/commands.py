@@ -21,9 +21,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(command: list[str]) -> dict[str, Any]:
-    from ninefold import launch
-
-    launch.SESSION = launch.Session()
     os.environ.pop("HYDRA_FULL_ERROR", None)
     sys.argv = [str(ROOT / command[0]), *command[1:]]
     out, err = io.StringIO(), io.StringIO()

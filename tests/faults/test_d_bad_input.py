@@ -83,6 +83,7 @@ QUICK = {
     "foo",
     "héé=3",
     "--mutlirun",
+    "-m --cfg job",
     "--config-name nope",
     "+checkpoint.kep=3",
     "parallel=ddp parallel.processes=0",
@@ -252,6 +253,9 @@ CONFIGURATION = [
     Case("--config-path nope", "--config-path=nope", "not found"),
     Case("--config-dir nope", "--config-dir=nope", "not found"),
     Case("--cfg nope", "arguments=--cfg", "invalid choice"),
+    Case("-m --cfg job", "arguments=-m --cfg", "Only one of"),
+    Case("--resolve", "arguments=--resolve", "--cfg"),
+    Case("--shell-completion", "arguments=--shell-completion", "install"),
 ]  # fmt: skip
 
 DEVICES = [

@@ -1,0 +1,108 @@
+"""Hydra's callback: a command is checked as a whole before its folder is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, open_dict, read_write
+
+from ninefold import check, plan, preflight, resume, sweep
+from ninefold.errors import ConfigError, Failure
+from ninefold.job import GROUPS, ROOT, Job, not_a_name
+from ninefold.ranks import under_torchrun
+from ninefold.session import SESSION, failure_of, refuse
+
+CONF = ROOT / "conf" / "train.yaml"
+
+
+class Check(Callback):
+    """Ends a command that something is wrong with."""
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        try:
+            job = Job(config, config.hydra)
+            problems = (
+                plan.not_honored(config, CONF) or preflight.examine(job) or go_on(job, config)
+            )
+        except Exception as error:  # Hydra would go on, with a warning
+            problems = [failure_of(error)]
+        if problems:
+            refuse(problems)
+        SESSION.checked = job
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        problems = odd_options(config.hydra.overrides.task) or plan.not_honored(config, CONF)
+        if under_torchrun() and not problems:
+            problems = [ConfigError(
+                "hydra.mode", "MULTIRUN", "a sweep starts processes of its own",
+                "torchrun starts one run", "leave torchrun out: python train.py -m ...",
+            )]  # fmt: skip
+        if problems:
+            refuse(problems)
+        for_accuracy(config.hydra)
+        SESSION.sweep = Path(config.hydra.sweep.dir).absolute()
+        SESSION.study_name = config.hydra.runtime.choices.get("experiments")
+        loader = GlobalHydra.instance().config_loader()
+        basic = config.hydra.runtime.choices["hydra/launcher"] == "basic"
+        sweep.share(loader, look_ahead if basic else lambda config: None)
+
+
+def go_on(job: Job, config: DictConfig) -> list[Failure]:
+    """Find the run that resume=auto means, and make its folder this command's."""
+    try:
+        if job.resume == resume.AUTO:
+            job.find_unfinished(Path(config.hydra.run.dir).parent)
+            with read_write(config), open_dict(config):
+                config.resume = job.resume
+    except Failure as failure:
+        return [failure]
+    if job.resume is not None:
+        with read_write(config.hydra), open_dict(config.hydra):
+            config.hydra.run.dir = job.resume
+    return []
+
+
+def odd_options(overrides: Sequence[str]) -> list[Failure]:
+    """What a sweep chooses from groups that is more than a name: see Job.problems.
+
+    It is looked for before Hydra makes the sweep's folders, whose names are made from it.
+    """
+    found: list[Failure] = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        group = override.key_or_group
+        if group not in (*GROUPS, "experiments"):
+            continue
+        swept = override.is_sweep_override()
+        options = list(override.sweep_string_iterator()) if swept else [override.value()]
+        found += [
+            not_a_name(group, option)
+            for option in options
+            if isinstance(option, str) and not check.NAME.fullmatch(option)
+        ]
+    return found
+
+
+def for_accuracy(hydra: DictConfig) -> None:
+    """Have a sweeper that optimizes look for the best accuracy, which is what a run returns.
+
+    Optuna's minimizes and stops at a failure unless it is told otherwise, as it still can be.
+    """
+    told = {str(text).lstrip("+").partition("=")[0] for text in hydra.overrides.hydra}
+    for key, value in {"direction": "maximize", "max_failure_rate": 1.0}.items():
+        if key in hydra.sweeper and f"hydra.sweeper.{key}" not in told:
+            with read_write(hydra), open_dict(hydra):
+                hydra.sweeper[key] = value
+
+
+def look_ahead(config: DictConfig) -> None:
+    """Start importing when the first run of a sweep is composed, if there is nothing against it."""
+    with suppress(Exception):  # it is told when the run's turn comes
+        job = Job(config, config.hydra)
+        if not preflight.problems(job):
+            preflight.start_importing(job)
