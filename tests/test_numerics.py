@@ -238,6 +238,18 @@ def test_each_difference_is_told_from_the_others(
     assert sentence in entry["sentence"]
 
 
+@pytest.mark.parametrize(
+    ("replicas", "size", "by_design"), [(2, 1, True), (1, 1, False), (2, 2, False)]
+)
+def test_batch_norm_of_parts_is_by_design_unless_something_else_is_wrong(
+    replicas: int, size: float, by_design: bool, tmp_path: Path
+) -> None:
+    content = arrays()
+    batch_norm(content)
+    content["updates"] *= size
+    assert judged(tmp_path, replace(DDP, replicas=replicas), content)["by_design"] is by_design
+
+
 def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path: Path) -> None:
     runs = [replace(run, folder=f"{run.folder}{seed}", seed=seed)
             for seed in (0, 1) for run in (RUN, DDP)]  # fmt: skip

@@ -155,8 +155,14 @@ class Evidence:
         return {
             row["cell"]: str(row.get("sentence") or "")
             for row in rows
-            if row.get("verdict") == "not the same"
+            if row.get("verdict") == "not the same" and not row.get("by_design")
         }
+
+    @functools.cached_property
+    def batch_norm(self) -> list[str]:
+        """The cells that compute something else by design, so that accuracy alone can judge."""
+        rows = (self.numerics or {}).get("rows") or []
+        return [row["cell"] for row in rows if row.get("by_design")]
 
     @functools.cached_property
     def safe(self) -> dict[str, str]:

@@ -385,6 +385,12 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
             f"{join(sorted(evidence.different, key=_plainness))} does not compute what {PLAIN} "
             "does: it is another experiment, not another way of doing this one."
         )
+    if evidence.batch_norm:
+        who = join(sorted(evidence.batch_norm, key=_plainness))
+        found.append(
+            f"Batch norm sees a part of each batch at a time in {who}: whether that costs anything "
+            "is for the accuracy to say (parallel.sync_batchnorm=true takes the whole)."
+        )
     if evidence.bad:
         found.append(f"Not every run ended well: {join(sorted(evidence.bad, key=_plainness))}.")
     waiting = [cell for cell in evidence.cells
