@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.code
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:  # a folder from anybody; one line is what there is to say of it
         what = f"{type(error).__name__}: {error}"
         print(Failure("ninefold", "bug", what, "in a report", "please report it"), file=sys.stderr)

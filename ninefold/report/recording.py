@@ -116,8 +116,11 @@ def record(recording: Recording, target: Path) -> None:
 
 def read_recording(target: Path) -> Recording:
     """Return a recorded sitting. ConfigError when a file is missing or damaged."""
+    environment = read_json(target / "environment.json")
+    if here := _relative(target):  # it may have been copied from where it was recorded
+        environment["report_folder"] = here
     return Recording(
-        read_csv(target / "runs.csv"), read_json(target / "environment.json"),
+        read_csv(target / "runs.csv"), environment,
         read_curves(target / "curves.csv"), numerics.read_csv(target / "numerics.csv"),
     )  # fmt: skip
 
