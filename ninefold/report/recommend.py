@@ -39,6 +39,7 @@ class Goal:
     name: str
     key: str
     verb: str  # of a cell with less of it than another: "is faster"
+    more: str  # what cells with more of it are shown to do: "take longer"
     best: str  # of the cell with the least of it: "has the fastest epoch"
     unit: Callable[[float, Evidence], str]
 
@@ -71,9 +72,25 @@ def _mebibytes(value: float, evidence: Evidence) -> str:
 
 
 GOALS = (
-    Goal("fastest epoch", SECONDS.key, "is faster", "has the fastest epoch", _per_epoch),
-    Goal("fastest to target", "to_target", "is faster", "is the fastest to the target", _to_target),
-    Goal("least memory", BYTES.key, "takes less", "takes the least memory", _mebibytes),
+    Goal(
+        "fastest epoch",
+        SECONDS.key,
+        "is faster",
+        "take longer",
+        "has the fastest epoch",
+        _per_epoch,
+    ),
+    Goal(
+        "fastest to target",
+        "to_target",
+        "is faster",
+        "take longer",
+        "is the fastest to the target",
+        _to_target,
+    ),
+    Goal(
+        "least memory", BYTES.key, "takes less", "take more", "takes the least memory", _mebibytes
+    ),
 )
 
 
@@ -287,6 +304,8 @@ def _reasons(
             f"{best} has the lowest mean, {goal.unit(means[best], evidence)}, but is not shown to "
             f"differ from {cell}, which is simpler."
         )
+    if above := _shown_above(means, pairs, cell):
+        reasons.append(f"{above} shown to {goal.more}.")
     if tied:
         reasons.append(f"{join(tied)} {'tie' if len(tied) > 1 else 'ties'} with it.")
     for other in means:
@@ -329,6 +348,18 @@ def _what_settles(evidence: Evidence, pairs: Pairs, cell: str, other: str) -> st
     if not pairs.held and pairs.verdict(cell, other) == UNKNOWN:
         return "as the A/A control did not hold, more seeds need not settle it"
     return "more seeds may settle it"
+
+
+def _shown_above(means: Mapping[str, float], pairs: Pairs, cell: str) -> str:
+    """Say which cells have more of what a goal wants little of; empty where none is shown to."""
+    ratios = {
+        other: ratio[0] for other in means
+        if pairs.verdict(cell, other) == "slower" and (ratio := pairs.ratio(cell, other))
+    }  # fmt: skip
+    if len(ratios) < 2:
+        return "".join(f"{other} (×{ratio:.2f}) is" for other, ratio in ratios.items())
+    span = f"×{min(ratios.values()):.2f} to ×{max(ratios.values()):.2f}"
+    return f"{join(list(ratios))} ({span}) are"
 
 
 def _uncertainty(found: Estimate) -> str:
