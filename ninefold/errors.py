@@ -86,6 +86,12 @@ class Preempted(Failure):
     status = "preempted"
 
 
+class Slower(Failure):
+    """A cell takes longer than before, by more than is allowed, and its interval says so."""
+
+    code = 8
+
+
 class Interrupted(Failure):
     """The user stopped the run (Ctrl-C), or it was stopped with nothing saved."""
 
@@ -126,7 +132,7 @@ KINDS: dict[str, type[Failure]] = {
     kind.__name__: kind
     for kind in (
         Failure, ConfigError, Busy, CheckpointError, DataError, ResourceError, NumericsError,
-        PeerError, Preempted, Interrupted,
+        PeerError, Slower, Preempted, Interrupted,
     )
 }  # fmt: skip
 

@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError, Slower
 from ninefold.report.cells import Group, largest_first
 from ninefold.report.cells import groups as sorted_groups
 from ninefold.report.conditions import join
@@ -23,12 +23,6 @@ from ninefold.report.statistics import Change, changes
 # Of environment.json, what another time may come from that is not the code.
 MACHINE = ("cpu", "cores", "driver")
 VERSIONS = ("python", "torch", "cuda", "torchvision", "numpy")
-
-
-class Slower(Failure):
-    """A cell takes longer than before, by more than is allowed, and its interval says so."""
-
-    code: ClassVar[int] = 8
 
 
 def share_of(text: str) -> float:
