@@ -59,7 +59,7 @@ def test_a_doubled_learning_rate_is_told_apart_from_another_batch_and_from_mere_
     for cell in ("ddp-fp32", "ddp-autocast"):
         assert rows[cell]["verdict"] == "not the same"
         assert rows[cell]["update_ratio"] == pytest.approx(2, rel=0.02)
-        assert "2.0 times" in rows[cell]["sentence"]
+        assert "times as large: another learning rate" in rows[cell]["sentence"]
     assert rows["none-autocast"]["verdict"] == "the same within its precision"
     assert recommended(found).startswith("none")
 
@@ -101,6 +101,7 @@ def test_every_round_under_load_is_marked_and_repeated_and_no_quiet_one_is(shell
         done = shell.train("experiments=nine_way", *cells, f"hydra.sweep.dir={sweep}")
     assert done.returncode == 0, done.stderr
     rounds = json.loads((sweep / "sweep.json").read_text())["rounds"]
-    assert [(r["seed"], r["attempt"]) for r in rounds] == [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)]
+    # Repeats come last, and the first of them is under load again.
+    assert [(r["seed"], r["attempt"]) for r in rounds] == [(0, 0), (1, 0), (2, 0), (1, 1), (1, 2)]
     assert [r["drifted"] for r in rounds] == [False, True, False, True, False]
     assert [r["counted"] for r in rounds] == [not r["drifted"] for r in rounds]
