@@ -111,6 +111,7 @@ def test_free_memory_is_less_than_all_there_is() -> None:
     assert 0 < free <= there
 
 
+@pytest.mark.slow
 def test_a_study_finds_the_largest_batch_by_running_with_it(shell: Shell) -> None:
     done = shell.train(
         "-m", "dataset.limit=97", "batch_size=60", "accumulate=2", "model.net.width=8", "epochs=1",

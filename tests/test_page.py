@@ -255,6 +255,7 @@ def shapes() -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 def test_every_shape_of_report_renders_and_fits_a_phone(reader: Reader) -> None:
     for name, report in shapes().items():
         visit = reader.open(report, width=360)

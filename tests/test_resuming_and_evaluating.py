@@ -131,6 +131,7 @@ def test_a_checkpoint_cannot_make_its_reader_call_what_it_names(
     assert not canary.exists()
 
 
+@pytest.mark.slow
 def test_every_model_trains_a_step_on_images_of_another_size(shell: Shell) -> None:
     done = shell.train(
         "-m", "model=alexnet,resnet18", "dataset=synthetic,digits", "dataset.limit=16",
