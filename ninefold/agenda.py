@@ -100,10 +100,10 @@ class Agenda:
         """The number of a round that drifted and can be repeated, if there is one."""
         if not self._guarded:
             return None
-        here = [entry for entry in self._sitting.rounds if entry.part == self._sitting.part]
-        for entry in here:
-            attempts = sum(other.round == entry.round for other in here)
-            if entry.counted and entry.drifted and attempts <= self._settings["retries"]:
+        sitting, retries = self._sitting, self._settings["retries"]
+        for entry in sitting.rounds:
+            drifted = entry.part == sitting.part and entry.counted and entry.drifted
+            if drifted and sitting.attempts(entry) <= retries:
                 return entry.round
         return None
 

@@ -182,6 +182,11 @@ class Sitting:
             return False
         return bool(manifest.read(self.folder / name / "checkpoints"))
 
+    def attempts(self, entry: Round) -> int:
+        """How often the round of `entry` has been begun in its part."""
+        place = (entry.round, entry.part)
+        return sum((other.round, other.part) == place for other in self.rounds)
+
     def judge(self, allowed: float | None) -> list[tuple[Round, str]]:
         """Say of each round of this part how much slower the machine was, and if that is allowed.
 

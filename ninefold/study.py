@@ -151,10 +151,8 @@ class Study:
     def _judge(self) -> None:
         """Find out which rounds drifted, and say so."""
         for entry, why in self._sitting.judge(self._settings["drift"] if self._guarded else None):
-            attempts = sum((other.round, other.part) == (entry.round, entry.part)
-                           for other in self._sitting.rounds)  # fmt: skip
             retries = self._settings["retries"]
-            then = "it is to be repeated" if attempts <= retries else (
+            then = "it is to be repeated" if self._sitting.attempts(entry) <= retries else (
                 f"it counts all the same, study.retries={retries} being used up"
             )  # fmt: skip
             print(f"round {entry.round + 1} (seed {entry.seed}): {why}; {then}", flush=True)
