@@ -93,7 +93,9 @@ def test_curves_are_the_evaluations_of_the_runs(tmp_path: Path) -> None:
         {"step": 10, "epoch": 1.0, "test_loss": 0.4, "test_accuracy": 0.5, "seconds": 2.5},
         {"step": 20, "epoch": 2.0, "test_loss": None, "test_accuracy": 0.75},
     ]
-    text = "\n".join([*map(json.dumps, lines), '{"test_accuracy": [', '{"test_accuracy": 1e400}'])
+    damaged = ["[", "1e400}", "1" + 400 * "0" + "}"]
+    text = "\n".join([*map(json.dumps, lines), *(f'{{"epoch": 1, "step": 1, "test_accuracy": {each}'
+                                                 for each in damaged)])  # fmt: skip
     (tmp_path / "runs" / "0_none_fp32" / "metrics.jsonl").write_text(text)
     write(tmp_path)
     points = read_curves(tmp_path / "report" / "curves.csv")

@@ -322,6 +322,7 @@ def test_a_table_that_is_damaged_is_read_as_far_as_it_is_ours(tmp_path: Path) ->
     assert len(whole) == 2
     with path.open("a") as file:
         file.write("none,x,2\nnone,3," + "[1]," * 9 + "\n")
+        file.write("none,3," + ("1" + 400 * "0" + ",") * 9 + "\n")
     assert numerics.read_csv(path) == whole
     path.write_bytes(b"\xff\xfe\x00")
     assert numerics.read_csv(path) == []

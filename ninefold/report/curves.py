@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ninefold.errors import ConfigError
-from ninefold.report.runs import LARGEST
+from ninefold.report.runs import finite
 
 METRICS = "metrics.jsonl"
 LONGEST = 1 << 28  # bytes of a file that is read
@@ -57,15 +56,10 @@ def _point(line: str, run: str) -> Point | None:
     if not isinstance(said, dict):
         return None
     names = ("epoch", "step", "seconds", "test_accuracy", "test_loss")
-    epoch, step, seconds, accuracy, loss = (_number(said.get(name)) for name in names)
+    epoch, step, seconds, accuracy, loss = (finite(said.get(name)) for name in names)
     if epoch is None or step is None or accuracy is None:
         return None
     return Point(run, epoch, int(step), seconds, accuracy, loss)
-
-
-def _number(value: object) -> float | None:
-    fine = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if fine and math.isfinite(value) and abs(value) <= LARGEST else None  # type: ignore[arg-type,return-value]
 
 
 def write_curves(path: Path, points: Iterable[Point]) -> None:
@@ -100,7 +94,7 @@ def read_curves(path: Path) -> list[Point]:
 
 
 def _known(text: str) -> float:
-    number = _number(float(text))
+    number = finite(float(text))
     if number is None:
         raise ValueError(f"{text[:100]!r} was not measured")
     return number

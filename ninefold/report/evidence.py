@@ -241,9 +241,8 @@ def _settings(sweep: Mapping[str, Any]) -> tuple[Settings, float | None]:
     said = said if isinstance(said, dict) else {}
 
     def share(name: str, most: float) -> float | None:
-        value = said.get(name)
-        fine = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if fine and 0 < value < most else None  # type: ignore[operator,arg-type]
+        value = finite(said.get(name))
+        return value if value is not None and 0 < value < most else None
 
     looks = sweep.get("looks")
     ours = Settings()

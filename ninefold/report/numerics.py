@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -109,7 +110,8 @@ def read_csv(path: Path) -> list[Row]:
 def _well_formed(row: Row) -> bool:
     numbers = [row[name] for name in COLUMNS[2:8]] + [row["weights"]]
     return type(row["step"]) is int and all(
-        value is None or (type(value) in (int, float) and math.isfinite(value)) for value in numbers
+        value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
+        for value in numbers
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.report.markdown import MISSING
-from ninefold.report.runs import LARGEST, Run
+from ninefold.report.runs import Run, finite
 
 COLUMNS = ("round", "attempt", "drifted", "counted", "part")
 SUPERSEDED = "superseded/"  # where a study puts away runs that it does again
@@ -54,9 +54,8 @@ def drift_allowed(sweep: Mapping[str, Any] | None) -> float | None:
     """Return the share above which a round has drifted, None where no study says one."""
     settings = (sweep or {}).get("settings")
     study = settings.get("study") if isinstance(settings, dict) else None
-    allowed = study.get("drift") if isinstance(study, dict) else None
-    fine = isinstance(allowed, int | float) and not isinstance(allowed, bool)
-    return float(allowed) if fine and 0 < allowed < LARGEST else None  # type: ignore[arg-type,operator]
+    allowed = finite(study.get("drift")) if isinstance(study, dict) else None
+    return allowed if allowed is not None and allowed > 0 else None
 
 
 def round_number(entry: Mapping[str, Any]) -> str:

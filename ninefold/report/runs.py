@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -243,6 +242,8 @@ def _order(run: Run) -> tuple[Any, ...]:
     )
 
 
-def finite(value: float | None) -> float | None:
-    """Return the value, or None where there is no finite number to show."""
-    return value if value is not None and math.isfinite(value) else None
+def finite(value: object) -> float | None:
+    """Return the value, or None where it is no number, or none that can have been measured."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if abs(value) <= LARGEST else None
