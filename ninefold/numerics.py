@@ -21,6 +21,7 @@ from ninefold.result import NUMERICS, write_durably
 from ninefold.state import State, gather
 
 TRIES = 32  # halvings of a loss scale: past where it is given up, from its default
+BRANCHES = ("StochasticDepth", "DropPath")  # torchvision's and timm's, which need not be there
 MOST = 1 << 18  # elements of all parameters that are kept: a megabyte for each array and step
 
 
@@ -131,12 +132,18 @@ class Sample:
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """While this lasts the dropout layers of `model` leave everything in."""
-    layers = [m for m in model.modules() if isinstance(m, _DropoutNd) and m.training]
+    """While this lasts `model` drops nothing: neither elements nor attention nor whole branches."""
+    modules: list[Any] = [m for m in model.modules() if m.training]
+    layers = [m for m in modules if isinstance(m, _DropoutNd) or type(m).__name__ in BRANCHES]
+    rates = [(m, m.dropout) for m in modules if isinstance(getattr(m, "dropout", None), float)]
     for layer in layers:
         layer.eval()
+    for module, _ in rates:  # attention and recurrent layers
+        module.dropout = 0.0
     try:
         yield
     finally:
         for layer in layers:
             layer.train()
+        for module, rate in rates:
+            module.dropout = rate

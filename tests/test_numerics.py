@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torchvision.ops import StochasticDepth
 
 from benchmarks import ours
 from ninefold.numerics import MOST, Sample, without_dropout
@@ -120,6 +121,25 @@ def test_only_dropout_is_left_out_and_put_back() -> None:
     with without_dropout(model):
         assert [layer.training for layer in model] == [True, True, False, False]
     assert [layer.training for layer in model] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Dropout1d(0.5), StochasticDepth(0.5, "row"), nn.LSTM(8, 8, num_layers=2, dropout=0.5),
+        nn.TransformerEncoderLayer(8, 2, 8, dropout=0.5),
+    ],
+)  # fmt: skip
+def test_no_layer_of_a_model_is_left_to_chance(layer: nn.Module) -> None:
+    inputs = torch.randn(4, 5, 8)
+
+    def outputs() -> list[Any]:
+        found = [layer(inputs) for _ in range(8)]
+        return [each[0] if isinstance(each, tuple) else each for each in found]
+
+    with without_dropout(layer):
+        assert all(each.equal(outputs()[0]) for each in outputs())
+    assert not all(each.equal(outputs()[0]) for each in outputs())
 
 
 # How it is judged
