@@ -295,23 +295,23 @@ def options(root: Path) -> list[str]:
     return [
         "dataset=folder", f"dataset.root={root}", "dataset.classes=2", "dataset.shape=[3,16,16]",
         "batch_size=8", "epochs=2", "log_every=1", "model.net.width=8", "checkpoint.every=3",
+        "logger=quiet",
     ]  # fmt: skip
 
 
 def test_a_run_is_the_same_with_loader_processes_in_each_of_two_processes(
     shell: Shell, pictures: Path
 ) -> None:
-    for workers in (0, 2):
-        done = shell.train(
-            *options(pictures), "parallel=ddp", "launch.cpu_processes=2",
-            f"loader.workers={workers}", f"hydra.run.dir=run{workers}",
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    alone, ahead = shell.folder / "run0", shell.folder / "run2"
+    done = shell.train(
+        "-m", "loader.workers=0,2", *options(pictures), "parallel=ddp", "launch.cpu_processes=2",
+        "hydra.sweep.dir=s",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    alone, ahead = sorted((shell.folder / "s").glob("*_ddp_*"))
     for key in ("loss", "test_loss"):
         assert metrics(alone, key) == metrics(ahead, key)
         assert metrics(alone, key)
-    done = shell.evaluate("ckpt=run2", "loader.workers=2", "hydra.run.dir=eval")
+    done = shell.evaluate(f"ckpt={ahead}", "loader.workers=2", "hydra.run.dir=eval")
     assert f"accuracy {result(ahead)['accuracy']:.4f}" in done.stdout
     assert "  cat  " in done.stdout
 
@@ -323,6 +323,7 @@ def parent(pid: int) -> int:
         return 0
 
 
+@pytest.mark.slow  # a loader process is killed in one of the quick faults as well
 def test_a_loader_process_that_is_killed_ends_a_run_with_one_line(shell: Shell) -> None:
     process = shell.start(
         str(ROOT / "train.py"), "dataset=synthetic", "dataset.train_count=200000",
