@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ninefold import resume
 from ninefold.errors import CheckpointError
 from ninefold.job import _known_keys
 from tests.conftest import Shell, metrics, only_run, result
+from tests.faults.runs import one_after_another
 from tests.test_launching import TRAIN
 
 KNOWN = _known_keys(evaluates=False)
@@ -33,37 +35,62 @@ def interrupted(folder: Path) -> None:
     (folder / "result.json").unlink()
 
 
+# The jobs of the runs that the tests go on with, which each has a copy of.
+BEGUN: dict[str, tuple[str, ...]] = {
+    "plain": ("max_steps=3",),
+    "cosine": ("max_steps=1", "scheduler=cosine"),
+    "ddp": ("max_steps=2", "parallel=ddp", "parallel.processes=2"),
+    "limited": ("max_steps=1", "parallel=ddp", "dataset.limit=640", "threads=1"),
+}
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of each job of BEGUN, which ended, in a folder of its name."""
+    shell = Shell(tmp_path_factory.mktemp("begun"))
+    commands = [["train.py", *JOB, *job, f"hydra.run.dir={run}"] for run, job in BEGUN.items()]
+    for done in one_after_another(shell, *commands):
+        assert done.returncode == 0, done.stderr
+    return shell.folder
+
+
+def copied(begun: Path, name: str, folder: Path) -> Path:
+    """A copy of a run that ended, in `folder`."""
+    shutil.copytree(begun / name, folder)
+    return folder
+
+
 # resume=auto
 
 
 def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
     shell: Shell,
 ) -> None:
-    command = (*JOB, "resume=auto", "epochs=2", "max_steps=3")
-    first = shell.train(*command)
+    command = ("train.py", *JOB, "resume=auto", "epochs=2", "max_steps=3")
+    (first,) = one_after_another(shell, command)
     assert first.returncode == 0, first.stderr
-    begun = "resume=auto: no unfinished run of this job under outputs/runs, starting one\n"
-    assert first.stdout.startswith(begun)
+    started = "resume=auto: no unfinished run of this job under outputs/runs, starting one\n"
+    assert first.stdout.startswith(started)
     run = only_run(shell.folder)
     assert (run / ".hydra" / "config.yaml").is_file()
 
     interrupted(run)
-    second = shell.train(*command[:-1], "max_steps=5")
+    second, third = one_after_another(shell, (*command[:-1], "max_steps=5"), command)
     assert second.returncode == 0, second.stderr
     name = f"outputs/runs/{run.name}"
     assert second.stdout.startswith(f"resume=auto: going on with {name}, step 3\n")
-    assert only_run(shell.folder) == run
     assert len(metrics(run, "loss")) == 5
     assert result(run)["steps"] == 5
 
-    assert shell.train(*command).stdout.startswith(begun)
+    assert third.stdout.startswith(started)
     assert len(list((shell.folder / "outputs" / "runs").iterdir())) == 2
 
 
-def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(shell: Shell) -> None:
-    job = (*JOB, "max_steps=1", "scheduler=cosine")
+def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(
+    shell: Shell, begun: Path
+) -> None:
     runs = shell.folder / "runs"
-    assert shell.train(*job, "hydra.run.dir=runs/old").returncode == 0
+    copied(begun, "cosine", runs / "old")
     for age, name in enumerate(["new", "other", "ended", "broken"]):
         shutil.copytree(runs / "old", runs / name)
         if name != "ended":
@@ -74,7 +101,8 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(shell: Sh
     (runs / "other" / "config.yaml").write_text(seed)
     (runs / "broken" / "config.yaml").write_text("- [")
     # epochs may change, and with it a cosine's T_max, which stays as it was laid out
-    done = shell.train(*job, "epochs=20", "hydra.run.dir=runs/next", "resume=auto")
+    job = (*JOB, *BEGUN["cosine"], "epochs=20")
+    done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("resume=auto: going on with runs/new, step 1\n")
     job_now = stored(runs / "new")
@@ -88,6 +116,7 @@ def test_auto_takes_no_run_from_a_living_writer(shell: Shell) -> None:
     runs = shell.folder / "outputs" / "runs"
     while not list(runs.glob("*/checkpoints/manifest.json")):
         assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
     second = shell.run(*command)
     assert second.returncode == 2
     assert "another process is writing to this run folder" in second.stderr
@@ -97,15 +126,24 @@ def test_auto_takes_no_run_from_a_living_writer(shell: Shell) -> None:
     assert process.returncode == 130
 
 
-def test_auto_goes_on_under_torchrun_and_in_no_sweep(shell: Shell) -> None:
-    command = (*JOB, "parallel=ddp", "resume=auto")
-    assert shell.torchrun(*command, "max_steps=2").returncode == 0
-    run = only_run(shell.folder)
+@pytest.mark.slow
+def test_auto_begins_one_run_under_torchrun(shell: Shell) -> None:
+    done = shell.torchrun(*JOB, "parallel=ddp", "resume=auto", "max_steps=2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("starting one") == 1
+    assert result(only_run(shell.folder))["steps"] == 2
+
+
+def test_auto_goes_on_under_torchrun(shell: Shell, begun: Path) -> None:
+    run = copied(begun, "ddp", shell.folder / "outputs" / "runs" / "ddp")
     interrupted(run)
-    done = shell.torchrun(*command, "max_steps=4")
+    done = shell.torchrun(*JOB, "parallel=ddp", "resume=auto", "max_steps=4")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("resume=auto: going on with") == 1
     assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
+
+
+def test_auto_goes_on_in_no_sweep(shell: Shell) -> None:
     sweep = shell.train("-m", "resume=auto", "hydra.sweep.dir=s")
     assert sweep.returncode == 2
     assert sweep.stderr.startswith("error: resume=auto: a sweep makes new runs;")
@@ -114,10 +152,11 @@ def test_auto_goes_on_under_torchrun_and_in_no_sweep(shell: Shell) -> None:
 # What a resumed run may be told
 
 
-def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(shell: Shell) -> None:
-    assert shell.train(*JOB, "max_steps=1", "hydra.run.dir=run", "parallel=ddp",
-                       "dataset.limit=640", "threads=1").returncode == 0  # fmt: skip
-    before = (shell.folder / "run" / "result.json").read_bytes()
+def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
+    shell: Shell, begun: Path
+) -> None:
+    run = copied(begun, "limited", shell.folder / "run")
+    before = (run / "result.json").read_bytes()
     done = shell.train("resume=run", "seed=3", "model=resnet18", "dataset={limit: 600}",
                        "+optimizer.eps=0.1", "~scheduler.factor", "epochs=4")  # fmt: skip
     assert done.returncode == 2
@@ -127,44 +166,50 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(shel
         f"change in a resumed run; {', '.join(resume.MAY_CHANGE)} may; leave the others out or "
         "start a new run\n"
     )
-    assert (shell.folder / "run" / "result.json").read_bytes() == before
+    assert (run / "result.json").read_bytes() == before
     done = shell.train(
         "resume=run", "parallel=ddp", "seed=0", "model=convnet", "optimizer={lr: 0.001}",
         "dataset.limit=640", "dataset.mean=[0.3053]", "max_steps=2",
         "launch.timeout=77", "logger=default", "~logger.console",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    job = stored(shell.folder / "run")
+    job = stored(run)
     assert job["parallel"]["timeout"] == job["launch"]["timeout"] == 77
     assert (set(job["logger"]), job["choices"]["logger"]) == ({"jsonl", "tensorboard"}, "default")
     assert (job["log_every"], job["max_steps"], job["threads"]) == (1, 2, 1)
 
 
 def test_a_run_goes_on_with_another_number_of_processes_in_the_same_order(shell: Shell) -> None:
-    job = (*JOB, "parallel=ddp", "amp=scaler")
-    assert shell.train(*job, "max_steps=15", "hydra.run.dir=straight").returncode == 0
+    """It begins with two, goes on with one, and with two again, as a run with two throughout."""
+    begin = ["train.py", *JOB, "parallel=ddp", "amp=scaler", "parallel.processes=2"]
+    done = one_after_another(
+        shell, [*begin, "max_steps=5", "hydra.run.dir=run"],
+        ["train.py", "resume=run", "parallel.processes=1", "max_steps=10"],
+        [*begin, "max_steps=15", "hydra.run.dir=straight"],
+    )  # fmt: skip
+    assert [each.returncode for each in done] == [0, 0, 0], done
     run = shell.folder / "run"
-    for processes, steps, said in ((2, 5, None), (1, 10, 2), (2, 15, 1)):
-        begin = job if said is None else ("resume=run",)
-        done = shell.train(*begin, f"parallel.processes={processes}", f"max_steps={steps}",
-                           *(["hydra.run.dir=run"] if said is None else []))  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert result(run)["processes"] == processes
-        notes = [note for note in result(run)["notes"] if "instead of" in note]
-        assert [f"{processes} process(es) instead of {said}" in note for note in notes] == (
-            [True] if said else []
-        )
+    said(run, 1, 2)
+    again = shell.train("resume=run", "parallel.processes=2", "max_steps=15")
+    assert again.returncode == 0, again.stderr
+    said(run, 2, 1)
     assert metrics(run, "loss") == pytest.approx(
         metrics(shell.folder / "straight", "loss"), abs=0.03
     )
 
 
+def said(run: Path, processes: int, before: int) -> None:
+    """It ran on so many processes, and says that it was on others `before`."""
+    assert result(run)["processes"] == processes
+    (note,) = (note for note in result(run)["notes"] if "instead of" in note)
+    assert f"{processes} process(es) instead of {before}" in note
+
+
 # Frozen jobs that cannot be used
 
 
-def test_a_stored_job_that_cannot_be_used_is_one_line(shell: Shell) -> None:
-    assert shell.train(*JOB, "max_steps=1", "hydra.run.dir=run").returncode == 0
-    job = shell.folder / "run" / "config.yaml"
+def test_a_stored_job_that_cannot_be_used_is_one_line(shell: Shell, begun: Path) -> None:
+    job = copied(begun, "plain", shell.folder / "run") / "config.yaml"
     good = job.read_text()
     job.write_text("seed: [")
     done = shell.train("resume=run")

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from ninefold.checkpoint import read
 from tests.conftest import Shell, metrics, result
+from tests.faults.runs import one_after_another
 
 CELLS = [("none", "fp32"), ("ddp", "scaler")]
 
@@ -26,17 +27,34 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
-@pytest.mark.parametrize(("parallel", "amp"), CELLS)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all runs that the tests look at, and do not change."""
+    shell = Shell(tmp_path_factory.mktemp("runs"))
+    commands = [["train.py", "max_steps=40", "hydra.run.dir=short"]]
+    for warmup in (0, 5):
+        commands.append(["train.py", f"clock.warmup={warmup}", "parallel=ddp", "amp=scaler",
+                         "parallel.processes=2", "max_steps=10", "log_every=1",
+                         f"hydra.run.dir=warmup{warmup}"])  # fmt: skip
+    for parallel, amp in CELLS:
+        job = [f"parallel={parallel}", f"amp={amp}", "launch.cpu_processes=2", "log_every=1",
+               "dataset.flip=true", "dataset.crop=1", "epochs=3",
+               "checkpoint.every=22", "checkpoint.keep=9"]  # fmt: skip
+        commands += [
+            ["train.py", *job, f"hydra.run.dir=stopped-{parallel}", "max_steps=30"],
+            ["train.py", *job, f"hydra.run.dir=straight-{parallel}"],
+            ["train.py", f"resume=stopped-{parallel}", "max_steps=66"],
+        ]
+    for done in one_after_another(shell, *commands):
+        assert done.returncode == 0, done
+    return shell.folder
+
+
+@pytest.mark.parametrize("parallel", [parallel for parallel, _ in CELLS])
 def test_a_run_stopped_within_an_epoch_and_resumed_ends_like_one_that_never_stopped(
-    shell: Shell, parallel: str, amp: str
+    runs: Path, parallel: str
 ) -> None:
-    job = [f"parallel={parallel}", f"amp={amp}", "launch.cpu_processes=2", "log_every=1",
-           "dataset.flip=true", "dataset.crop=1", "epochs=3"]  # fmt: skip
-    assert shell.train(*job, "hydra.run.dir=straight").returncode == 0
-    assert shell.train(*job, "hydra.run.dir=stopped", "max_steps=30").returncode == 0
-    done = shell.train("resume=stopped", "max_steps=66")
-    assert done.returncode == 0, done.stderr
-    straight, stopped = shell.folder / "straight", shell.folder / "stopped"
+    straight, stopped = runs / f"straight-{parallel}", runs / f"stopped-{parallel}"
     assert metrics(stopped, "loss") == metrics(straight, "loss")
     assert metrics(stopped, "lr") == metrics(straight, "lr")
     ours, theirs = (read(run / "checkpoints" / "last.pt") for run in (straight, stopped))
@@ -46,44 +64,32 @@ def test_a_run_stopped_within_an_epoch_and_resumed_ends_like_one_that_never_stop
     assert result(stopped)["steps"] == 66
 
 
-def test_a_checkpoint_due_at_the_end_of_an_epoch_holds_the_epochs_end(shell: Shell) -> None:
+def test_a_checkpoint_due_at_the_end_of_an_epoch_holds_the_epochs_end(runs: Path) -> None:
     """It is the state after the scheduler's step, not the one before."""
-    job = ["checkpoint.every=22", "epochs=2", "logger=quiet", "checkpoint.keep=9"]
-    assert shell.train(*job, "hydra.run.dir=run").returncode == 0
-    saved = read(shell.folder / "run" / "checkpoints" / "step-00000022.pt")
+    saved = read(runs / "straight-none" / "checkpoints" / "step-00000022.pt")
     assert saved["scheduler"]["last_epoch"] == 1
     assert saved["losses"].sum() == 0
 
 
-def test_warm_up_steps_leave_no_trace(shell: Shell) -> None:
-    done = shell.train("-m", "clock.warmup=0,5", "parallel=ddp", "amp=scaler", "max_steps=10",
-                       "log_every=1", "hydra.sweep.dir=s")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    cold, warm = sorted((shell.folder / "s").glob("*_ddp_*"))
+def test_warm_up_steps_leave_no_trace(runs: Path) -> None:
+    cold, warm = runs / "warmup0", runs / "warmup5"
     assert metrics(cold, "loss") == metrics(warm, "loss")
+    assert len(metrics(cold, "loss")) == 10
     one, other = (read(run / "checkpoints" / "last.pt") for run in (cold, warm))
     for key in ("model", "optimizer", "scaler", "rng"):
         assert same(one[key], other[key]), key
 
 
-def test_only_what_may_change_changes_in_a_resumed_run(shell: Shell) -> None:
-    assert shell.train("max_steps=2", "hydra.run.dir=run").returncode == 0
-    before = (shell.folder / "run" / "result.json").read_bytes()
-    done = shell.train("resume=run", "seed=3", "model=resnet18")
-    assert done.returncode == 2
-    assert "seed=3 (was 0), model=resnet18 (was convnet) cannot change" in done.stderr
-    assert (shell.folder / "run" / "result.json").read_bytes() == before
-
-
 def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(
-    shell: Shell,
+    runs: Path, shell: Shell
 ) -> None:
-    assert shell.train("max_steps=40", "hydra.run.dir=run").returncode == 0
-    accuracy = result(shell.folder / "run")["accuracy"]
-    for number, options in enumerate(
-        [[], ["parallel=ddp", "parallel.processes=2", "batch_size=77"], ["parallel=dp"]]
-    ):
-        done = shell.evaluate("ckpt=run", f"hydra.run.dir=eval{number}", *options)
+    accuracy = result(runs / "short")["accuracy"]
+    ways = [[], ["parallel=ddp", "parallel.processes=2", "batch_size=77"], ["parallel=dp"]]
+    evaluations = one_after_another(shell, *(
+        ["evaluate.py", f"ckpt={runs / 'short'}", f"hydra.run.dir=eval{number}", *options]
+        for number, options in enumerate(ways)
+    ))  # fmt: skip
+    for number, done in enumerate(evaluations):
         assert done.returncode == 0, done.stderr
         assert f"accuracy {accuracy:.4f}" in done.stdout
         folder = shell.folder / f"eval{number}"
@@ -96,31 +102,28 @@ def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(
 
 
 def test_a_foreign_state_dict_is_evaluated_whatever_its_prefixes(
-    shell: Shell, tmp_path: Path
+    runs: Path, shell: Shell, tmp_path: Path
 ) -> None:
-    assert shell.train("max_steps=40", "hydra.run.dir=run").returncode == 0
-    model = read(tmp_path / "run" / "checkpoints" / "last.pt")["model"]
+    model = read(runs / "short" / "checkpoints" / "last.pt")["model"]
     torch.save({f"module._orig_mod.{key}": value for key, value in model.items()},
                tmp_path / "foreign.pt")  # fmt: skip
-    done = shell.evaluate("ckpt=foreign.pt", "model=convnet", "dataset=digits")
-    assert done.returncode == 0, done.stderr
-    assert f"accuracy {result(tmp_path / 'run')['accuracy']:.4f}" in done.stdout
-
     del model["classifier.bias"]
     torch.save(model, tmp_path / "part.pt")
-    strict = shell.evaluate("ckpt=part.pt", "model=convnet", "dataset=digits")
+    part = ["evaluate.py", "ckpt=part.pt", "model=convnet", "dataset=digits"]
+    whole = ["evaluate.py", "ckpt=foreign.pt", *part[2:]]
+    done, strict, partial = one_after_another(shell, whole, part, [*part, "load.partial=true"])
+    assert done.returncode == 0, done.stderr
+    assert f"accuracy {result(runs / 'short')['accuracy']:.4f}" in done.stdout
     assert strict.returncode == 3
     assert "1 missing (classifier.bias)" in strict.stderr
-    partial = shell.evaluate("ckpt=part.pt", "model=convnet", "dataset=digits", "load.partial=true")
     assert partial.returncode == 0, partial.stderr
     assert "1 missing (classifier.bias)" in partial.stdout
 
 
 def test_a_checkpoint_cannot_make_its_reader_call_what_it_names(
-    shell: Shell, tmp_path: Path
+    runs: Path, shell: Shell, tmp_path: Path
 ) -> None:
-    assert shell.train("max_steps=2", "hydra.run.dir=run").returncode == 0
-    content = read(tmp_path / "run" / "checkpoints" / "last.pt")
+    content = read(runs / "short" / "checkpoints" / "last.pt")
     job = OmegaConf.create(content["config"])
     canary = tmp_path / "canary"
     job.model.net = {"_target_": "pathlib.Path.touch", "self": str(canary)}

@@ -18,9 +18,9 @@ def test_optuna_finds_the_best_accuracy_and_a_failed_trial_does_not_end_its_stud
     shell: Shell,
 ) -> None:
     done = shell.train(
-        *SMALL, "hydra/sweeper=optuna", "hydra/sweeper/sampler=random", "hydra.sweeper.n_trials=3",
-        "hydra.sweeper.sampler.seed=4", "optimizer.lr=interval(1e-4,1e-2)",
-        "batch_size=choice(-1,64)",
+        *SMALL, "launch.inline=true", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random",
+        "hydra.sweeper.n_trials=3", "hydra.sweeper.sampler.seed=4",
+        "optimizer.lr=interval(1e-4,1e-2)", "batch_size=choice(-1,64)",
     )  # fmt: skip
     assert done.returncode == 2  # the failed one's
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

@@ -1,8 +1,9 @@
 """Several of the project's commands, one after another in one process: each start costs seconds.
 
 Reads a JSON list of [script, argument, ...] from stdin. Writes, for each, its exit code and output
-to the file that it is given. Everything runs inside this process, worker and all, so that what one
-of them calls is called here.
+to the file that it is given. What is told launch.inline=true runs inside this process, worker and
+all, so that what it calls is called here; other workers share a forkserver. Its own stdout and
+stderr must be files: what workers write to them is told from what was written before by its place.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def run(command: list[str]) -> dict[str, Any]:
     os.environ.pop("HYDRA_FULL_ERROR", None)
     sys.argv = [str(ROOT / command[0]), *command[1:]]
     out, err = io.StringIO(), io.StringIO()
+    before = [os.fstat(descriptor).st_size for descriptor in (1, 2)]
     with redirect_stdout(out), redirect_stderr(err):
         try:
             runpy.run_path(sys.argv[0], run_name="__main__")
@@ -33,7 +35,13 @@ def run(command: list[str]) -> dict[str, Any]:
         except BaseException:
             traceback.print_exc()
             code = "traceback"
-    return {"code": code, "stdout": out.getvalue(), "stderr": err.getvalue()}
+    workers = [
+        os.pread(descriptor, os.fstat(descriptor).st_size - size, size).decode()
+        for descriptor, size in zip((1, 2), before, strict=True)
+    ]
+    return {
+        "code": code, "stdout": out.getvalue() + workers[0], "stderr": err.getvalue() + workers[1]
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

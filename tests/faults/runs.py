@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -35,6 +39,8 @@ PRECISION = {
 }
 # What depends on the clock and not on training.
 TIMES = {"train_seconds", "evaluate_seconds", "epoch_seconds", "config"}
+# Should anything be fetched after all, it is refused at once.
+NO_NETWORK = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https")}
 
 
 def job(strategy: str, precision: str, *changes: str) -> list[str]:
@@ -89,14 +95,64 @@ def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         yield prefix, repr(np.float64(tree) if isinstance(tree, float) else tree)
 
 
+def name_of(options: list[str]) -> str:
+    """The name of the uninterrupted run of `options`."""
+    return hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]
+
+
 def reference(folder: Path, options: list[str]) -> Path:
     """An uninterrupted run of `options`; made once in `folder`."""
-    name = hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]
-    run = folder / name
+    run = folder / name_of(options)
     if not (run / "result.json").exists():
         done = Shell(folder).train(*options, f"hydra.run.dir={run}")
         assert done.returncode == 0, done.stderr
     return run
+
+
+def finished(shell: Shell, folder: Path, start: list[str], options: list[str]) -> Path:
+    """Bring a run to its end by `start`; return the uninterrupted run of `options` in `folder`.
+
+    It is made by the same process if it is not there yet.
+    """
+    whole = folder / name_of(options)
+    commands = [["train.py", *start]]
+    if not (whole / "result.json").exists():
+        commands.append(["train.py", *options, f"hydra.run.dir={whole}"])
+    for done in one_after_another(shell, *commands):
+        assert done.returncode == 0, done.stderr
+    return whole
+
+
+def run_commands(
+    folder: Path, commands: list[list[str]], *harms: str, env: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """The exit codes and outputs of `commands`, run in `folder` in one process."""
+    script, target = Path(__file__).with_name("commands.py"), folder / "outcomes.json"
+    with TemporaryFile() as out, TemporaryFile() as err:
+        subprocess.run(
+            [sys.executable, str(script), str(target), *harms], input=json.dumps(commands),
+            text=True, cwd=folder, env={**os.environ, **NO_NETWORK, **(env or {})}, timeout=300,
+            stdout=out, stderr=err,
+        )  # fmt: skip
+        err.seek(0)
+        said = err.read()
+    outcomes = json.loads(target.read_text())
+    assert isinstance(outcomes, list)
+    assert len(outcomes) == len(commands), (outcomes[-1:], said)
+    return outcomes
+
+
+def one_after_another(
+    shell: Shell, *commands: Sequence[str], env: Mapping[str, str] | None = None
+) -> list[subprocess.CompletedProcess[str]]:
+    """What `commands` came to, run in one process that imports torch once for all of them."""
+    given = {"NINEFOLD_TEST_TAG": shell.tag, "OMP_WAIT_POLICY": "PASSIVE", **(env or {})}
+    outcomes = run_commands(shell.folder, list(map(list, commands)), env=given)
+    assert not shell.survivors()
+    return [
+        subprocess.CompletedProcess(command, done["code"], done["stdout"], done["stderr"])
+        for command, done in zip(commands, outcomes, strict=True)
+    ]
 
 
 def fault(fault: str, phase: str, rank: int, number: int, mark: Path) -> dict[str, str]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.test_g_security import CASES, run_commands, trained
+from tests.faults.runs import run_commands
+from tests.faults.test_g_security import CASES, trained
 
 __all__ = ["trained"]
 LOADS_ANYTHING = (

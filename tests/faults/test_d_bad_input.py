@@ -58,23 +58,16 @@ class Case:
 # What `make test` tries: it is to take a minute.
 QUICK = {
     "epohcs=3",
-    "paralel=ddp",
     "optimizer.lrr=1",
     "epochs=two",
-    "epochs=",
     "epochs=-1",
     "optimizer.lr=nan",
-    "epochs=1e400",
-    "batch_size=0",
     "amp=fp8",
     "parallel=ddpp",
-    "optimizer.lr=???",
     "optimizer.lr=${nothing}",
     "epochs=1 epochs=2",
-    "amp=fp32 amp=scaler",
     "seed=0,1",
     "epochs=-1 batch_size=0 amp=fp8 epohcs=1",
-    "model=null",
     "~dataset",
     "~epochs",
     "model.net=null",
@@ -85,15 +78,12 @@ QUICK = {
     "--mutlirun",
     "-m --cfg job",
     "--config-name nope",
-    "+checkpoint.kep=3",
     "parallel=ddp parallel.processes=0",
     "parallel=dp parallel.processes=2",
     "amp.dtype=float64",
-    "parallel=ddp +parallel.backend=nccl",
     "dataset=cifar10 dataset.root=nowhere",
     "batch_size=63 parallel=ddp parallel.processes=2",
     "model=resnet18 dataset=synthetic dataset.shape=[4,8,8]",
-    "dataset.classes=5",
     "hydra.run.dir=e",
     "ckpt=nowhere",
     "ckpt=older paralel=ddp",
@@ -663,7 +653,7 @@ CHECKPOINTS: dict[str, tuple[Callable[..., None], tuple[str, ...], str]] = {
         _configured("classes: 10", "classes: 100"), (), "[10] for [100]"
     ),
 }  # fmt: skip
-TRIED = {"a flipped bit", "a malicious pickle"}  # by `make test`
+TRIED = {"a flipped bit"}  # by `make test`
 REPEATED = {"0 bytes", "truncated", "a flipped bit", "a malicious archive", "a missing key",
             "100 classes", "complex", "a newer format", "a list"}  # fmt: skip
 

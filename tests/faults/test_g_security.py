@@ -13,12 +13,10 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,12 +32,11 @@ from ninefold.dataset import Examples
 from ninefold.errors import DataError, relay
 from ninefold.evaluation_run import class_names
 from ninefold.report.__main__ import main as report
-from tests.conftest import ROOT, Shell, result
+from tests.conftest import Shell, result
+from tests.faults.runs import one_after_another, run_commands
 from tests.test_launching import TRAIN, wait_for
 
 SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "logger=quiet")
-# Should anything be fetched after all, it is refused at once.
-NO_NETWORK = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https")}
 
 
 @dataclass
@@ -58,22 +55,6 @@ CASES: dict[str, Prepare] = {}
 def case(function: Prepare) -> Prepare:
     CASES[function.__name__] = function
     return function
-
-
-def run_commands(
-    folder: Path, commands: list[list[str]], *harms: str, env: Mapping[str, str] | None = None
-) -> list[dict[str, Any]]:
-    """The exit codes and outputs of `commands`, run in `folder` in one process."""
-    script, target = Path(__file__).with_name("commands.py"), folder / "outcomes.json"
-    process = subprocess.run(
-        [sys.executable, str(script), str(target), *harms], input=json.dumps(commands), text=True,
-        cwd=folder, env={**os.environ, **NO_NETWORK, **(env or {})}, timeout=300,
-        capture_output=True,
-    )  # fmt: skip
-    outcomes = json.loads(target.read_text())
-    assert isinstance(outcomes, list)
-    assert len(outcomes) == len(commands), (outcomes[-1:], process.stderr)
-    return outcomes
 
 
 @pytest.fixture(scope="module")
@@ -566,11 +547,14 @@ def test_a_secret_is_not_in_the_line_log_or_result_of_a_run_that_fails(shell: Sh
 def test_a_secret_is_in_no_run_checkpoint_event_file_or_report_of_a_sweep(shell: Shell) -> None:
     """One cell is ok and one diverges, at a learning rate from the environment."""
     env = {"WHICH": "WHERE", "WHERE": SECRET, "RATE": "1e30"}
-    done = shell.train(
-        "-m", "dataset=synthetic", "dataset.root='${oc.env:${oc.env:WHICH}}/x'", "max_steps=3",
-        "optimizer=sgd", "optimizer.lr=0.1,'${oc.decode:${oc.env:RATE}}'", "log_every=1",
-        "dataset.train_count=128", "dataset.test_count=8", "hydra.sweep.dir=out", env=env,
-    )  # fmt: skip
+    sweep = [
+        "train.py", "-m", "dataset=synthetic", "dataset.root='${oc.env:${oc.env:WHICH}}/x'",
+        "max_steps=3", "optimizer=sgd", "optimizer.lr=0.1,'${oc.decode:${oc.env:RATE}}'",
+        "log_every=1", "dataset.train_count=128", "dataset.test_count=8", "hydra.sweep.dir=out",
+    ]  # fmt: skip
+    first = shell.folder / "out" / "0_none_fp32_seed0"
+    evaluate = ["evaluate.py", f"ckpt={first}", "hydra.run.dir=evaluation"]
+    done, evaluated = one_after_another(shell, sweep, evaluate, env=env)
     assert done.returncode == 6, done.stderr
     runs = sorted((shell.folder / "out").glob("*_fp32_*"))
     assert [result(run)["status"] for run in runs] == ["ok", "diverged"]
@@ -581,8 +565,6 @@ def test_a_secret_is_in_no_run_checkpoint_event_file_or_report_of_a_sweep(shell:
     assert "lr: ${oc.decode:${oc.env:RATE}}" in frozen
     assert "root: ${oc.env:${oc.env:WHICH}}/x" in frozen
 
-    command = (str(ROOT / "evaluate.py"), f"ckpt={runs[0]}", "hydra.run.dir=evaluation")
-    evaluated = shell.run(*command, env=env)
     assert evaluated.returncode == 0, evaluated.stderr
     require_absent(shell.folder / "evaluation", evaluated.stdout, evaluated.stderr)
 
@@ -685,7 +667,17 @@ HOSTILE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", HOSTILE)
+# What `make test` tries; the others are for `make faults`.
+READ = {
+    "a name with a table in it", "a status that a terminal would obey", "notes with markup",
+    "an error with fences", "numbers without measure", "depth",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=[] if what in READ else [pytest.mark.slow]) for what in HOSTILE],
+)
 def test_a_report_of_a_hostile_result_is_a_report(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
