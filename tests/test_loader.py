@@ -323,7 +323,6 @@ def parent(pid: int) -> int:
         return 0
 
 
-@pytest.mark.slow  # a loader process is killed in one of the quick faults as well
 def test_a_loader_process_that_is_killed_ends_a_run_with_one_line(shell: Shell) -> None:
     process = shell.start(
         str(ROOT / "train.py"), "dataset=synthetic", "dataset.train_count=200000",
