@@ -1,7 +1,7 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
-# make faults: crashes, signals, damaged files, full disks, bad input, at length (35 minutes).
+# make faults: crashes, signals, damaged files, full disks, bad input, at length (40 minutes).
 # make long: the statistics on thousands of made-up studies, and studies killed and disturbed on purpose.
-# make bench: the speed of all of it against the raw loop and its rivals (25 minutes, quiet machine).
+# make bench: the speed of all of it against the raw loop and its rivals (35 minutes, quiet machine).
 # All install what they need into .venv first.
 PYTHON ?= python3
 VENV := .venv

@@ -28,7 +28,8 @@ class Result:
     """The fields of result.json. Times are seconds, memory bytes, accuracies fractions.
 
     exit_code: what a command that makes this run alone exits with.
-    epochs: trained, a fraction where max_steps cut one short. threads: of all processes together.
+    epochs: trained, a fraction where max_steps cut one short; planned_epochs: what was to be, which
+    patience may end before. threads: of all processes together.
     train_seconds is the inner clock (training steps only), total_seconds the outer (launch to
     result), which alone holds compile_seconds (None: not compiled); phase_seconds the estimated
     part of each of PHASES in train_seconds. probe_seconds: what a fixed piece of work took before
@@ -56,6 +57,7 @@ class Result:
     threads: int | None = None
     batch_size: int | None = None
     epochs: float | None = None
+    planned_epochs: float | None = None
     steps: int | None = None
     skipped_steps: int | None = None
     accuracy: float | None = None

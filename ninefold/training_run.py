@@ -67,7 +67,8 @@ def train(order: Order, stop: Stop) -> None:
             devices=device_names(place),
             threads=int(threads),
             batch_size=job.batch_size,
-            epochs=steps / per_epoch if steps % per_epoch else steps // per_epoch,
+            epochs=in_epochs(steps, per_epoch),
+            planned_epochs=in_epochs(run.last_step, per_epoch),
             steps=steps,
             skipped_steps=int(run.state.scaler.skipped),
             accuracy=evaluation.accuracy,
@@ -141,6 +142,11 @@ def measured(run: Training) -> list[str]:
 def tell(line: str) -> None:
     log.info(line)
     print(line, flush=True)
+
+
+def in_epochs(steps: int, per_epoch: int) -> float:
+    """Steps as epochs, an int where they are whole."""
+    return steps / per_epoch if steps % per_epoch else steps // per_epoch
 
 
 def joules(run: Training) -> float | None:

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from ninefold.errors import ConfigError
 from ninefold.report import progress_table, read_csv, settled, table, write
-from ninefold.report.cells import PLAIN, groups
+from ninefold.report.answer import build
+from ninefold.report.cells import PLAIN, groups, summarize
 from ninefold.report.curves import Point, read_curves
-from ninefold.report.evidence import Evidence, gather_evidence
+from ninefold.report.evidence import Evidence, gather_evidence, parts
+from ninefold.report.measures import SECONDS as SECONDS_PER_EPOCH
 from ninefold.report.overlay import overlay_text
 from ninefold.report.recommend import (
     Pairs,
@@ -25,6 +28,7 @@ from ninefold.report.recommend import (
     is_settled,
     recommend,
 )
+from ninefold.report.recording import Recording
 from ninefold.report.runs import Run
 from ninefold.report.text import progress_text
 from tests import conftest
@@ -84,6 +88,31 @@ def test_what_a_study_went_on_with_after_a_change_is_a_group_of_its_own(tmp_path
     text = (tmp_path / "report" / "table.md").read_text()
     assert text.count("### Seconds per epoch") == 2
     assert "10 epochs, part 2\n" in text
+
+
+def test_runs_that_stopped_early_at_different_epochs_stand_in_one_table() -> None:
+    runs = [replace(run, epochs=3 + (run.seed or 0), planned_epochs=30) for run in runs_of(SECONDS)]
+    [group] = groups(runs)
+    assert group.title == "convnet on digits, batch 64, 30 epochs"
+    assert len(group.runs) == len(runs)
+
+
+def test_what_another_study_set_is_never_averaged_with_it() -> None:
+    runs = [run for study in ("a", "b", None) for run in runs_of({PLAIN: 5.0}, study=study)]
+    runs.append(replace(runs[0], seed=9, status="failed", epochs=None))
+    titles = {group.title: len(group.runs) for group in groups(runs)}
+    common = "convnet on digits, batch 64, 1 epoch"
+    assert titles == {
+        f"{common}, experiments=a": 7, f"{common}, experiments=b": 6, common: 6,
+    }  # fmt: skip
+
+
+def test_the_folder_of_several_studies_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        study(tmp_path / name, result(), rounds=[entry(0, ["{0}"])])
+    with pytest.raises(ConfigError, match=r"holds studies and is none itself; .* such as .*other"):
+        write(tmp_path)
+    assert not (tmp_path / "report").exists()
 
 
 def test_curves_are_the_evaluations_of_the_runs(tmp_path: Path) -> None:
@@ -231,6 +260,43 @@ def test_memory_that_is_the_same_to_the_byte_in_every_round_is_told_apart() -> N
     assert found.reasons[0] == "It is the same with each of 6 seeds."
 
 
+def test_memory_to_the_byte_is_told_apart_beside_cells_whose_memory_varies() -> None:
+    taken = {"none-fp32": [1000] * 6, "none-autocast": [970] * 6,
+             "ddp-fp32": [2000, 2300, 1800, 2100, 1700, 2200]}  # fmt: skip
+    runs = [
+        replace(run, peak_memory_bytes=(taken[run.cell][run.seed or 0] << 20,))
+        for run in runs_of({"none-fp32": 5.0, "none-autocast": 4.0, "ddp-fp32": 6.0})
+    ]
+    found = recommend(evidence(runs))[-1]
+    assert found.cell == "none-autocast"
+    assert "970 MiB, 0.970 times none-fp32's;" in found.sentence
+
+
+def test_what_does_better_and_was_left_out_is_named() -> None:
+    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 2.0})
+    found = fastest(evidence([*runs, replace(runs[1], seed=7, status="failed")]))
+    assert found.cell == "none-fp32"
+    assert found.sentence.endswith("; only ddp-fp32, left out, is shown to do better.")
+
+
+def test_the_command_asks_for_what_the_overlay_does_not_repeat() -> None:
+    overlay = {"choices": {"amp": "fp32"}, "values": {}, "left_out": ["dataset.root", "$(rm x)"]}
+    known = evidence(runs_of({PLAIN: 5.0}))
+    recording = Recording(known.group.runs, {"overlays": {PLAIN: overlay}}, [], [])
+    answer = build(recording, [known], recommend(known))["answer"]
+    assert answer["train"].endswith(" experiments=recommended dataset.root=VALUE")
+    assert any("wants dataset.root from you" in caveat for caveat in answer["caveats"])
+
+
+def test_a_cells_ratio_is_one_number_wherever_it_stands() -> None:
+    known = evidence(runs_of(SECONDS, noise=0.2))
+    for pair in known.comparison.seconds:
+        if pair.first == PLAIN:
+            assert summarize(known.group, *parts(pair.second), SECONDS_PER_EPOCH).relative == (
+                pytest.approx(pair.estimate)
+            )
+
+
 def test_reasons_say_what_the_sentence_does_not() -> None:
     for seconds in (SECONDS, {**SECONDS, "ddp-autocast": 3.01}, {**SECONDS, "none-fp32": 1.0}):
         found = fastest(evidence(runs_of(seconds)))
@@ -297,6 +363,8 @@ def test_a_recommendation_agrees_with_the_verdicts_whatever_the_numbers(draw: in
         pairs = Pairs(known.comparison)
         for other in known.cells:
             verdict = pairs.verdict(found.cell, other)
+            if verdict == "faster" and known.safe[other] == "safe":
+                assert "no safe cell" not in found.sentence
             if verdict == "faster" and excluded(other, known) is None:
                 assert known.safe[other] != "safe", (found.cell, other)
                 assert any(f"{other} is faster" in reason for reason in found.reasons)

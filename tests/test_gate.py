@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,23 @@ def test_sittings_of_different_work_are_refused_and_what_differs_is_named(
     new, old = sitting(tmp_path / "new", **changes), sitting(tmp_path / "old")
     assert gate(new, old, "--fail-if-slower", "3%") == 2
     assert capsys.readouterr().err.startswith(said)
+
+
+def test_what_a_study_set_otherwise_is_other_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = []
+    for name, width in (("old", 8), ("new", 16)):
+        write(sitting(tmp_path / name))
+        recorded.append((tmp_path / name / "report").rename(tmp_path / f"{name}_recorded"))
+        path = recorded[-1] / "environment.json"
+        overlay = {"choices": {"model": "convnet"}, "values": {"model": {"net": {"width": width}}}}
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps({**found, "overlays": {"none-fp32": overlay}}))
+    assert gate(recorded[1], recorded[0]) == 2
+    assert capsys.readouterr().err.startswith("error: model.net.width=16: the other sitting has 8;")
+    assert gate(sitting(tmp_path / "renamed", study="another"), recorded[0]) == 2
+    assert "experiments=another: the other sitting has made_up" in capsys.readouterr().err
 
 
 def test_another_machine_version_or_pace_is_warned_of(

@@ -102,7 +102,7 @@ def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(
     assert found["accuracy"] >= 0.95
     assert found["accuracy"] == metrics(run, "test_accuracy")[-1]
     assert found["best_accuracy"] == max(metrics(run, "test_accuracy"))
-    assert len(found["epoch_seconds"]) == found["epochs"] == 10
+    assert len(found["epoch_seconds"]) == found["epochs"] == found["planned_epochs"] == 10
     assert sum(found["epoch_seconds"]) == pytest.approx(found["train_seconds"])
     assert found["train_seconds"] < found["total_seconds"]
     assert set(found["phase_seconds"]) == {"data", "transfer", "forward", "backward", "optimizer"}

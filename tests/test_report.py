@@ -105,7 +105,7 @@ def test_a_cell_is_mean_and_deviation_over_seeds_and_the_ratio_paired_by_seed(
         )
     )
     assert row(text, "Seconds per epoch", "none") == ["2.50 ± 2.12 (×1.00)"]
-    assert row(text, "Seconds per epoch", "ddp") == ["3.00 ± 1.41 (×1.50)"]
+    assert row(text, "Seconds per epoch", "ddp") == ["3.00 ± 1.41 (×1.41)"]  # √(2·1)
 
 
 def test_a_seed_without_a_partner_counts_in_the_mean_and_not_in_the_ratio(tmp_path: Path) -> None:

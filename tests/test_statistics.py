@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
 
+import numpy as np
 import pytest
 from scipy import stats
 
+from ninefold.report import holm
 from ninefold.report.statistics import (
     Comparison,
     Pair,
@@ -292,6 +294,12 @@ def test_a_change_is_welchs_test_on_logs_after_holm() -> None:
     assert found[0].adjusted == pytest.approx(2 * welch[0].pvalue)
     assert found[1].adjusted == pytest.approx(welch[1].pvalue)
     assert found[0].ratio == pytest.approx(math.exp(fmean(logs[0][0]) - fmean(logs[0][1])))
+
+
+def test_equal_p_leave_equal_levels() -> None:
+    p = np.array([0.01, 0.2, 0.01, np.nan, 0.01])
+    assert holm.divisors(p, 0.05).tolist() == [4, 1, 4, 1, 4]
+    assert holm.adjusted(p)[[0, 2, 4]].tolist() == [0.04] * 3
 
 
 def test_what_cannot_be_judged_did_not_become_slower() -> None:

@@ -26,6 +26,7 @@ from ninefold.report.measures import (
     Measure,
 )
 from ninefold.report.notes import holders, number_notes
+from ninefold.report.overlay import left_out
 from ninefold.report.published import EPOCHS, EXPERIMENTS, LIMITS, Published, about, applies
 from ninefold.report.recommend import Recommendation, caveats
 from ninefold.report.recording import Recording
@@ -108,8 +109,13 @@ def _answer(
             "sentence": "Not enough runs: none of them names a cell and counts.",
             "goals": [], "caveats": [], "train": None,
         }  # fmt: skip
-    first = found[0]
+    first, best = found[0], winner(goals)
     said = caveats(first, recording.sweep)
+    if keys := left_out(overlay_of(recording, best) if best else None):
+        said.append(
+            f"The command wants {' and '.join(keys)} from you: a report repeats neither paths nor "
+            "what names something to call."
+        )
     if len(found) > 1:
         most = first.group.ok > found[1].group.ok
         why = "has the most of them" if most else "has the best accuracy of those with as many"
@@ -128,7 +134,7 @@ def _answer(
             for goal in goals
         ],
         "caveats": said,
-        "train": train_command(recording, winner(goals)),
+        "train": train_command(recording, best),
     }  # fmt: skip
 
 
@@ -138,16 +144,19 @@ def winner(goals: Sequence[Recommendation]) -> Recommendation | None:
 
 
 def train_command(recording: Recording, best: Recommendation | None) -> str | None:
-    """Return the command that trains with recommended.yaml, None where there is none."""
-    if best is None or overlay_of(recording, best) is None:
+    """Return the command that trains with recommended.yaml, None where there is none.
+
+    What the overlay leaves out stands in it with a value to be filled in.
+    """
+    overlay = None if best is None else overlay_of(recording, best)
+    if overlay is None:
         return None
     folder = recording.environment.get("report_folder")
     # Nothing that a shell would read otherwise: it is there to be pasted.
     plain = isinstance(folder, str) and re.fullmatch(r"[\w./+=@][\w./+=@-]*", folder)
-    return (
-        f"python train.py --config-dir {folder if plain else 'FOLDER/report'} "
-        "experiments=recommended"
-    )
+    words = [f"python train.py --config-dir {folder if plain else 'FOLDER/report'}",
+             "experiments=recommended", *(f"{key}=VALUE" for key in left_out(overlay))]  # fmt: skip
+    return " ".join(words)
 
 
 def overlay_of(recording: Recording, best: Recommendation) -> dict[str, Any] | None:

@@ -17,9 +17,9 @@ MOST = 8  # groups that are drawn and set as tables: a search has one for each o
 
 @dataclass(frozen=True)
 class Group:
-    """The runs that may stand in one table: same dataset, model, batch size and epochs.
+    """The runs that may stand in one table: same dataset, model, batch size and epochs to train.
 
-    `variant` says in which other overrides they agree and the runs of other groups do not. `part`
+    `variant` says in which other settings they agree and the runs of other groups do not. `part`
     is above 0 for what a study was gone on with after its code or machine had changed.
     """
 
@@ -101,7 +101,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     for run in named:
         if run.status == "ok":
             key = (
-                run.dataset, run.model, run.batch_size, run.epochs, run.overrides, run.part or 0
+                run.dataset, run.model, run.batch_size, run.to_train, run.settings, run.part or 0
             )  # fmt: skip
             found.setdefault(key, []).append(run)
     # Those that know most come first, so that those that know less find a group to join.
@@ -113,7 +113,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
                        for other in found[key]):  # fmt: skip
                 found[key].append(run)
         if not fitting:
-            key = (run.dataset, run.model, run.batch_size, None, run.overrides, run.part or 0)
+            key = (run.dataset, run.model, run.batch_size, None, run.settings, run.part or 0)
             found[key] = [run]
     ordered = sorted(found.items(), key=lambda item: item[0][5])
     ordered.sort(key=lambda item: [value or 0 for value in item[0][2:4]])
@@ -150,7 +150,8 @@ def _fits(run: Run, key: _Key) -> bool:
     # Not by epochs: a run that ended early may record the epochs it got to.
     known = (run.dataset, run.model, run.batch_size)
     same = all(mine in (None, theirs) for mine, theirs in zip(known, key[:3], strict=True))
-    return same and run.overrides in ((), key[4]) and (run.part or 0) == key[5]
+    alike = run.settings == key[4] if run.overrides else set(run.settings) <= set(key[4])
+    return same and alike and (run.part or 0) == key[5]
 
 
 def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:
@@ -175,7 +176,7 @@ def summarize(group: Group, parallel: str, amp: str, measure: Measure) -> Summar
         seeds=len({run.seed for run in runs}),
         mean=statistics.fmean(values.values()) if values else None,
         sd=statistics.stdev(values.values()) if len(values) > 1 else None,
-        relative=finite(statistics.fmean(pairs)) if pairs else None,
+        relative=finite(measure.middle(pairs)) if pairs else None,
         status=bad[0] if bad else None,
     )
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+SWEEP = "sweep.json"
 LONGEST, DEEPEST = 1 << 22, 20  # bytes, and levels, of a file that is read
 
 
@@ -29,9 +30,16 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return results
 
 
+def studies_below(folder: Path) -> list[Path]:
+    """Return the folders of the studies below a folder that is none itself, by name."""
+    if (folder / SWEEP).exists():
+        return []
+    return sorted(path.parent for path in folder.rglob(SWEEP))
+
+
 def read_sweep(folder: Path) -> dict[str, Any] | None:
     """Return sweep.json, or None where the sweep left none that can be read."""
-    sweep = read_object(folder / "sweep.json")
+    sweep = read_object(folder / SWEEP)
     numbers = ("wall_seconds", "runs")
     if sweep is None or not all(isinstance(sweep.get(key), int | float) for key in numbers):
         return None

@@ -16,6 +16,7 @@ from ninefold.report.environment import values
 from ninefold.report.evidence import gather_evidence
 from ninefold.report.markdown import MISSING, decimals_for, grid
 from ninefold.report.measures import SECONDS
+from ninefold.report.overlay import settings_of
 from ninefold.report.recording import Recording, find_recording
 from ninefold.report.runs import Run
 from ninefold.report.statistics import Change, changes
@@ -43,6 +44,8 @@ def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, Slower | No
     """
     (before, _), (after, _) = find_recording(old), find_recording(new)
     pairs = _pairs(after, before)
+    if otherwise := _set_otherwise(after, before):
+        raise _other_work(otherwise)
     lines = [f"warning: {warning}" for warning in _warnings(after, before, allowed)]
     lines += _unmatched(pairs, after, before)
     slower: list[Change] = []
@@ -85,13 +88,31 @@ def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
             "against", "two sittings", "one of them has no run that counts and names its cell",
             "runs of the same cells in both", "give the folders of two sweeps",
         )  # fmt: skip
-    name, ours, theirs = _differences(now[0], then[0])[0]
-    others = [each[0] for each in _differences(now[0], then[0])[1:]]
-    raise ConfigError(
-        name, ours, f"the other sitting has {theirs}" + (f", and {join(others)} differ" if others
-                                                         else ""),
+    raise _other_work(_differences(now[0], then[0]))
+
+
+def _other_work(differences: Sequence[tuple[str, Any, Any]]) -> ConfigError:
+    (name, ours, theirs), *others = differences
+    more = f", and {join([each[0] for each in others])} differ" if others else ""
+    return ConfigError(
+        name, ours, f"the other sitting has {theirs}{more}",
         "times of different work say nothing of each other", "compare sittings of the same study",
     )  # fmt: skip
+
+
+def _set_otherwise(new: Recording, old: Recording) -> list[tuple[str, Any, Any]]:
+    """Return what a cell's configuration has otherwise, where both sittings recorded it."""
+    found = [recording.environment.get("overlays") for recording in (new, old)]
+    now, then = (overlays if isinstance(overlays, dict) else {} for overlays in found)
+    for cell in now:
+        mine, theirs = settings_of(now[cell]), settings_of(then.get(cell))
+        if mine and theirs and mine != theirs:
+            return [
+                (key, mine.get(key, "conf's own"), theirs.get(key, "conf's own"))
+                for key in {**mine, **theirs}
+                if mine.get(key) != theirs.get(key)
+            ]
+    return []
 
 
 def _unmatched(pairs: Sequence[tuple[Group, Group]], new: Recording, old: Recording) -> list[str]:
@@ -118,10 +139,13 @@ def _differences(group: Group, other: Group) -> list[tuple[str, Any, Any]]:
 def _conditions(group: Group) -> dict[str, Any]:
     """What makes the work of an epoch; of a cell also how many processes share it."""
     overrides = [", ".join(run.overrides) for run in _ok(group)][:1]
+    study = next((run.study for run in _ok(group) if run.study), None)
     found: dict[str, Any] = {
         "dataset": group.dataset, "model": group.model, "batch_size": group.batch_size,
         "epochs": group.epochs, "overrides": "".join(overrides) or "none",
     }  # fmt: skip
+    if study:
+        found["experiments"] = study
     for run in _ok(group):
         if run.steps and run.epochs:
             found["steps per epoch"] = round(run.steps / run.epochs)

@@ -19,6 +19,7 @@ def divisors(p: Array, level: float) -> Array:
     """By what Holm divides the level for each p; past the first that fails, as for that one.
 
     A bound at level / divisor lies beyond the tested value just where the adjusted p <= level.
+    Equal p have equal divisors, as they have equal adjusted p.
     """
     order = np.argsort(p)
     steps = _steps(p)
@@ -27,7 +28,7 @@ def divisors(p: Array, level: float) -> Array:
         steps[failed.argmax() :] = steps[failed.argmax()]
     found = np.empty_like(steps)
     found[order] = steps
-    return found
+    return np.array([found[p == one].max(initial=own) for one, own in zip(p, found, strict=True)])
 
 
 def _steps(p: Array) -> Array:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from ninefold.report.curves import Point
 from ninefold.report.markdown import signed
 from ninefold.report.runs import Run
 
 
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Return the geometric mean, nan where one is not above 0: ratios up and down weigh alike."""
+    return math.exp(fmean(map(math.log, ratios))) if all(x > 0 for x in ratios) else math.nan
+
+
 @dataclass(frozen=True)
 class Measure:
     """One thing that a table shows of every run.
 
-    `key`, `unit` and `better` ("less" or "more") are what report.json says of it, `why_not` what
-    it says where no run has a value. `brackets`: what a table has in them, if not a ratio.
+    `paired` holds a value against none-fp32's of the same seed, `middle` is the mean of that over
+    the seeds. `key`, `unit` and `better` ("less" or "more") are what report.json says of it,
+    `why_not` what it says where no run has a value. `brackets`: what a table has in them, if not a
+    ratio.
     """
 
     title: str
@@ -29,6 +38,7 @@ class Measure:
     better: str = "less"
     why_not: str = "No run recorded it."
     brackets: str = ""
+    middle: Callable[[Sequence[float]], float] = geometric_mean
 
 
 def _seconds_per_epoch(run: Run) -> float | None:
@@ -70,6 +80,7 @@ ACCURACY = Measure(
     "After the last epoch.",
     _percent, lambda value, baseline: value - baseline, lambda pair: signed(pair, 2), decimals=2,
     key="accuracy", unit="%", better="more", brackets="the difference in percentage points",
+    middle=fmean,
 )  # fmt: skip
 MEMORY = Measure(
     "Peak memory, MiB",

@@ -109,12 +109,16 @@ def _can_be_repeated(key: str, value: Any) -> bool:
     if isinstance(value, list):
         return all(_can_be_repeated(key, item) for item in value)
     called = key.rpartition(".")[2] in CALLED or key.startswith(("hydra.", "defaults"))
-    if called or not re.fullmatch(r"[\w.]+", key) or isinstance(value, dict):
+    if called or not _is_key(key) or isinstance(value, dict):
         return False
     if not isinstance(value, str):
         return value is None or isinstance(value, bool | int | float)
     rest = _REFERENCES.sub("", value)
     return "${" not in rest and not rest.startswith(("/", "~", "\\")) and ":\\" not in rest
+
+
+def _is_key(key: object) -> bool:
+    return isinstance(key, str) and re.fullmatch(r"[\w.]+", key) is not None
 
 
 def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -140,6 +144,21 @@ def _tree(values: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def settings_of(overlay: object) -> dict[str, Any]:
+    """Return what an overlay chooses and sets, flat; empty where it is none."""
+    found = overlay if isinstance(overlay, dict) else {}
+    choices, values = found.get("choices"), found.get("values")
+    if not isinstance(choices, dict) or not isinstance(values, dict):
+        return {}
+    return {**choices, **dict(_leaves(values))}
+
+
+def left_out(overlay: Mapping[str, Any] | None) -> list[str]:
+    """Return the keys that an overlay does not repeat, as far as they are keys."""
+    keys = (overlay or {}).get("left_out")
+    return [key for key in (keys if isinstance(keys, list) else []) if _is_key(key)]
+
+
 def overlay_text(overlay: Mapping[str, Any], why: Sequence[str], command: str) -> str | None:
     """Return the text of recommended.yaml, None where what was recorded makes none.
 
@@ -156,9 +175,7 @@ def overlay_text(overlay: Mapping[str, Any], why: Sequence[str], command: str) -
         return None
     head = [one_line(sentence) for sentence in why]
     head.append(f"Command:  {command}")
-    left_out = overlay.get("left_out")
-    if isinstance(left_out, list) and left_out:
-        keys = ", ".join(one_line(str(key)) for key in left_out)
+    if keys := ", ".join(left_out(overlay)):
         head.append(f"Not in here, because they hold a path or name something to call: {keys}.")
     lines = [
         f"# {line}"

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from ninefold.report.cells import BASELINE, PLAIN
-from ninefold.report.differences import EQUAL
+from ninefold.report.differences import EQUAL, NOTHING
 from ninefold.report.evidence import Evidence
 from ninefold.report.markdown import decimals_for
 from ninefold.report.measures import BYTES, SECONDS
@@ -195,16 +195,20 @@ def _pairs(evidence: Evidence, goal: Goal, values: Mapping[str, Mapping[int, flo
     if goal.key != BYTES.key:
         return Pairs(compare(values, evidence.accuracy, settings, evidence.controls))
     found = compare(values, evidence.accuracy, settings)
-    return Pairs(replace(found, seconds=[_exact(pair, settings) for pair in found.seconds]))
+    return Pairs(replace(found, seconds=[_exact(pair, values, settings) for pair in found.seconds]))
 
 
-def _exact(pair: Pair, settings: Settings) -> Pair:
+def _exact(pair: Pair, values: Mapping[str, Mapping[int, float]], settings: Settings) -> Pair:
     """Judge a ratio of memory that no round moved by itself: a GPU's peak is so to the byte."""
-    if pair.p is not None or pair.estimate is None or pair.n < EQUAL:
+    first, second = values[pair.first], values[pair.second]
+    seen = {second[key] / first[key] for key in first if key in second}
+    if pair.estimate is None or pair.n < EQUAL or max(seen) - min(seen) > NOTHING:
         return pair
     same = abs(math.log(pair.estimate)) <= math.log1p(settings.same)
     verdict = "tie" if same else "slower" if pair.estimate > 1 else "faster"
-    return replace(pair, verdict=verdict, needed=None)
+    return replace(
+        pair, low=None, high=None, p=None, adjusted=None, verdict=verdict, needed=None
+    )  # fmt: skip
 
 
 def excluded(cell: str, evidence: Evidence) -> str | None:
@@ -274,6 +278,10 @@ def _sentence(
         alone = "got there in every run" if missed else "was measured"
         return f"{cell}: {value}; no other cell {alone}."
     if cell == PLAIN:
+        better = [other for other in means if evidence.safe[other] == "safe"
+                  and pairs.verdict(cell, other) == "faster"]  # fmt: skip
+        if better:  # or it would be recommended
+            return f"{cell}: {value}; only {join(better)}, left out, is shown to do better."
         return f"{cell}: {value}, and no safe cell is shown to do better."
     ratio = pairs.ratio(PLAIN, cell)
     if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
@@ -380,8 +388,8 @@ def _why_safe(evidence: Evidence, cell: str) -> str:
     if safety.difference == safety.low:
         return f"Its accuracy is {PLAIN}'s with each of {count(safety.n, 'seed')}."
     return (
-        f"Its accuracy differs by {safety.difference:+.2f} points from {PLAIN}'s, and at worst by "
-        f"{safety.low:+.2f}, where {-margin:+g} would still be allowed."
+        f"Its accuracy differs by {safety.difference:+.2f} points from {PLAIN}'s, and is shown not "
+        f"to lie below {safety.low:+.2f}, where {-margin:+g} would still be allowed."
     )
 
 

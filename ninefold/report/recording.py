@@ -16,7 +16,7 @@ from ninefold.report import numerics
 from ninefold.report.cells import Group
 from ninefold.report.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.environment import gather, read_json
-from ninefold.report.folders import read_results, read_sweep
+from ninefold.report.folders import read_results, read_sweep, studies_below
 from ninefold.report.overlay import overlays
 from ninefold.report.privacy import Scrubber
 from ninefold.report.published import Published, read_published
@@ -73,7 +73,15 @@ def find_recording(folder: Path) -> tuple[Recording, Path]:
 
 
 def gather_recording(folder: Path) -> Recording | None:
-    """Return what there is to record of a sweep's folder, None where it holds no run."""
+    """Return what there is to record of a sweep's folder, None where it holds no run.
+
+    ConfigError where it holds studies and is none: which of their runs count they say themselves.
+    """
+    if studies := studies_below(folder):
+        raise ConfigError(
+            "folder", folder, "it holds studies and is none itself", "the folder of one study",
+            f"give one of its {len(studies)}, such as {studies[-1]}",
+        )  # fmt: skip
     results = read_results(folder)
     if not results:
         return None

@@ -45,6 +45,7 @@ class Run:
     threads: int | None = None
     batch_size: int | None = None
     epochs: float | None = None
+    planned_epochs: float | None = None
     steps: int | None = None
     skipped_steps: int | None = None
     accuracy: float | None = None
@@ -79,6 +80,16 @@ class Run:
     def counts(self) -> bool:
         """Whether the run enters figures: all do in a sweep that has no rounds."""
         return self.counted is not False
+
+    @property
+    def to_train(self) -> float | None:
+        """The epochs that the run was to train, which may be more than it did."""
+        return self.epochs if self.planned_epochs is None else self.planned_epochs
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What its cell does not say: the overrides, and the study that set the rest."""
+        return (*self.overrides, *([f"experiments={self.study}"] if self.study else []))
 
     @property
     def cell(self) -> str:

@@ -73,8 +73,8 @@ def _reading(found: Sequence[Group]) -> str:
     if any(len(cell) > len(set(cell)) for cell in seeds):
         lines.append("Runs of the same cell and seed are averaged before anything else.")
     lines.append(
-        "In brackets stands the ratio to none-fp32, taken seed by seed and then averaged (for the "
-        "accuracy: the difference, taken the same way)."
+        "In brackets stands the ratio to none-fp32, taken seed by seed: their geometric mean (for "
+        "the accuracy: the mean of the differences)."
     )
     lines.append(
         "Mean and deviation over a few seeds describe these runs; they are no test of a difference."

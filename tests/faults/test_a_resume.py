@@ -133,6 +133,7 @@ def test_what_goes_along_with_the_weights_is_resumed_as_exactly(
     assert state_hash(run) == state_hash(whole)
     if name.startswith("patience"):
         assert number < result(run)["steps"] < 30 * PER_EPOCH, "it did not stop early"
+        assert result(run)["planned_epochs"] == 30
     if name.startswith("plateau"):
         assert len(set(metrics(whole, "lr"))) > 1, "the learning rate never fell"
     if name.startswith("ema"):
