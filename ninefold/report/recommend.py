@@ -366,7 +366,8 @@ def _shown_above(means: Mapping[str, float], pairs: Pairs, cell: str) -> str:
     }  # fmt: skip
     if len(ratios) < 2:
         return "".join(f"{other} (×{ratio:.2f}) is" for other, ratio in ratios.items())
-    span = f"×{min(ratios.values()):.2f} to ×{max(ratios.values()):.2f}"
+    least, most = (f"×{end(ratios.values()):.2f}" for end in (min, max))
+    span = least if least == most else f"{least} to {most}"
     return f"{join(list(ratios))} ({span}) are"
 
 
