@@ -167,6 +167,16 @@ def test_a_loss_of_the_margin_is_seldom_called_safe(losing: list[str]) -> None:
     assert false / count <= 0.065
 
 
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_noisiest_cells_loss_of_the_margin_is_seldom_called_safe(noise: str) -> None:
+    count, false = 2000, 0
+    for study in Truth(noise=NOISES[noise], lost={FAST: 0.5}).studies(count):
+        safety = compare(*study, QUICK).safety
+        false += next(one.verdict == "safe" for one in safety if one.cell == FAST)
+    say(f"loss of the margin, {noise}", called_safe=false / count)
+    assert false / count <= 0.085
+
+
 def test_a_difference_of_just_the_share_is_seldom_called_a_tie() -> None:
     count, quick = 1000, CELLS[5:]
     for apart in (0.02, 0.025, 0.03):
