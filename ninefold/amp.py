@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
 import torch
@@ -47,6 +48,11 @@ class Amp:
     def pin(self) -> None:
         """Set float32 convolutions and matrix products to TF32 or to full precision."""
         mode = "tf32" if self.tf32 else "ieee"
+        with warnings.catch_warnings():
+            # The older names are to agree, as torch.compile reads them: setting them is deprecated.
+            warnings.simplefilter("ignore")
+            torch.backends.cuda.matmul.allow_tf32 = self.tf32
+            torch.backends.cudnn.allow_tf32 = self.tf32
         torch.backends.cuda.matmul.fp32_precision = mode
         torch.backends.cudnn.conv.fp32_precision = mode  # type: ignore[attr-defined]
         torch.backends.cudnn.rnn.fp32_precision = mode  # type: ignore[attr-defined]

@@ -122,6 +122,7 @@ def training(
 
     model = network(job, place)
     optimizer: torch.optim.Optimizer = make(job.optimizer, "optimizer")(model.parameters())
+    start_momentum(optimizer)
     scheduler = make(job.scheduler, "scheduler")(optimizer)
     verify(amp, amp.grad_scaler(place.device), place.device)
     skip = job.on_nonfinite == "skip"
@@ -184,6 +185,18 @@ def seed_generators(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def start_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Let the momentum of a fused SGD begin at zero, from which its first step is the same.
+
+    It would begin in memory as it is found, and a first step that is skipped leaves it so.
+    """
+    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else []:
+        # With dampening the first step is another than those that follow.
+        if group["fused"] and group["momentum"] and not group["dampening"]:
+            for parameter in group["params"]:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
 def restore(state: State, checkpoints: Checkpoints, place: Place) -> None:
     """Put `state` where the newest checkpoint that verifies left off.
 
@@ -193,9 +206,9 @@ def restore(state: State, checkpoints: Checkpoints, place: Place) -> None:
     content = read(path, "resume")
     try:
         state.restore(content, place)
-    except torch.OutOfMemoryError:
-        raise
     except (KeyError, ValueError, RuntimeError) as error:
+        if memory_failure(error, "a run was being resumed"):
+            raise
         raise CheckpointError(
             "resume", path, "it does not fit this run", str(error).splitlines()[0],
             "resume with the configuration that wrote it",

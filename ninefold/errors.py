@@ -108,20 +108,23 @@ def resource_failure(error: OSError, found: str, do: str) -> ResourceError:
 
 NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "cannot allocate memory",
              "failed to map segment", "can't start new thread", "not enough memory", "bad_alloc",
-             "Unable to allocate", "Insufficient memory")  # fmt: skip
+             "Unable to allocate", "Insufficient memory", "out of memory",
+             "STATUS_ALLOC_FAILED")  # fmt: skip
 
 
 def memory_failure(error: BaseException, found: str) -> ResourceError | None:
     """What is to be said if `error`, or what it came from, is that memory ran out.
 
-    Only Python has an exception for it: torch raises RuntimeError, the linker ImportError.
+    Only Python has an exception for it: torch raises RuntimeError, the linker ImportError. Of a
+    text of many lines, as NCCL's, the one that says so is told.
     """
     cause: BaseException | None = error
     while cause is not None:
-        text = str(cause)
-        if isinstance(cause, MemoryError) or any(words in text for words in NO_MEMORY):
+        lines = str(cause).splitlines()
+        said = [line for line in lines if any(words in line for words in NO_MEMORY)]
+        if said or isinstance(cause, MemoryError):
             return ResourceError(
-                "memory", "exhausted", text.partition("\n")[0] or "out of memory", found,
+                "memory", "exhausted", (said or lines or ["out of memory"])[0], found,
                 "free some (see ulimit -v), lower batch_size or choose a smaller model",
             )  # fmt: skip
         cause = cause.__cause__ or cause.__context__

@@ -127,12 +127,16 @@ def bound(data: float, compute: float, communication: float) -> str:
 
 
 def costliest(averages: Iterable[Any], device: str) -> list[str]:
-    """The LONGEST operations by their own time, a line each under a header; of a key_averages()."""
+    """The LONGEST operations by their own time, a line each under a header; of a key_averages().
+
+    That of an operator on a GPU is its kernels'. They are there once more under their own names,
+    which say less and are left out.
+    """
     key = "self_cpu_time_total" if device == "cpu" else "self_device_time_total"
     found = [
         (getattr(average, key), average.count, average.key)
         for average in averages
-        if not average.is_user_annotation
+        if average.device_type == torch.autograd.DeviceType.CPU and not average.is_user_annotation
     ]
     whole = sum(time for time, _, _ in found) or 1.0
     lines = [f"{'operation':<48} {'calls':>7} {'ms':>10} {'share':>6}"]

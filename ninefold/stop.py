@@ -49,13 +49,20 @@ class Stop:
     The processes of one host agree through a few bytes in `notice`, without a collective: one that
     is told writes down the step after the coming one before it begins that, and no other can end
     it before, as its gradients take part in it. None: there is one process, or there are several
-    hosts; those agree at log points and at the end of evaluations.
+    hosts; those agree at log points and at the end of evaluations. So do processes with a GPU each:
+    they queue steps, and one may have queued some that another has not begun.
     """
 
     def __init__(self, notice: Path | None = None, alone: bool = True) -> None:
         self.signal = 0
         self._alone = alone
         self._file = None if notice is None else os.open(notice, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def only_at_log_points(self) -> None:
+        """From here on decide there, as several hosts do; one process alone does after any step."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     @property
     def wanted(self) -> bool:

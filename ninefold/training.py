@@ -394,7 +394,8 @@ def leave(run: Training) -> NoReturn:
     number = int(gather(told, run.parallel, run.place).max())
     mean_loss(run)
     save(run, must=True)
-    run.parallel.total(torch.zeros((), device=run.place.device))  # none leaves before it is written
+    # None leaves before it is written: GPUs' totals come at once, and who reads one has waited.
+    run.parallel.total(torch.zeros((), device=run.place.device)).item()
     folder = run.saver.checkpoints.folder.parent
     raise failure(number)(
         "signal", Signals(number).name, "the run was stopped",

@@ -30,6 +30,8 @@ def train(order: Order, stop: Stop) -> None:
     parallel, amp = build.begin(job)
     with parallel.join() as place:
         amp = amp.on(place.device)
+        if place.device.type == "cuda":  # where processes queue steps, and so run ahead of others
+            stop.only_at_log_points()
         run = build.training(
             job, order.job, order.folder, parallel, amp, place, stop, resume=order.resume
         )

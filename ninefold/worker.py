@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 
 from ninefold import parent_death, references, reports, training_run
@@ -28,7 +27,6 @@ from ninefold.errors import (
     NumericsError,
     PeerError,
     Preempted,
-    ResourceError,
     memory_failure,
     resource_failure,
 )
@@ -131,21 +129,23 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
         return error
     if exhausted := memory_failure(error, details):
         return exhausted
+    before, missing, _ = text.partition(" does not have a deterministic implementation")
+    if missing:
+        return ConfigError(
+            "deterministic", "true", f"{before.rpartition(' ')[2]} has no deterministic kernel",
+            details, "choose another model or leave it out",
+        )  # fmt: skip
     if type(error).__module__ in ("torch._dynamo.exc", "torch._inductor.exc"):
         return ConfigError(
             "compile", "true", f"the network cannot be compiled ({text.partition(chr(10))[0]})",
             details, "leave compile out, or see what it says of the network",
         )  # fmt: skip
-    if isinstance(error, torch.OutOfMemoryError):
-        return ResourceError(
-            "memory", "exhausted", text.partition("\n")[0] or "out of memory", details,
-            "lower batch_size or choose a smaller model",
-        )  # fmt: skip
     if isinstance(error, OSError):
         return resource_failure(error, details, "see that it can be written to")
     if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
+        said = text.partition("Last error:")[2].strip() or text  # of NCCL, which begins elsewhere
         return PeerError(
-            "rank", rank, f"a peer went away or did not answer ({text[:120]})", details,
+            "rank", rank, f"a peer went away or did not answer ({said[:120]})", details,
             "see the other ranks' logs; launch.timeout is how long one waits",
         )  # fmt: skip
     return Failure("rank", rank, f"{type(error).__name__}: {text}", details, "please report it")

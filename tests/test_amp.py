@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -24,10 +25,18 @@ def as_before() -> Iterator[None]:
     backends = (
         torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn,
     )  # fmt: skip
+    older = torch.backends.cuda.matmul, torch.backends.cudnn
     before, threads = [backend.fp32_precision for backend in backends], torch.get_num_threads()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the older names are deprecated
+        allowed = [backend.allow_tf32 for backend in older]
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for old, allows in zip(older, allowed, strict=True):
+            old.allow_tf32 = allows
     for backend, precision in zip(backends, before, strict=True):
         backend.fp32_precision = precision
 
@@ -192,6 +201,16 @@ def test_pinning_settles_tf32_for_convolutions_and_products_alike(tf32: bool, mo
     assert torch.backends.cuda.matmul.fp32_precision == mode
     assert torch.backends.cudnn.conv.fp32_precision == mode
     assert torch.backends.cudnn.rnn.fp32_precision == mode
+
+
+@pytest.mark.filterwarnings("ignore:.*fp32_precision")  # they are deprecated
+@pytest.mark.parametrize("tf32", [False, True])
+def test_torchs_older_names_for_tf32_which_its_compiler_reads_agree(tf32: bool) -> None:
+    Amp(dtype="float32", tf32=not tf32).pin()
+    Amp(dtype="float32", tf32=tf32).pin()
+    assert torch.backends.cuda.matmul.allow_tf32 is tf32
+    assert torch.backends.cudnn.allow_tf32 is tf32
+    assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
 
 
 def test_cells_that_are_no_ops_say_so() -> None:

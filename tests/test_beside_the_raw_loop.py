@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import ours
 from benchmarks.rivals import raw
+from ninefold import build
 from ninefold.batches import epoch_order
 from ninefold.training import train
 
@@ -39,12 +41,21 @@ class Cast(nn.Module):
         return output.float()
 
 
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": partial(torch.optim.AdamW, lr=0.001, weight_decay=0.01, fused=True),
+    "sgd": partial(
+        torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.0005, nesterov=True, fused=True
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("amp", AMP)
-def test_the_final_weights_are_bitwise_those_of_the_raw_loop(amp: str) -> None:
+def test_the_final_weights_are_bitwise_those_of_the_raw_loop(amp: str, kind: str) -> None:
     """The scale is a power of two, so that what is scaled and unscaled is what it was."""
-    with ours.training(*SMALL, f"amp={amp}", "epochs=2") as run:
+    with ours.training(*SMALL, f"amp={amp}", f"optimizer={kind}", "epochs=2") as run:
         model = copy.deepcopy(run.state.model)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, weight_decay=0.01, fused=True)
+        optimizer = OPTIMIZERS[kind](model.parameters())
         called = model if amp == "fp32" else Cast(model)
         examples = run.batches._examples
         for epoch in range(2):
@@ -54,6 +65,35 @@ def test_the_final_weights_are_bitwise_those_of_the_raw_loop(amp: str) -> None:
     assert run.state.step == 40
     for ours_, theirs in zip(run.state.model.parameters(), model.parameters(), strict=True):
         assert torch.equal(ours_, theirs)
+
+
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_steps_that_are_skipped_at_the_start_leave_no_trace_in_the_momentum(warmup: int) -> None:
+    """Memory that nobody has written to is NaN here, as deterministic=true fills it."""
+    try:
+        with ours.training(
+            *SMALL, "optimizer=sgd", "amp=scaler", "amp.dtype=float16", "amp.init_scale=1e7",
+            "deterministic=true", f"clock.warmup={warmup}", "epochs=1",
+        ) as run:  # fmt: skip
+            train(run)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert 0 < int(run.state.scaler.skipped) < 20
+    assert all(parameter.isfinite().all() for parameter in run.state.model.parameters())
+
+
+@pytest.mark.parametrize("how", [{"fused": False}, {"momentum": 0}, {"dampening": 0.1}], ids=str)
+def test_only_a_momentum_that_may_begin_at_zero_does(how: dict[str, Any]) -> None:
+    def optimizer(**how: Any) -> torch.optim.Optimizer:
+        how = {"momentum": 0.9, "fused": True, **how}
+        return torch.optim.SGD(nn.Linear(2, 2).parameters(), **how)
+
+    usual, other = optimizer(), optimizer(**how)
+    for each in (usual, other):
+        build.start_momentum(each)
+    assert not other.state
+    assert len(usual.state) == 2
+    assert not any(state["momentum_buffer"].any() for state in usual.state.values())
 
 
 READS = {"item", "tolist", "numpy", "cpu", "nonzero", "equal", "allclose", "is_nonzero", "__bool__",

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
+from torch.distributed import DistBackendError
 
+from ninefold.capacity import of_memory
 from ninefold.check import (
     RULES,
     Rule,
@@ -21,7 +24,8 @@ from ninefold.check import (
     suggestion,
     whole,
 )
-from ninefold.errors import KINDS, ConfigError, Failure, memory_failure, relay
+from ninefold.errors import KINDS, ConfigError, Failure, ResourceError, memory_failure, relay
+from ninefold.worker import failure_of
 
 NOT_NUMBERS = (True, False, None, "1", "", [1], {"a": 1}, math.nan, math.inf, -math.inf)
 
@@ -336,6 +340,61 @@ def test_running_out_of_memory_is_known_whatever_raises_it(error: Exception) -> 
         assert failure is not None
         assert failure.code == 5
     assert memory_failure(RuntimeError("a shape is wrong"), "found") is None
+
+
+NCCL = "NCCL error in: ProcessGroupNCCL.cpp:94, {}, NCCL version 2.27.5\n{}\nLast error:\n{}"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nSee"), "2 GiB."),
+        (torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might"), "memory"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+         "`cublasCreate(handle)`"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "CUDNN_STATUS_ALLOC_FAILED"),
+        (DistBackendError(NCCL.format("unhandled cuda error", "ncclUnhandledCudaError: Call to "
+                                      "CUDA function failed.", "Cuda failure 2 'out of memory'")),
+         "=exhausted: Cuda failure 2 'out of memory'"),
+        (torch.OutOfMemoryError("Caught OutOfMemoryError in replica 1 on device 1.\nOriginal "
+                                "Traceback:\ntorch.OutOfMemoryError: CUDA out of memory. Tried"),
+         "CUDA out of memory. Tried"),
+    ],
+    ids=range(6),
+)  # fmt: skip
+def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(
+    tmp_path: Path, error: Exception, told: str
+) -> None:
+    failure = failure_of(error, tmp_path, 0)
+    assert failure.code == 5
+    assert isinstance(failure, ResourceError)
+    assert of_memory(failure)
+    assert f"{told}; " in str(failure)
+
+
+def test_of_a_peer_that_is_gone_nccls_own_words_are_told(tmp_path: Path) -> None:
+    text = NCCL.format(
+        "remote process exited or there was a network error", "ncclRemoteError: A call failed " * 9,
+        "socketProgress: Connection closed by remote peer host<4242>",
+    )  # fmt: skip
+    failure = failure_of(DistBackendError(text), tmp_path, 1)
+    assert failure.code == 7
+    assert "(socketProgress: Connection closed by remote peer host<4242>)" in str(failure)
+
+
+@pytest.mark.parametrize("before", ["", "Caught RuntimeError in replica 0\nRuntimeError: "])
+def test_an_operator_that_cannot_be_deterministic_is_named_and_is_no_bug(
+    tmp_path: Path, before: str
+) -> None:
+    text = (
+        "adaptive_avg_pool2d_backward_cuda does not have a deterministic implementation, but you "
+        "set 'torch.use_deterministic_algorithms(True)'. You can turn off determinism"
+    )
+    failure = failure_of(RuntimeError(before + text), tmp_path, 0)
+    assert failure.code == 2
+    assert str(failure).startswith(
+        "error: deterministic=true: adaptive_avg_pool2d_backward_cuda has no deterministic kernel; "
+    )
 
 
 def test_each_kind_of_failure_has_its_documented_exit_code() -> None:

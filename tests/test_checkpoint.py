@@ -25,6 +25,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ninefold.amp import Amp
 from ninefold.average import Average
+from ninefold.build import restore
 from ninefold.checkpoint import Checkpoints, read
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.parallel import Place
@@ -666,6 +667,22 @@ def test_an_optimizer_without_a_state_is_restored_to_none() -> None:
     run.restore(captured, ALONE)
     assert not run.optimizer.state_dict()["state"]
     assert run.scaler.get_scale() == 16.0
+
+
+def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(saved: Any, place: Place) -> None:
+        raise RuntimeError(text)
+
+    run, checkpoints = fresh(0), saved(tmp_path, 1)
+    monkeypatch.setattr(run, "restore", full)
+    text = "CUDA error: out of memory"
+    with pytest.raises(RuntimeError, match=text):
+        restore(run, checkpoints, ALONE)
+    text = "size mismatch for 0.weight"
+    with pytest.raises(CheckpointError, match=text):
+        restore(run, checkpoints, ALONE)
 
 
 def two_processes(run: State) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from ninefold.compiler import require_compiler
 from ninefold.errors import ConfigError
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
-from ninefold.profiling import Profile, bound, union, without
+from ninefold.profiling import Profile, bound, costliest, union, without
 from tests.conftest import Shell, metrics
 
 CPU = torch.device("cpu")
@@ -123,6 +124,28 @@ def test_the_shares_of_a_step_are_those_of_its_events(tmp_path: Path) -> None:
     ])  # fmt: skip
     found = (profile.data, profile.compute, profile.communication)
     assert found == pytest.approx((20 / 120, 40 / 100, 30 / 100))
+
+
+def test_the_time_of_a_gpu_is_told_once_under_the_operators_that_it_worked_for() -> None:
+    def average(name: str, device: str, self_time: float, annotation: bool = False) -> Any:
+        kind = getattr(torch.autograd.DeviceType, device)
+        return SimpleNamespace(
+            key=name, count=1, device_type=kind, self_device_time_total=self_time,
+            is_user_annotation=annotation,
+        )  # fmt: skip
+
+    _, *lines = costliest(
+        [
+            average("aten::mm", "CPU", 300.0),
+            average("void cutlass::gemm<...>", "CUDA", 300.0),
+            average("aten::relu", "CPU", 100.0),
+            average("void at::native::vectorized_elementwise_kernel<4>", "CUDA", 100.0),
+            average("training step", "CUDA", 400.0, annotation=True),
+        ],
+        "cuda",
+    )
+    shares = [(line.split()[0], line.split()[-1]) for line in lines]
+    assert shares == [("aten::mm", "75.0%"), ("aten::relu", "25.0%")]
 
 
 def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from ninefold.checkpoint import read
 from ninefold.model.convnet import ConvNet
+from ninefold.parallel import Place
+from ninefold.parallel.dp import DP
 from ninefold.weights import load_weights, weights
 from tests.conftest import Shell, metrics, result
 
@@ -94,6 +98,22 @@ def test_every_cell_has_the_same_number_of_cpu_threads(
 ) -> None:
     totals = {result(run)["threads"] for run in cells.values()}
     assert len(totals) == 1
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_dp_on_a_cpu_leaves_the_gpus_of_the_machine_alone(
+    monkeypatch: pytest.MonkeyPatch, gpus: int
+) -> None:
+    torchs = import_module("torch.nn.parallel.data_parallel")
+    monkeypatch.setattr(torchs, "_get_available_device_type", lambda: "cuda")
+    monkeypatch.setattr(torchs, "_get_all_device_indices", lambda: list(range(gpus)))
+    monkeypatch.setattr(torchs, "_get_device_index", lambda device, *how: device)
+    monkeypatch.setattr(torchs, "_check_balance", lambda devices: None)
+    model, inputs = nn.Linear(3, 2), torch.ones(4, 3)
+    wrapped = DP(device="cpu").wrap(model, Place(0, 1, torch.device("cpu")))
+    assert isinstance(wrapped, nn.DataParallel)
+    assert torch.equal(wrapped(inputs), model(inputs))
+    assert list(wrapped.state_dict()) == ["module.weight", "module.bias"]
 
 
 def test_dp_on_a_cpu_is_bitwise_the_run_without_parallelism(

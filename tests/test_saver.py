@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ninefold import training
 from ninefold.amp import Amp
@@ -21,7 +23,7 @@ from ninefold.batches import Batches, Preparation
 from ninefold.checkpoint import Checkpoints, read
 from ninefold.clock import Clock
 from ninefold.dataset import Examples
-from ninefold.errors import NumericsError, ResourceError
+from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.loader import gathered
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
@@ -234,6 +236,33 @@ def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:
     run.state.step = 3
     with pytest.raises(ResourceError):
         training.between_steps(run)
+
+
+class Total(Tensor):
+    """As a collective on GPUs gives it: at once, and who reads it has waited for all processes."""
+
+    read = False
+
+    def item(self) -> Any:
+        self.read = True
+        return super().item()
+
+
+class Queueing(Single):
+    def total(self, values: Tensor) -> Tensor:
+        TOTALS.append(values.clone().as_subclass(Total))
+        return TOTALS[-1]
+
+
+TOTALS: list[Any] = []
+
+
+def test_no_process_leaves_before_it_knows_that_the_checkpoint_is_written(tmp_path: Path) -> None:
+    run = replace(a_run(tmp_path), place=Place(1, 2, CPU), parallel=Queueing())
+    run.stop.signal = signal.SIGTERM
+    with pytest.raises(Preempted, match="it is saved at step 0"):
+        training.leave(run)
+    assert TOTALS.pop().read
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])

@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+import torch
 
+from ninefold import build, training_run
+from ninefold.amp import Amp
+from ninefold.order import Order
+from ninefold.parallel import Place
+from ninefold.parallel.none import Single
 from ninefold.stop import Stop
 
 
@@ -43,6 +51,48 @@ def test_processes_on_several_hosts_do_not_decide_between_log_points() -> None:
     stop.signal = signal.SIGTERM
     assert not stop.due(5)
     assert stop.wanted  # which evaluations and log points ask
+
+
+def test_a_process_with_a_gpu_that_is_steps_ahead_of_another_is_not_stopped_before_a_log_point(
+    tmp_path: Path,
+) -> None:
+    ahead, behind = (Stop(tmp_path / "notice", alone=False) for _ in range(2))
+    for stop in (ahead, behind):
+        stop.only_at_log_points()
+    assert not any(ahead.due(step) for step in (5, 6, 7))  # they are queued
+    behind.signal = signal.SIGTERM
+    assert not any(behind.due(step) for step in (5, 6, 7, 8))
+    assert not ahead.due(8)
+    assert behind.wanted
+    alone = Stop()
+    alone.only_at_log_points()
+    alone.signal = signal.SIGTERM
+    assert alone.due(5)
+
+
+@pytest.mark.parametrize(("device", "last"), [("cpu", [6]), ("cuda", [])])
+def test_only_processes_on_gpus_leave_a_stop_to_log_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, last: list[int]
+) -> None:
+    """The run gets no further here than to where it knows its device."""
+
+    class Here(Exception):
+        pass
+
+    def reached(*arguments: Any, **options: Any) -> NoReturn:
+        raise Here
+
+    class There(Single):
+        def join(self) -> AbstractContextManager[Place]:
+            return nullcontext(Place(0, 2, torch.device(device, 0)))
+
+    monkeypatch.setattr(build, "begin", lambda job: (There(), Amp("float32")))
+    monkeypatch.setattr(build, "training", reached)
+    stop = Stop(tmp_path / "notice", alone=False)
+    with pytest.raises(Here):
+        training_run.train(Order("train", "{}", tmp_path, started=0.0), stop)
+    stop.signal = signal.SIGTERM
+    assert [step for step in (5, 6) if stop.due(step)] == last
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])

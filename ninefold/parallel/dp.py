@@ -27,10 +27,9 @@ class DP:
         yield Place(rank=0, world_size=1, device=device, replicas=replicas)
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        # On a CPU DataParallel finds no devices and calls the module itself: it is built all the
-        # same, so that the cell measures what a user of it would get.
-        ids = list(range(place.replicas)) if place.device.type == "cuda" else None
-        return nn.DataParallel(model, device_ids=ids)
+        if place.device.type == "cpu":
+            return WithoutGPU(model)
+        return nn.DataParallel(model, device_ids=list(range(place.replicas)))
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         return nullcontext()
@@ -44,3 +43,15 @@ class DP:
         if place.replicas == 1:
             return ["parallel=dp is a no-op on one GPU: DataParallel has nothing to spread over."]
         return []
+
+
+class WithoutGPU(nn.DataParallel[nn.Module]):
+    """DataParallel as it is where it finds no GPUs: it calls the module itself.
+
+    It is there all the same, so that the cell measures what a user of it would get.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        nn.Module.__init__(self)  # its own would take all GPUs that the machine has
+        self.module = model
+        self.device_ids = []
