@@ -22,6 +22,7 @@ class Agenda:
         self._guarded = guarded
         self._left: dict[int, list[int]] = {}  # by place in sitting.rounds: the runs to be made
         self.cut_short = False
+        self._count_ended()
         self._find_holes()
 
     def next(self, stage: int) -> Round | None:
@@ -65,24 +66,42 @@ class Agenda:
             for place, entry in enumerate(self._sitting.rounds)
         )
 
+    def _count_ended(self) -> None:
+        """Have the last attempt at a round count if it is complete.
+
+        A command that is told to stop as the last run ends comes no further than that run.
+        """
+        last = {(entry.round, entry.part): entry for entry in self._sitting.rounds}
+        for entry in last.values():
+            if not self._missing(entry):
+                self._sitting.count(entry)
+
+    def _missing(self, entry: Round) -> list[int]:
+        """The places in a round's order of the runs that have not ended well."""
+        return [
+            index for index in range(len(self._plan.cells))
+            if index >= len(entry.runs) or not self._sitting.has_ended(entry.runs[index])
+        ]  # fmt: skip
+
     def _find_holes(self) -> None:
         """Note which runs of the rounds of this part have not ended well: they are made again.
 
-        A round of an earlier part is as it is; one that was cut short there is begun anew.
+        A round of an earlier part is as it is; one that was cut short there is begun anew. One that
+        is not planned any more is left as it is, too.
         """
-        cells, last = len(self._plan.cells), self._sitting.part
         for place, entry in enumerate(self._sitting.rounds):
-            missing = [
-                index for index in range(cells)
-                if index >= len(entry.runs) or not self._sitting.has_ended(entry.runs[index])
-            ]  # fmt: skip
+            missing, goes_on = self._missing(entry), self._goes_on(entry)
             replaced = not entry.counted and any(
                 other.round == entry.round for other in self._sitting.rounds[place + 1 :]
             )
-            if entry.part == last and not replaced:
+            if goes_on and not replaced:
                 self._left[place] = missing
-            elif missing and entry.part < last:
+            elif missing and not goes_on:
                 entry.counted = entry.counted and self._was_tried(entry)
+
+    def _goes_on(self, entry: Round) -> bool:
+        """Whether runs of a round may be made: it is of this part, and planned."""
+        return entry.part == self._sitting.part and entry.round < len(self._plan.seeds)
 
     def _was_tried(self, entry: Round) -> bool:
         """Whether each run of a round came to some end, be it a failure."""
@@ -102,7 +121,7 @@ class Agenda:
             return None
         sitting, retries = self._sitting, self._settings["retries"]
         for entry in sitting.rounds:
-            drifted = entry.part == sitting.part and entry.counted and entry.drifted
+            drifted = self._goes_on(entry) and entry.counted and entry.drifted
             if drifted and sitting.attempts(entry) <= retries:
                 return entry.round
         return None

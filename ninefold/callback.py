@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +47,7 @@ class Check(Callback):
         if problems:
             refuse(problems)
         for_accuracy(config.hydra)
-        SESSION.sweep = Path(config.hydra.sweep.dir).absolute()
+        SESSION.sweep = Path(os.path.abspath(config.hydra.sweep.dir))
         SESSION.study_name = config.hydra.runtime.choices.get("experiments")
         loader = GlobalHydra.instance().config_loader()
         basic = config.hydra.runtime.choices["hydra/launcher"] == "basic"

@@ -20,6 +20,9 @@ ATTEMPT = (
 PRECISION = 1 / 16  # of the largest that fits: a bisection ends there
 SHARE = 0.8  # of the memory that is free, which an attempt on a CPU may be expected to need
 WHOLE_SET = "the whole training set fits"
+# How the reason begins where it is a failure, which another search may be spared.
+ENDED, NO_SEARCH = "the search ended: ", "there was no search: "
+FAILED = (ENDED, NO_SEARCH)
 
 Refuses = Callable[[int], str | None]  # batch size -> why it does not fit, or None
 
@@ -101,9 +104,7 @@ def search(
     except (Interrupted, Preempted):
         raise
     except Failure as failure:
-        return Largest(
-            max(fits, default=None), min(fails, default=None), f"the search ended: {failure}"
-        )
+        return Largest(max(fits, default=None), min(fails, default=None), f"{ENDED}{failure}")
 
 
 def of_memory(failure: ResourceError) -> bool:

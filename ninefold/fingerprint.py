@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,6 +35,7 @@ def machine() -> dict[str, Any]:
         "cpu": cpu(),
         "cores": cores(),
         "gpus": _gpus(),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),  # which of them a run may use
     }
 
 

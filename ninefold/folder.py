@@ -14,6 +14,8 @@ from typing import IO
 from ninefold.errors import Busy, resource_failure
 from ninefold.secrets import redact
 
+PATIENCE = 5.0  # seconds
+
 
 def log_file(folder: Path, rank: int) -> Path:
     """run.log for rank 0, run.rankN.log for the others."""
@@ -71,14 +73,14 @@ def exclusive(
 ) -> Iterator[None]:
     """Be the folder's one writer: rank 0 holds a lock on it while the block runs.
 
-    Waits up to 5 s for the workers of a launcher that was just killed to be gone.
+    Waits for the workers of a launcher that was just killed to be gone, up to PATIENCE.
     Raises Busy if another process goes on holding it.
     """
     if rank != 0:
         yield
         return
     with (folder / ".lock").open("w") as file:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while not _locked(file):
             if time.monotonic() > deadline:
                 raise Busy(

@@ -128,5 +128,5 @@ def _finish(code: int) -> int:
             report([failure])
             code = code or failure.code
     if SESSION.study is not None and not SESSION.study.finished:
-        print(f"go on with: {sweeper.going_on(SESSION.study.folder)}", flush=True)
+        print(f"go on with: {sweeper.going_on(SESSION.study)}", flush=True)
     return code

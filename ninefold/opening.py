@@ -27,7 +27,8 @@ def begin(
         )  # fmt: skip
     return Sitting(
         folder=folder, study=study, command=command, started=stamp(began), settings=settings,
-        swept=plan.swept, parts=[_part()], looks=plan.looks, began=began,
+        swept=plan.swept, parts=[_part()], planned_rounds=len(plan.seeds),
+        looks=plan.looks or 1, began=began,
     )  # fmt: skip
 
 
@@ -50,7 +51,12 @@ def take_up(folder: Path, plan: Plan, settings: dict[str, Any], began: float) ->
             )  # fmt: skip
         print(f"{', '.join(wrong)} changed since: what is new is reported apart", flush=True)
         sitting.parts.append(now)
-    sitting.settings, sitting.looks, sitting.began = settings, plan.looks, began
+        sitting.max_batch = None  # of another machine, or other code
+    # Whoever adds rounds to those that were planned has seen the answer, and looks once more.
+    looks = plan.looks or 1
+    added = len(plan.seeds) > sitting.planned_rounds
+    sitting.looks = sitting.looks + looks if added else max(sitting.looks, looks)
+    sitting.settings, sitting.planned_rounds, sitting.began = settings, len(plan.seeds), began
     return sitting
 
 

@@ -52,11 +52,12 @@ def redacted(tree: Any) -> Any:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """`value` as a message may show it: as it is, in quotes, on one line, as a path, in lines."""
+    """`value` as it may be shown: as it is, in quotes, in a shell's, on one line, a path, lines."""
     least = SHORTEST_NUMBER if _NUMBER.fullmatch(value) else SHORTEST
     if len(value) < least or value.lower() in WORDS:
         return
-    yield from (value, repr(value)[1:-1], " ".join(value.split()))
+    in_a_shell = value.replace("'", "'\"'\"'")  # as shlex quotes it
+    yield from (value, repr(value)[1:-1], in_a_shell, " ".join(value.split()))
     if value.strip("./~"):  # dots alone lead to folders that everything here is in
         path = os.path.expanduser(value)
         yield from (os.path.normpath(path), os.path.abspath(path))

@@ -54,6 +54,7 @@ class Sitting:
     """The content of sweep.json, and where it is.
 
     parts: code and machine of each; rounds of different parts are never put in one figure.
+    planned_rounds: as the last command had it. looks: at the answer, in all.
     began: when this command did, time.time(). before: seconds that earlier commands took.
     """
 
@@ -64,7 +65,8 @@ class Sitting:
     settings: dict[str, Any]
     swept: dict[str, list[str]]
     parts: list[dict[str, Any]]
-    looks: int | None = None
+    planned_rounds: int
+    looks: int = 1
     launcher: str | None = None
     burn_in: str | None = None
     max_batch: dict[str, Any] | None = None
@@ -82,8 +84,11 @@ class Sitting:
             for name in [name for entry in rounds for name in entry.runs]:
                 if os.path.isabs(name) or ".." in Path(name).parts:
                     raise ValueError(f"{name} is not in the study's folder")
+            begun = len({entry.round for entry in rounds})
             return cls(
                 folder=folder, rounds=rounds, before=float(found["wall_seconds"]),
+                planned_rounds=int(found.get("planned_rounds", begun)),
+                looks=int(found.get("looks") or 1),
                 **{key: found[key] for key in ("study", "command", "started", "settings", "swept",
                                                "parts", "burn_in", "max_batch")},
             )  # fmt: skip
@@ -128,7 +133,8 @@ class Sitting:
             "rounds": [asdict(entry) for entry in self.rounds],
             "burn_in": self.burn_in,
             "superseded": superseded,
-            "looks": self.looks,
+            "planned_rounds": self.planned_rounds,
+            "looks": self.looks if self.looks > 1 else None,
             "max_batch": self.max_batch,
             "swept": self.swept,
             "parts": self.parts,
@@ -182,6 +188,12 @@ class Sitting:
             return False
         return bool(manifest.read(self.folder / name / "checkpoints"))
 
+    def count(self, entry: Round) -> None:
+        """Have `entry` count, and no other attempt at its round in its part."""
+        for other in self.rounds:
+            if (other.round, other.part) == (entry.round, entry.part):
+                other.counted = other is entry
+
     def attempts(self, entry: Round) -> int:
         """How often the round of `entry` has been begun in its part."""
         place = (entry.round, entry.part)
@@ -190,24 +202,25 @@ class Sitting:
     def judge(self, allowed: float | None) -> list[tuple[Round, str]]:
         """Say of each round of this part how much slower the machine was, and if that is allowed.
 
-        It is held against the machine at its best in this part, which may be known only later. Of a
-        run the faster of its probes counts: one that was interrupted for a moment tells nothing,
-        and what lasts through a run slows both, or both of the next.
+        It is held against the machine at its best in this part, which may be known only later, and
+        in runs of the same kind. Of a run the faster of its probes counts: one that was interrupted
+        for a moment tells nothing, and what lasts through a run slows both, or both of the next.
         allowed: a share; None: any. Returns the rounds that are now found to have drifted, and how.
         """
         entries = [entry for entry in self.rounds if entry.part == self.part]
         names = [name for entry in entries for name in entry.runs]
         results = {name: result for name in names if (result := self.result(name))}
-        probes = {name: result.probe_seconds for name, result in results.items()}
-        first = self.burn_in and self.result(self.burn_in)
-        seen = [*probes.values(), first.probe_seconds if first else []]
-        best = min((second for seconds in seen for second in seconds), default=None)
+        first = self.result(self.burn_in) if self.burn_in else None
+        best: dict[tuple[frozenset[str], int | None], float] = {}
+        for result in [*results.values(), *([first] if first else [])]:
+            for seconds in result.probe_seconds:
+                best[kind(result)] = min(seconds, best.get(kind(result), seconds))
+        slower = {name: min(result.probe_seconds) / best[kind(result)] - 1
+                  for name, result in results.items()
+                  if result.probe_seconds and best[kind(result)]}  # fmt: skip
         found = []
         for entry in entries:
-            slowest = max(
-                (min(taken) for name in entry.runs if (taken := probes.get(name))), default=None
-            )
-            entry.drift = slowest / best - 1 if slowest and best else None
+            entry.drift = max((slower[name] for name in entry.runs if name in slower), default=None)
             held_back = sorted({
                 why for name in entry.runs if name in results for why in throttled(results[name])
             })  # fmt: skip
@@ -220,6 +233,11 @@ class Sitting:
                 found.append((entry, why))
             entry.drifted = bool(why)
         return found
+
+
+def kind(result: Result) -> tuple[frozenset[str], int | None]:
+    """What the probe of a run depends on, besides how fast the machine is: see ninefold.probe."""
+    return frozenset(result.devices), result.threads if "cpu" in result.devices else None
 
 
 def throttled(result: Result) -> set[str]:

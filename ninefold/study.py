@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.agenda import Agenda, duration
-from ninefold.capacity import Largest
+from ninefold.capacity import FAILED, Largest
 from ninefold.plan import Cell, Plan
 from ninefold.sitting import BURN_IN, Round, Sitting
 
@@ -39,15 +39,21 @@ class Study:
     def folder(self) -> Path:
         return self._sitting.folder
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether its budget ended it before the plan was done."""
+        return self._agenda.cut_short
+
     def run(self) -> list[Any]:
         """Make the runs that are planned and not there yet. Returns what they returned."""
         returned: list[Any] = []
         played = False
+        self._judge()  # a command may have been stopped after the last run of a round
         self._sitting.write()
         try:
             if self._burn_in_is_due():
                 returned += self._burn_in()
-            for stage in self._plan.stages:
+            for stage in self._stages():
                 while (entry := self._agenda.next(stage)) is not None:
                     if played and self._plan.compares:
                         print(_progress_table(self.folder), flush=True)
@@ -61,6 +67,11 @@ class Study:
         finally:
             self._sitting.write()
         return returned
+
+    def _stages(self) -> Sequence[int]:
+        """Those that are left: with more rounds than a stage has, its look is over."""
+        begun = max((entry.round + 1 for entry in self._sitting.rounds), default=0)
+        return [stage for stage in self._plan.stages if stage >= begun] or self._plan.stages[-1:]
 
     def _burn_in_is_due(self) -> bool:
         """Before the first round of a part: whatever runs first is slower, or faster, than usual.
@@ -99,9 +110,7 @@ class Study:
             returned += self._returned(jobs, sitting.number(entry, batch[0]))
             del left[: len(batch)]
             sitting.write()
-        for other in sitting.rounds:
-            if (other.round, other.part) == (entry.round, entry.part):
-                other.counted = other is entry
+        sitting.count(entry)
         self._judge()
         sitting.write()
         return returned
@@ -158,10 +167,10 @@ class Study:
             print(f"round {entry.round + 1} (seed {entry.seed}): {why}; {then}", flush=True)
 
     def _find_largest_batches(self) -> None:
-        """Of the cells of which it is not known yet."""
+        """Of the cells of which it is not known yet, or of which a search came to no end."""
         found = self._sitting.max_batch = self._sitting.max_batch or {}
         for cell in self._plan.cells:
-            if cell.name not in found:
+            if cell.name not in found or found[cell.name]["why"].startswith(FAILED):
                 largest = self._largest(cell)
                 print(f"max_batch  {cell.name}  {largest}", flush=True)
                 found[cell.name] = asdict(largest)

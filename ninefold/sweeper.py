@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shlex
 import sys
@@ -36,6 +37,7 @@ def run(
 
     Raises Failure.
     """
+    SESSION.sweep = None  # whoever is refused reports nothing of it
     if problems := plan.problems(config):
         refuse(problems)
     settings: dict[str, Any] = {
@@ -46,7 +48,8 @@ def run(
     planned = plan.Plan(
         jobs, lambda overrides: loader.load_sweep_config(config, list(overrides)), settings["study"]
     )
-    folder = Path(config.hydra.sweep.dir).absolute()
+    # Without the .. that a path may have, as Hydra names the folders of runs.
+    folder = Path(os.path.abspath(config.hydra.sweep.dir))
     folder.mkdir(parents=True, exist_ok=True)
     # It says for each run what Hydra would, and more.
     logging.getLogger(BasicLauncher.__module__).setLevel(logging.WARNING)
@@ -64,6 +67,7 @@ def run(
             planned, found, settings["study"], launcher.launch,
             lambda cell: largest_batch(planned, cell, folder), beside=found.launcher is not None,
         )  # fmt: skip
+        SESSION.sweep = folder
         return SESSION.study.run()
 
 
@@ -94,7 +98,7 @@ def largest_batch(planned: plan.Plan, cell: plan.Cell, study: Path) -> capacity.
     except (Interrupted, Preempted) as failure:
         refuse([failure])
     except Failure as failure:
-        return capacity.Largest(None, None, f"there was no search: {failure}")
+        return capacity.Largest(None, None, f"{capacity.NO_SEARCH}{failure}")
 
 
 def count_runs_elsewhere() -> None:
@@ -132,15 +136,24 @@ def finish(folder: Path) -> None:
 
 def command() -> str:
     """This command, as it can be given again."""
-    return " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
+    return _typed(sys.argv[1:])
 
 
-def going_on(folder: Path) -> str:
-    """The command that goes on with the study in `folder`."""
-    words = [word for word in sys.argv[1:] if not word.startswith("study.resume=")]
+def going_on(study: Study) -> str:
+    """The command that goes on with `study`."""
+    replaced = ["study.resume", "hydra.sweep.dir", *["study.budget"] * study.cut_short]
+    words = [word for word in sys.argv[1:] if word.lstrip("+").partition("=")[0] not in replaced]
+    if study.cut_short:
+        words.append("study.budget=null")  # it is spent, and the study's configuration may have one
+    folder = study.folder
     with suppress(ValueError):
         folder = folder.relative_to(Path.cwd())
     name = str(folder)
     plain = re.fullmatch(r"[\w./-]+", name)
     words.append(f"study.resume={name if plain else quoted(name)}")
-    return redact(shlex.join(["python", Path(sys.argv[0]).name, *words]))
+    return _typed(words)
+
+
+def _typed(words: Sequence[str]) -> str:
+    """A command with these arguments, for a shell: what is redacted needs its quotes."""
+    return shlex.join(map(redact, ["python", Path(sys.argv[0]).name, *words]))

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hydra import initialize_config_dir
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold import opening, plan, resolvers, sweep
+from ninefold import launch, messages, opening, plan, resolvers, secrets, sweep, sweeper
 from ninefold.capacity import Largest
-from ninefold.errors import ConfigError
+from ninefold.errors import Busy, ConfigError
+from ninefold.folder import exclusive
 from ninefold.job import Job
 from ninefold.plan import Cell, Plan
 from ninefold.result import Result
+from ninefold.session import SESSION
 from ninefold.study import Study
 from tests.conftest import ROOT, Shell, result
 from tests.faults.runs import RUN, fired, last_step, one_after_another, state_hash
 
 CELLS = [["parallel=none"], ["parallel=dp"], ["parallel=ddp"]]
+FITS = Largest(128, None, "the whole training set fits")
 
 
 @dataclass
@@ -36,7 +43,8 @@ class Sweep:
     """A study in `folder`, whose runs take no time: each leaves what a run does, and its probes.
 
     probes: the seconds that the runs' probes take, in the order run; 1 after the last of them.
-    statuses: likewise how they end.
+    statuses: likewise how they end; "late": well, but the command is told to stop meanwhile.
+    unlike: what dp's results have otherwise; its probes then take half. found: by each search.
     """
 
     folder: Path
@@ -45,6 +53,8 @@ class Sweep:
     statuses: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
+    unlike: dict[str, Any] = field(default_factory=dict)
+    found: Largest = FITS
 
     def plan(self, *overrides: str, seeds: Sequence[int] = (0, 1), **study: Any) -> Plan:
         jobs = [[f"seed={seed}", *cell, *overrides] for seed, cell in product(seeds, CELLS)]
@@ -67,7 +77,7 @@ class Sweep:
 
     def largest(self, cell: Cell) -> Largest:
         self.names.append(cell.name)
-        return Largest(128, None, "the whole training set fits")
+        return self.found
 
     def launch(self, jobs: Sequence[Sequence[str]], number: int) -> list[JobReturn]:
         (overrides,) = jobs
@@ -84,11 +94,17 @@ class Sweep:
         status = self.statuses.pop(0) if self.statuses else "ok"
         if status == "killed":
             raise KeyboardInterrupt
-        probe = self.probes.pop(0) if self.probes else 1.0
-        Result(
-            status, parallel=job.choices["parallel"], amp="fp32", seed=config.seed, accuracy=0.5,
-            train_seconds=1.0, epochs=1, total_seconds=60.0, probe_seconds=[probe, probe],
-        ).write(folder)  # fmt: skip
+        probe, parallel = self.probes.pop(0) if self.probes else 1.0, job.choices["parallel"]
+        unlike = self.unlike if parallel == "dp" else {}
+        probe /= 1 + bool(unlike)
+        made = Result(
+            "ok" if status == "late" else status, parallel=parallel, amp="fp32", seed=config.seed,
+            accuracy=0.5, train_seconds=1.0, epochs=1, total_seconds=60.0, devices=["cpu"],
+            threads=1, probe_seconds=[probe, probe],
+        )  # fmt: skip
+        replace(made, **unlike).write(folder)
+        if status == "late":
+            raise KeyboardInterrupt
         done = JobReturn(status=JobStatus.COMPLETED)
         done.return_value = 0.5
         return [done]
@@ -180,6 +196,31 @@ def test_a_round_that_drifts_in_each_attempt_counts_in_its_last_and_is_marked(
     assert "study.retries=2 being used up" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("unlike", [{"devices": ["gpu"]}, {"threads": 2}])
+def test_a_cell_on_other_devices_or_threads_is_no_drift_of_the_machine(
+    made: Sweep, unlike: dict[str, Any]
+) -> None:
+    made.unlike, made.probes = unlike, [1.0] * 6 + [2.0] * 3
+    made.study(seeds=range(3), retries=0).run()
+    assert made.rounds("drift", "drifted") == [(0, False), (0, False), (1, True)]
+
+
+def test_a_round_whose_last_run_ended_with_the_command_is_judged_by_the_next(made: Sweep) -> None:
+    made.probes, made.statuses = [1.0] * 5 + [2.0], ["ok"] * 5 + ["late"]
+    with pytest.raises(KeyboardInterrupt):
+        made.study(retries=0).run()
+    made.study(retries=0, resume=True).run()
+    assert made.rounds("drift", "drifted") == [(0, False), (1, True)]
+
+
+def test_a_repeat_whose_last_run_ended_with_the_command_counts(made: Sweep) -> None:
+    made.probes, made.statuses = [1.0, 1.0, 2.0], ["ok"] * 8 + ["late"]
+    with pytest.raises(KeyboardInterrupt):
+        made.study().run()
+    made.study(resume=True).run()
+    assert made.rounds("round", "attempt", "counted") == [(0, 0, False), (1, 0, True), (0, 1, True)]
+
+
 def test_no_round_is_begun_that_would_pass_the_budget(
     made: Sweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +253,52 @@ def test_a_study_that_was_cut_short_keeps_what_is_finished_and_fills_the_holes(
     ]
     assert [name for (runs,) in made.rounds("runs") for name in runs][:5] == before
     assert sorted(int(name.split("_")[0]) for name in {*before, *made.names}) == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "probes", "counted"),
+    [(["ok"] * 7 + ["killed"], [], False), ([], [1.0] * 6 + [2.0] * 3, True)],
+)
+def test_a_round_that_is_not_planned_any_more_is_left_as_it_is(
+    made: Sweep, statuses: list[str], probes: list[float], counted: bool
+) -> None:
+    made.statuses, made.probes = statuses, probes
+    with suppress(KeyboardInterrupt):
+        made.study(seeds=[0], repeats=3, retries=0).run()
+    made.names = []
+    made.study(seeds=[0], repeats=2, resume=True).run()
+    assert made.names == []
+    assert made.rounds("counted") == [(True,), (True,), (counted,)]
+
+
+@pytest.mark.parametrize(
+    ("repeats", "looks"),
+    [((5, 5), None), ((5, 7, 7), 2), ((5, 3, 5), 2), (("auto", "auto"), 5), (("auto", 10), 5),
+     (("auto", 25), 6)],
+)  # fmt: skip
+def test_more_rounds_than_were_planned_are_paid_for_as_another_look(
+    made: Sweep, repeats: Sequence[int | str], looks: int | None
+) -> None:
+    for number, each in enumerate(repeats):
+        made.study(seeds=[0], repeats=each, budget=0, resume=number > 0).run()
+    assert made.file()["looks"] == looks
+
+
+def test_an_interrupted_study_looks_after_the_rounds_that_it_was_to_look_after(
+    made: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    def settled(folder: Path) -> bool:
+        looked.append(len(made.file()["rounds"]))
+        return False
+
+    monkeypatch.setattr("ninefold.study._settled", settled)
+    for runs in (10, 6):  # in the fourth round, and in the sixth
+        made.statuses = ["ok"] * runs + ["killed"]
+        with pytest.raises(KeyboardInterrupt):
+            made.study(seeds=[0], repeats="auto", resume=runs == 6).run()
+    assert looked == [3, 5]
 
 
 def test_a_study_that_is_finished_has_nothing_to_go_on_with(made: Sweep) -> None:
@@ -247,15 +334,31 @@ def test_other_code_or_another_machine_is_refused_or_kept_apart(made: Sweep, key
     with pytest.raises(KeyboardInterrupt):
         made.study(seeds=range(3)).run()
     content = made.file()
+    content["max_batch"] = {"dp-fp32": asdict(made.found)}
     before = content["parts"][0]
     (before if key == "code" else before["machine"])[key] = "1.0"
     (made.folder / "sweep.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match=f"{key}.*changed since"):
         made.study(seeds=range(3), resume=True)
     made.study(seeds=range(3), resume=True, mixed=True).run()
+    assert made.file()["max_batch"] is None  # what there was is of the machine that was
     keys = ("round", "part", "counted")
     assert made.rounds(*keys) == [(0, 0, True), (1, 0, False), (1, 1, True), (2, 1, True)]
     assert len(set(made.names)) == 5 + 6
+
+
+def test_another_choice_of_gpus_is_another_machine(
+    made: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    made.study(budget=0).run()
+    content = made.file()
+    del content["parts"][0]["machine"]["visible"]  # a study may be older than this
+    (made.folder / "sweep.json").write_text(json.dumps(content))
+    made.study(resume=True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(ConfigError, match=r"visible=.*changed since"):
+        made.study(resume=True)
 
 
 def test_what_is_said_of_a_study_where_there_is_none_is_refused(made: Sweep) -> None:
@@ -278,6 +381,48 @@ def test_a_folder_with_a_study_in_it_takes_no_other(made: Sweep) -> None:
         made.study()
 
 
+def test_a_command_that_is_refused_leaves_the_study_to_the_one_that_runs_it(
+    made: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.study().run()
+    before = (made.folder / "sweep.json").read_bytes()
+    SESSION.begin(here=True)
+    loader = GlobalHydra.instance().config_loader()
+    named = [f"study.resume={made.folder}", f"hydra.sweep.dir={made.folder}"]
+    config = loader.load_configuration("train", named, RunMode.MULTIRUN)
+    jobs = [[f"seed={seed}", *cell] for seed, cell in product((0, 1), CELLS)]
+    SESSION.sweep = made.folder  # what is found out before the sweeper is asked
+    monkeypatch.setattr("ninefold.folder.PATIENCE", 0.0)
+    with exclusive(made.folder, 0):
+        (made.folder / made.names[-1] / "result.json").touch()  # it runs on
+        with pytest.raises(Busy):
+            sweeper.run(config, loader, BasicLauncher(), jobs)
+    sweeper.count_runs_elsewhere()
+    assert launch._finish(Busy.code) == Busy.code
+    assert (made.folder / "sweep.json").read_bytes() == before
+    assert not (made.folder / "report").exists()
+
+
+def test_what_a_study_prints_to_go_on_with_can_be_given_as_it_is(
+    made: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["-m", "seed=0,1", "study.budget=2.9", "hydra.sweep.dir=s", "optimizer.lr=${x}",
+             "dataset.root='/the data'"]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["train.py", *given])
+    monkeypatch.setattr(secrets, "_KNOWN", {})
+    secrets.note("DATA", "/the data")
+    given[-1] = "dataset.root='${oc.env:DATA}'"
+    assert shlex.split(sweeper.command()) == ["python", "train.py", *given]
+    interrupted, spent = made.study(budget=2.9), made.study(budget=2.9)
+    spent.run()
+    for each, budget in ((interrupted, "study.budget=2.9"), (spent, "study.budget=null")):
+        words = shlex.split(sweeper.going_on(each))[2:]
+        assert sorted(words) == sorted(
+            ["-m", "seed=0,1", budget, *given[-2:], f"study.resume={made.folder}"]
+        )
+        assert messages.of_arguments(words, "train", ROOT / "conf") == []
+
+
 def test_a_study_that_is_killed_and_resumed_equals_one_that_was_not(shell: Shell) -> None:
     study = ["-m", *RUN, "amp=fp32,autocast", "seed=0,1", "launch.inline=true", "threads=1",
              "study.burn_in=1", "study.retries=0"]  # fmt: skip
@@ -286,9 +431,10 @@ def test_a_study_that_is_killed_and_resumed_equals_one_that_was_not(shell: Shell
     assert shell.train(*study, "hydra.sweep.dir=cut", env=kill).returncode == -signal.SIGKILL
     assert fired(mark) == 1
     assert last_step(shell.folder / "cut" / "0_none_fp32_seed0") > 0
-    ends = ("study.resume=cut", "hydra.sweep.dir=whole")
+    ends = (f"study.resume=../{shell.folder.name}/cut", "hydra.sweep.dir=whole")
     for done in one_after_another(shell, *(["train.py", *study, end] for end in ends)):
         assert done.returncode == 0, done.stderr
+    assert not (shell.folder / "cut" / "superseded").exists()
     whole, cut = (sorted((shell.folder / name).glob("[0-9]*")) for name in ("whole", "cut"))
     assert [run.name for run in cut] == [run.name for run in whole]
     for one, other in zip(whole, cut, strict=True):
@@ -305,3 +451,15 @@ def test_the_largest_batches_are_looked_for_once_and_after_the_rounds(made: Swee
     }  # fmt: skip
     made.study(seeds=(0,), max_batch=True, resume=True).run()
     assert len(made.names) == 6
+
+
+@pytest.mark.parametrize("why", ["the search ended: ", "there was no search: "])
+def test_a_largest_batch_is_looked_for_again_where_a_failure_ended_the_search(
+    made: Sweep, why: str
+) -> None:
+    made.found = Largest(None, None, f"{why}error: file=x: No space left on device; ...")
+    made.study(seeds=(0,), max_batch=True).run()
+    made.found, made.names = FITS, []
+    made.study(seeds=(0,), max_batch=True, resume=True).run()
+    assert made.names == ["none-fp32", "dp-fp32", "ddp-fp32"]
+    assert {found["batch_size"] for found in made.file()["max_batch"].values()} == {128}

@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import re
+import shlex
 import shutil
 import tarfile
 import time
@@ -594,6 +595,8 @@ def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(
     )
     assert secrets.redact("two words and'more\\x") == "${oc.env:B}"
     assert secrets.redact(repr("two  words\nand'more\\x")) == '"${oc.env:B}"'
+    secrets.note("Q", "it's here")
+    assert secrets.redact(shlex.join(["a=it's here"])) == "'a=${oc.env:Q}'"
     assert secrets.redact("a place") == "a ${oc.env:C}"
     assert secrets.redact("abc 1000000 bfloat16 / x1234567890 0.1234567890") == (
         "abc 1000000 bfloat16 / x1234567890 0.1234567890"
