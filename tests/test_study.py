@@ -44,7 +44,8 @@ class Sweep:
 
     probes: the seconds that the runs' probes take, in the order run; 1 after the last of them.
     statuses: likewise how they end; "late": well, but the command is told to stop meanwhile.
-    unlike: what dp's results have otherwise; its probes then take half. found: by each search.
+    unlike: what the results of a strategy have otherwise; dp's probes then take half. found: by
+    each search.
     """
 
     folder: Path
@@ -53,7 +54,7 @@ class Sweep:
     statuses: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
-    unlike: dict[str, Any] = field(default_factory=dict)
+    unlike: dict[str, dict[str, Any]] = field(default_factory=dict)
     found: Largest = FITS
 
     def plan(self, *overrides: str, seeds: Sequence[int] = (0, 1), **study: Any) -> Plan:
@@ -95,14 +96,13 @@ class Sweep:
         if status == "killed":
             raise KeyboardInterrupt
         probe, parallel = self.probes.pop(0) if self.probes else 1.0, job.choices["parallel"]
-        unlike = self.unlike if parallel == "dp" else {}
-        probe /= 1 + bool(unlike)
+        probe /= 1 + (parallel == "dp" and bool(self.unlike))
         made = Result(
             "ok" if status == "late" else status, parallel=parallel, amp="fp32", seed=config.seed,
             accuracy=0.5, train_seconds=1.0, epochs=1, total_seconds=60.0, devices=["cpu"],
             threads=1, probe_seconds=[probe, probe],
         )  # fmt: skip
-        replace(made, **unlike).write(folder)
+        replace(made, **self.unlike.get(parallel, {})).write(folder)
         if status == "late":
             raise KeyboardInterrupt
         done = JobReturn(status=JobStatus.COMPLETED)
@@ -196,11 +196,13 @@ def test_a_round_that_drifts_in_each_attempt_counts_in_its_last_and_is_marked(
     assert "study.retries=2 being used up" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("unlike", [{"devices": ["gpu"]}, {"threads": 2}])
+@pytest.mark.parametrize(
+    ("dp", "others"), [({"devices": ["A"]}, {"devices": ["B", "B"]}), ({"threads": 2}, {})]
+)
 def test_a_cell_on_other_devices_or_threads_is_no_drift_of_the_machine(
-    made: Sweep, unlike: dict[str, Any]
+    made: Sweep, dp: dict[str, Any], others: dict[str, Any]
 ) -> None:
-    made.unlike, made.probes = unlike, [1.0] * 6 + [2.0] * 3
+    made.unlike, made.probes = {"none": others, "dp": dp, "ddp": others}, [1.0] * 6 + [2.0] * 3
     made.study(seeds=range(3), retries=0).run()
     assert made.rounds("drift", "drifted") == [(0, False), (0, False), (1, True)]
 
@@ -407,11 +409,12 @@ def test_what_a_study_prints_to_go_on_with_can_be_given_as_it_is(
     made: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ["-m", "seed=0,1", "study.budget=2.9", "hydra.sweep.dir=s", "optimizer.lr=${x}",
-             "dataset.root='/the data'"]  # fmt: skip
+             "dataset.root=/the/data"]  # fmt: skip
     monkeypatch.setattr(sys, "argv", ["train.py", *given])
     monkeypatch.setattr(secrets, "_KNOWN", {})
-    secrets.note("DATA", "/the data")
-    given[-1] = "dataset.root='${oc.env:DATA}'"
+    secrets.note("DATA", "/the/data")
+    given[-1] = "dataset.root=${oc.env:DATA}"
+    assert f"'{given[-1]}'" in sweeper.command()
     assert shlex.split(sweeper.command()) == ["python", "train.py", *given]
     interrupted, spent = made.study(budget=2.9), made.study(budget=2.9)
     spent.run()
