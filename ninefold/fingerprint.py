@@ -35,7 +35,7 @@ def machine() -> dict[str, Any]:
         "cpu": cpu(),
         "cores": cores(),
         "gpus": _gpus(),
-        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),  # which of them a run may use
+        "visible": _visible(),
     }
 
 
@@ -44,6 +44,14 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _visible() -> int | None:
+    """How many GPUs a run may use, None: all. Which of them, a scheduler chooses anew each time."""
+    said = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if said is None:
+        return None
+    return sum(each.strip() not in ("", "-1") for each in said.split(","))
 
 
 def _gpus() -> list[str]:

@@ -349,7 +349,7 @@ def test_other_code_or_another_machine_is_refused_or_kept_apart(made: Sweep, key
     assert len(set(made.names)) == 5 + 6
 
 
-def test_another_choice_of_gpus_is_another_machine(
+def test_another_number_of_visible_gpus_is_another_machine(
     made: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -359,8 +359,16 @@ def test_another_choice_of_gpus_is_another_machine(
     (made.folder / "sweep.json").write_text(json.dumps(content))
     made.study(resume=True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    with pytest.raises(ConfigError, match=r"visible=.*changed since"):
+    with pytest.raises(ConfigError, match=r"visible=2 \(was null\) changed since"):
         made.study(resume=True)
+    content["parts"][0]["machine"]["visible"] = 2
+    (made.folder / "sweep.json").write_text(json.dumps(content))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,1")
+    made.study(resume=True)
+    for none in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", none)
+        with pytest.raises(ConfigError, match=r"visible=0 \(was 2\) changed since"):
+            made.study(resume=True)
 
 
 def test_what_is_said_of_a_study_where_there_is_none_is_refused(made: Sweep) -> None:
