@@ -125,7 +125,7 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
         if said or isinstance(cause, MemoryError):
             return ResourceError(
                 "memory", "exhausted", (said or lines or ["out of memory"])[0], found,
-                "free some (see ulimit -v), lower batch_size or choose a smaller model",
+                "lower batch_size, choose a smaller model or free some (see also ulimit -v)",
             )  # fmt: skip
         cause = cause.__cause__ or cause.__context__
     return None
