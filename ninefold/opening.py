@@ -9,8 +9,8 @@ from ninefold import fingerprint
 from ninefold.check import spelled
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.plan import Plan
-from ninefold.result import stamp
-from ninefold.sitting import SWEEP, Sitting
+from ninefold.result import SWEEP, stamp
+from ninefold.sitting import Sitting
 
 SHOWN = 3  # of the differences that a command is told
 

@@ -19,7 +19,8 @@ from typing import Any
 from ninefold.secrets import redacted
 
 FILE = "result.json"
-NUMERICS = "numerics.npz"  # beside it: what the first steps computed
+SWEEP = "sweep.json"  # in a study's folder: what it has come to
+NUMERICS = "numerics.npz"  # beside a result: what the first steps computed
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 
 

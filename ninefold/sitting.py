@@ -13,10 +13,9 @@ from typing import Any
 
 from ninefold import manifest
 from ninefold.errors import ConfigError
-from ninefold.result import Result, write_json
+from ninefold.result import SWEEP, Result, write_json
 from ninefold.secrets import redacted
 
-SWEEP = "sweep.json"
 BURN_IN, SUPERSEDED = "burn_in", "superseded"
 ENDED = ("ok", "diverged")  # a run that came to an end of its own
 # A limit on power or clocks that somebody has set is the same for all cells, and no drift.

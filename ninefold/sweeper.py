@@ -18,13 +18,13 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 
-from ninefold import capacity, check, execution, opening, plan, sitting
+from ninefold import capacity, check, execution, opening, plan
 from ninefold.errors import Failure, Interrupted, Preempted
 from ninefold.folder import exclusive
 from ninefold.order import Order
 from ninefold.preflight import ready
 from ninefold.resolvers import file_name
-from ninefold.result import FILE, Result, stamp, write_json
+from ninefold.result import FILE, SWEEP, Result, stamp, write_json
 from ninefold.secrets import redact, redacted
 from ninefold.session import SESSION, refuse
 from ninefold.study import Study, quoted
@@ -121,7 +121,7 @@ def finish(folder: Path) -> None:
 
     if SESSION.study is None:
         write_json(
-            folder / sitting.SWEEP,
+            folder / SWEEP,
             redacted({
                 "study": SESSION.study_name,
                 "command": command(),

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-SWEEP = "sweep.json"
+from ninefold.result import SWEEP
+
 LONGEST, DEEPEST = 1 << 22, 20  # bytes, and levels, of a file that is read
 
 
