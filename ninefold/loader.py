@@ -8,7 +8,7 @@ import multiprocessing
 import signal
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from multiprocessing.process import BaseProcess
+from multiprocessing.context import ForkContext, ForkProcess
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils import signal_handling
 
 from ninefold.dataset import Images, Rows
 from ninefold.errors import Failure, ResourceError, relay
@@ -23,6 +24,7 @@ from ninefold.parent_death import follow_parent
 from ninefold.stop import SIGNALS
 
 AHEAD = 2  # batches asked of each loader process before the first is wanted
+LOOK = 0.5  # seconds that a batch is waited for between looks at the processes
 Report = Sequence[str]  # a failure's class and line
 
 
@@ -45,7 +47,7 @@ def gathered(
 def _ahead(images: Images, batches: Sequence[Rows], workers: int) -> Generator[Tensor, None, None]:
     ahead = AHEAD * min(workers, len(batches))  # batches asked for beyond the one in use
     shape = (ahead + 1, max(map(len, batches)), *images.shape[1:])
-    others = multiprocessing.active_children()
+    processes: list[ForkProcess] = []
     iterator: Any = None
     try:
         try:
@@ -53,14 +55,13 @@ def _ahead(images: Images, batches: Sequence[Rows], workers: int) -> Generator[T
             slots = np.frombuffer(mmap.mmap(-1, math.prod(shape)), np.uint8).reshape(shape)
             # Where a pipe and semaphores cannot be had, DataLoader would fail with noise on stderr.
             multiprocessing.get_context("fork").SimpleQueue().close()
-            iterator = _start(_Slots(images, batches, slots), ahead // AHEAD)
+            iterator = _start(_Slots(images, batches, slots), ahead // AHEAD, _into(processes))
         except OSError as error:
             raise ResourceError(
                 "loader.workers", workers, f"no loader process can be started ({error.strerror})",
                 "they take memory, process ids and semaphores in /dev/shm",
                 "lower loader.workers; 0 takes none of it",
             ) from error  # fmt: skip
-        processes = [p for p in multiprocessing.active_children() if p not in others]
         tensors = torch.from_numpy(slots)
         for number, rows in enumerate(batches):
             report = _next(iterator, processes, workers)
@@ -71,8 +72,8 @@ def _ahead(images: Images, batches: Sequence[Rows], workers: int) -> Generator[T
         if iterator is not None:
             # Asked to end, at once: one killed at the wrong moment would leave a lock held.
             iterator._shutdown_workers()
-        for process in multiprocessing.active_children():
-            if process not in others:  # amid a long batch, and it ignores DataLoader's SIGTERM
+        for process in processes:
+            if process.is_alive():  # amid a long batch, and it ignores DataLoader's SIGTERM
                 process.kill()
                 process.join(5)
 
@@ -102,9 +103,28 @@ class _Slots(Dataset[Report | None]):
         return None
 
 
-def _start(slots: _Slots, workers: int) -> Iterator[Report | None]:
+def _into(processes: list[ForkProcess]) -> ForkContext:
+    """The context of fork, which adds to `processes` each that it starts.
+
+    Of multiprocessing's own children one that died at once is missing.
+    """
+
+    class Listed(ForkProcess):
+        def start(self) -> None:
+            super().start()
+            processes.append(self)
+
+    class Context(ForkContext):
+        Process = Listed
+
+    return Context()
+
+
+def _start(slots: _Slots, workers: int, context: ForkContext) -> Iterator[Report | None]:
     """The loader processes, at work. Raises OSError."""
-    handler = signal.getsignal(signal.SIGCHLD)
+    # DataLoader's handler of SIGCHLD raises wherever the training process happens to be, in a
+    # checkpoint or in a destructor, which swallows it. Told that it is set, it sets none.
+    signal_handling._SIGCHLD_handler_set = True
     # Until a child ignores the signals, they wait: it was born with its parent's handlers.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -117,14 +137,13 @@ def _start(slots: _Slots, workers: int) -> Iterator[Report | None]:
                     num_workers=workers,
                     prefetch_factor=AHEAD,
                     worker_init_fn=_begin,
-                    multiprocessing_context="fork",
+                    multiprocessing_context=context,
+                    timeout=LOOK,
                     generator=torch.Generator(),  # else its seed is drawn from the run's own
                 )
             )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        # DataLoader's own raises wherever the training process happens to be: in a checkpoint, say.
-        signal.signal(signal.SIGCHLD, handler)
 
 
 def _begin(number: int) -> None:
@@ -141,22 +160,20 @@ def _begin(number: int) -> None:
 
 
 def _next(
-    iterator: Iterator[Report | None], processes: Sequence[BaseProcess], workers: int
+    iterator: Iterator[Report | None], processes: Sequence[ForkProcess], workers: int
 ) -> Report | None:
     """The report on the next batch. Raises ResourceError if a loader process is dead."""
-    # DataLoader by itself looks every 5 seconds.
-    handler = signal.signal(signal.SIGCHLD, lambda *_: _require_alive(processes, workers))
-    try:
+    while True:
         _require_alive(processes, workers)
-        return next(iterator)
-    except RuntimeError:  # DataLoader's own words for a dead process, or a bug
-        _require_alive(processes, workers)
-        raise
-    finally:
-        signal.signal(signal.SIGCHLD, handler)
+        try:
+            return next(iterator)
+        except RuntimeError as error:  # DataLoader's words for a dead process, or a bug, too
+            _require_alive(processes, workers)
+            if "timed out" not in str(error):
+                raise
 
 
-def _require_alive(processes: Sequence[BaseProcess], workers: int) -> None:
+def _require_alive(processes: Sequence[ForkProcess], workers: int) -> None:
     for process in processes:
         code = process.exitcode
         if code is None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ninefold import loader
 from ninefold.batches import Batches, Preparation, shard
 from ninefold.dataset import Examples, Rows
 from ninefold.errors import DataError, ResourceError
@@ -153,6 +155,27 @@ def test_a_loader_process_that_is_killed_while_it_is_waited_for_is_noticed_at_on
     with pytest.raises(ResourceError, match=r"was killed \(SIGKILL\)"):
         list(gathered(Suicide(), BATCHES, 2))
     assert time.monotonic() - began < 4
+
+
+def test_a_loader_process_that_is_killed_as_it_begins_is_a_resource_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = loader._start
+
+    def dead(*args: Any) -> Iterator[Any]:
+        iterator = start(*args)
+        while multiprocessing.active_children():  # which forgets the dead
+            time.sleep(0.01)
+        return iterator
+
+    monkeypatch.setattr(loader, "_begin", lambda number: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(loader, "_start", dead)
+    with pytest.raises(ResourceError, match=r"was killed \(SIGKILL\)"):
+        list(gathered(IMAGES, BATCHES, 2))
+
+
+def test_a_batch_that_takes_longer_than_a_look_is_waited_for() -> None:
+    assert len(list(gathered(Answers(2.5 * loader.LOOK), BATCHES[:2], 1))) == 2
 
 
 def test_a_signal_to_the_group_leaves_the_loader_processes_at_work() -> None:
