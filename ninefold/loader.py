@@ -9,7 +9,6 @@ import signal
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.context import ForkContext, ForkProcess
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import signal_handling
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ninefold.dataset import Images, Rows
 from ninefold.errors import Failure, ResourceError, relay
@@ -48,7 +48,7 @@ def _ahead(images: Images, batches: Sequence[Rows], workers: int) -> Generator[T
     ahead = AHEAD * min(workers, len(batches))  # batches asked for beyond the one in use
     shape = (ahead + 1, max(map(len, batches)), *images.shape[1:])
     processes: list[ForkProcess] = []
-    iterator: Any = None
+    iterator: _Reports | None = None
     try:
         try:
             # Memory that parent and children share needs no /dev/shm, which containers keep small.
@@ -103,6 +103,13 @@ class _Slots(Dataset[Report | None]):
         return None
 
 
+class _Reports(_MultiProcessingDataLoaderIter):
+    """DataLoader's iterator; who made it ends its processes."""
+
+    def __del__(self) -> None:
+        """Nothing: one whose second process could not be started would fail, with noise."""
+
+
 def _into(processes: list[ForkProcess]) -> ForkContext:
     """The context of fork, which adds to `processes` each that it starts.
 
@@ -120,7 +127,7 @@ def _into(processes: list[ForkProcess]) -> ForkContext:
     return Context()
 
 
-def _start(slots: _Slots, workers: int, context: ForkContext) -> Iterator[Report | None]:
+def _start(slots: _Slots, workers: int, context: ForkContext) -> _Reports:
     """The loader processes, at work. Raises OSError."""
     # DataLoader's handler of SIGCHLD raises wherever the training process happens to be, in a
     # checkpoint or in a destructor, which swallows it. Told that it is set, it sets none.
@@ -130,7 +137,7 @@ def _start(slots: _Slots, workers: int, context: ForkContext) -> Iterator[Report
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of more processes than cores; of threads and fork
-            return iter(
+            return _Reports(
                 DataLoader(
                     slots,
                     batch_size=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -287,12 +288,14 @@ def test_loader_processes_die_with_a_training_process_that_is_killed(shell: Shel
     process.communicate()
 
 
-def test_a_loader_process_that_cannot_be_started_is_a_resource_error() -> None:
+@pytest.mark.parametrize("files", [3, 7], ids=["none", "one of two"])
+def test_a_loader_process_that_cannot_be_started_is_a_resource_error(files: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 3, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + files, hard))
     try:
         with pytest.raises(ResourceError, match=r"loader.workers=2: .*Too many open files"):
             list(gathered(IMAGES, BATCHES, 2))
+        gc.collect()  # pytest tells what fails in a destructor
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
