@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict, read_write
 
-from ninefold import check, plan, preflight, resume, sweep
+from ninefold import check, opening, plan, preflight, resume, sweep
 from ninefold.errors import ConfigError, Failure
 from ninefold.job import GROUPS, ROOT, Job, not_a_name
 from ninefold.ranks import under_torchrun
@@ -39,6 +39,8 @@ class Check(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         problems = odd_options(config.hydra.overrides.task) or plan.not_honored(config, CONF)
+        if not problems and config.hydra.runtime.choices["hydra/sweeper"] != plan.SWEEPER:
+            problems = opening.taken(Path(config.hydra.sweep.dir), "choose another")
         if under_torchrun() and not problems:
             problems = [ConfigError(
                 "hydra.mode", "MULTIRUN", "a sweep starts processes of its own",

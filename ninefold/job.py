@@ -27,10 +27,10 @@ from ninefold.ranks import under_torchrun
 
 ROOT = Path(__file__).parents[1]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
-# What a result says in fields of its own, or what does not bear on it.
-NOT_A_VARIANT = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "resume",
-                 "experiments", "logger", "profile", "dataset.root",
-                 "dataset.download")  # fmt: skip
+# What a result says in fields of its own.
+FIELDS = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "experiments")
+# What no result says: runs that differ in one of these only would be taken for one cell's.
+UNSAID = ("resume", "logger", "profile", "dataset.root", "dataset.download")
 
 
 class Job:
@@ -142,7 +142,8 @@ class Job:
         """The overrides in which runs of one cell and seed may differ."""
         return [
             text for text in self.overrides
-            if (key := text.lstrip("+~").split("=")[0]) not in NOT_A_VARIANT
+            if (key := text.lstrip("+~").split("=")[0]) not in UNSAID
+            and (key not in FIELDS or "={" in text)  # a mapping is no name of an option
             and key.partition(".")[0] not in check.OF_A_SWEEP
         ]  # fmt: skip
 

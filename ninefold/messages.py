@@ -131,6 +131,11 @@ def _value(override: Override) -> str:
 
 def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
     if override.is_sweep_override():
+        if key == STUDIES:
+            return [ConfigError(
+                key, _value(override), "it has several values", "a command runs one study",
+                "give them one after the other",
+            )]  # fmt: skip
         if multirun:
             return []
         return [ConfigError(

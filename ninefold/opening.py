@@ -7,7 +7,7 @@ from typing import Any
 
 from ninefold import fingerprint
 from ninefold.check import spelled
-from ninefold.errors import CheckpointError, ConfigError
+from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.plan import Plan
 from ninefold.result import SWEEP, stamp
 from ninefold.sitting import Sitting
@@ -15,24 +15,33 @@ from ninefold.sitting import Sitting
 SHOWN = 3  # of the differences that a command is told
 
 
+def taken(folder: Path, do: str) -> list[Failure]:
+    """What is wrong with `folder` for a new sweep where there is one in it, and what to `do`."""
+    if not (folder / SWEEP).exists():
+        return []
+    return [ConfigError(
+        "hydra.sweep.dir", folder, "a sweep has been run into it", "each has a folder of its own",
+        do,
+    )]  # fmt: skip
+
+
 def begin(
-    folder: Path, plan: Plan, settings: dict[str, Any], study: str | None, command: str,
-    began: float,
+    folder: Path, plan: Plan, settings: dict[str, Any], study: str | None, launcher: str,
+    command: str, began: float,
 ) -> Sitting:  # fmt: skip
     """A new sitting in `folder`. Raises ConfigError if there is one in it."""
-    if (folder / SWEEP).exists():
-        raise ConfigError(
-            "hydra.sweep.dir", folder, "a sweep has been run into it",
-            "each has a folder of its own", f"choose another, or go on with study.resume={folder}",
-        )  # fmt: skip
+    for failure in taken(folder, f"choose another, or go on with study.resume={folder}"):
+        raise failure
     return Sitting(
         folder=folder, study=study, command=command, started=stamp(began), settings=settings,
-        swept=plan.swept, parts=[_part()], planned_rounds=len(plan.seeds),
+        swept=plan.swept, parts=[_part(launcher)], planned_rounds=len(plan.seeds),
         looks=plan.looks or 1, began=began,
     )  # fmt: skip
 
 
-def take_up(folder: Path, plan: Plan, settings: dict[str, Any], began: float) -> Sitting:
+def take_up(
+    folder: Path, plan: Plan, settings: dict[str, Any], launcher: str, began: float
+) -> Sitting:
     """The sitting in `folder`, to go on with. Raises ConfigError if it is of another study."""
     sitting = Sitting.read(folder)
     if wrong := _other_plan(sitting, plan, settings) or _other_jobs(sitting, plan):
@@ -41,7 +50,7 @@ def take_up(folder: Path, plan: Plan, settings: dict[str, Any], began: float) ->
             "study.resume", folder, f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study",
             "its runs are compared", "repeat the command that began it, or start a new study",
         )  # fmt: skip
-    now = _part()
+    now = _part(launcher)
     if wrong := _other_part(sitting.parts[-1], now):
         if not settings["study"]["mixed"]:
             raise ConfigError(
@@ -60,8 +69,11 @@ def take_up(folder: Path, plan: Plan, settings: dict[str, Any], began: float) ->
     return sitting
 
 
-def _part() -> dict[str, Any]:
-    return {"code": fingerprint.code(), "machine": fingerprint.machine()}
+def _part(launcher: str) -> dict[str, Any]:
+    return {
+        "code": fingerprint.code(), "machine": fingerprint.machine(),
+        "launcher": launcher,  # of runs beside each other the times are others
+    }  # fmt: skip
 
 
 def _other_plan(sitting: Sitting, plan: Plan, settings: dict[str, Any]) -> list[str]:
@@ -105,8 +117,10 @@ def _other_jobs(sitting: Sitting, plan: Plan) -> list[str]:
 
 
 def _other_part(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What of code and machine is not what it was."""
+    """What of code, launcher and machine is not what it was."""
     found = ["code"] if before["code"] != now["code"] else []
+    if (was := before.get("launcher", "basic")) != now["launcher"]:
+        found.append(f"hydra/launcher={now['launcher']} (was {was})")
     return found + [
         f"{key}={spelled(value)} (was {spelled(before['machine'].get(key))})"
         for key, value in now["machine"].items()

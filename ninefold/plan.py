@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninefold import check
 from ninefold.errors import ConfigError, Failure
-from ninefold.job import Job
+from ninefold.job import UNSAID, Job
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto looks whether the answer is settled
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
@@ -43,8 +43,8 @@ class Plan:
         self._compose = compose
         self._seed = study["seed"]
         given: dict[str, list[str]] = {}
-        for key, _, value in (text.partition("=") for job in jobs for text in job):
-            values = given.setdefault(key, [])
+        for text in (text for job in jobs for text in job):
+            value, values = text.partition("=")[2], given.setdefault(key_of(text), [])
             values += [value] * (value not in values)
         self.swept = {key: texts for key, texts in given.items()
                       if len(texts) > 1 and key != "seed"}  # fmt: skip
@@ -54,11 +54,16 @@ class Plan:
                     key, ",".join(texts), "it has several values", "it is one for the whole sweep",
                     "choose one",
                 )  # fmt: skip
+            if key in UNSAID:
+                raise ConfigError(
+                    key, ",".join(texts), "it has several values",
+                    "its runs would stand in one cell", "sweep it in commands of its own",
+                )  # fmt: skip
         seeds: list[Any] = []
         cells: dict[tuple[str, ...], Cell] = {}
         for job in jobs:
             config = compose(job)
-            overrides = tuple(text for text in job if not text.startswith("seed="))
+            overrides = tuple(text for text in job if key_of(text) != "seed")
             seeds += [config.seed] * (config.seed not in seeds)
             if overrides not in cells:
                 cells[overrides] = Cell(self._name(config, overrides), overrides)
@@ -66,6 +71,7 @@ class Plan:
         self.stages: Sequence[int]
         self.seeds, self.stages = _repeated(seeds, study["repeats"])
         self.looks = len(LOOKS) if study["repeats"] == "auto" else None
+        self._require_folders(bool(study["mixed"] or (self.compares and study["retries"])))
 
     @property
     def compares(self) -> bool:
@@ -89,8 +95,8 @@ class Plan:
 
     def job(self, cell: Cell, number: int, *instead: str) -> Job:
         """The run of `cell` in a round, not settled, with the overrides `instead` of its own."""
-        keys = {text.partition("=")[0] for text in instead}
-        own = [text for text in self.overrides(cell, number) if text.partition("=")[0] not in keys]
+        keys = set(map(key_of, instead))
+        own = [text for text in self.overrides(cell, number) if key_of(text) not in keys]
         config = self._compose([*own, *instead])
         return Job(config, config.hydra)
 
@@ -100,13 +106,30 @@ class Plan:
         config.hydra.job.num = run
         return str(OmegaConf.select(config, "hydra.sweep.subdir"))
 
+    def _require_folders(self, again: bool) -> None:
+        """Raise ConfigError if two runs would be in one folder. again: one may be made anew."""
+        runs = [(cell, 0) for cell in self.cells]
+        runs += [(self.cells[0], 1)] * (len(self.seeds) > 1) + [(self.cells[0], 0)] * again
+        names = [self.folder_name(*run, number) for number, run in enumerate(runs)]
+        if len(set(names)) < len(names):
+            name = next(name for name in names if names.count(name) > 1)
+            raise ConfigError(
+                "hydra.sweep.subdir", name, "it names the folder of two runs",
+                "each has a folder of its own", "put ${hydra.job.num} into it",
+            )  # fmt: skip
+
     def _name(self, config: DictConfig, overrides: Sequence[str]) -> str:
         choices = config.hydra.runtime.choices
         others = [
-            text for text in overrides
-            if (key := text.partition("=")[0]) in self.swept and key not in ("parallel", "amp")
+            text.lstrip("+") for text in overrides
+            if (key := key_of(text)) in self.swept and key not in ("parallel", "amp")
         ]  # fmt: skip
         return " ".join([f"{choices.get('parallel')}-{choices.get('amp')}", *others])
+
+
+def key_of(override: str) -> str:
+    """The key that an override gives a value; + and ++ may stand before it."""
+    return override.lstrip("+").partition("=")[0]
 
 
 def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], Sequence[int]]:

@@ -52,8 +52,8 @@ class Round:
 class Sitting:
     """The content of sweep.json, and where it is.
 
-    parts: code and machine of each; rounds of different parts are never put in one figure.
-    planned_rounds: as the last command had it. looks: at the answer, in all.
+    parts: code, machine and launcher of each; rounds of different parts are never put in one
+    figure. planned_rounds: as the last command had it. looks: at the answer, in all.
     began: when this command did, time.time(). before: seconds that earlier commands took.
     """
 
@@ -66,7 +66,6 @@ class Sitting:
     parts: list[dict[str, Any]]
     planned_rounds: int
     looks: int = 1
-    launcher: str | None = None
     burn_in: str | None = None
     max_batch: dict[str, Any] | None = None
     rounds: list[Round] = field(default_factory=list)
@@ -138,8 +137,6 @@ class Sitting:
             "swept": self.swept,
             "parts": self.parts,
         }  # fmt: skip
-        if self.launcher is not None:
-            content["launcher"] = self.launcher
         write_json(self.folder / SWEEP, redacted(content))
 
     def number(self, entry: Round, index: int) -> int:

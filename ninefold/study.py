@@ -10,7 +10,7 @@ from typing import Any
 
 from ninefold.agenda import Agenda, duration
 from ninefold.capacity import FAILED, Largest
-from ninefold.plan import Cell, Plan
+from ninefold.plan import Cell, Plan, key_of
 from ninefold.sitting import BURN_IN, Round, Sitting
 
 # The overrides of some runs, and the number of the first -> what they returned.
@@ -92,7 +92,7 @@ class Study:
         given = self._plan.job(cell, 0).values["max_steps"]
         steps = steps if given is None else min(steps, given)
         overrides = self._plan.overrides(cell, 0)
-        overrides = [text for text in overrides if not text.startswith("max_steps=")]
+        overrides = [text for text in overrides if key_of(text) != "max_steps"]
         print(f"burn-in  {cell.name}, {steps} steps, not counted", flush=True)
         return self._returned(
             [[*overrides, f"max_steps={steps}", f"hydra.sweep.subdir={BURN_IN}"]], 0

@@ -53,19 +53,18 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     # It says for each run what Hydra would, and more.
     logging.getLogger(BasicLauncher.__module__).setLevel(logging.WARNING)
+    chosen = config.hydra.runtime.choices["hydra/launcher"]
     with exclusive(folder, 0, "study.resume", "folder of a study"):
         if resumed is None:
             found = opening.begin(
-                folder, planned, settings, SESSION.study_name, command(), SESSION.started
+                folder, planned, settings, SESSION.study_name, chosen, command(), SESSION.started
             )
             OmegaConf.save(config, folder / "multirun.yaml")
         else:
-            found = opening.take_up(folder, planned, settings, SESSION.started)
-        chosen = config.hydra.runtime.choices.get("hydra/launcher")
-        found.launcher = None if chosen == "basic" else chosen
+            found = opening.take_up(folder, planned, settings, chosen, SESSION.started)
         SESSION.study = Study(
             planned, found, settings["study"], launcher.launch,
-            lambda cell: largest_batch(planned, cell, folder), beside=found.launcher is not None,
+            lambda cell: largest_batch(planned, cell, folder), beside=chosen != "basic",
         )  # fmt: skip
         SESSION.sweep = folder
         return SESSION.study.run()

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -23,6 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold import launch, messages, opening, plan, resolvers, secrets, sweep, sweeper
+from ninefold.callback import Check
 from ninefold.capacity import Largest
 from ninefold.errors import Busy, ConfigError
 from ninefold.folder import exclusive
@@ -69,11 +70,13 @@ class Sweep:
     def study(self, *overrides: str, resume: bool = False, **given: Any) -> Study:
         seeds = given.pop("seeds", (0, 1))
         planned, study = self.plan(*overrides, seeds=seeds, **given), self.settings(**given)
-        settings = {"study": study, "report": {}}
+        settings, now = {"study": study, "report": {}}, time.time()
         if resume:
-            sitting = opening.take_up(self.folder, planned, settings, time.time())
+            sitting = opening.take_up(self.folder, planned, settings, "basic", now)
         else:
-            sitting = opening.begin(self.folder, planned, settings, None, "train.py", time.time())
+            sitting = opening.begin(
+                self.folder, planned, settings, None, "basic", "train.py", now
+            )  # fmt: skip
         return Study(planned, sitting, study, self.launch, self.largest, beside=False)
 
     def largest(self, cell: Cell) -> Largest:
@@ -169,7 +172,56 @@ def test_repeats_go_on_counting_from_the_largest_seed_and_leave_out_none_that_is
     with pytest.raises(ConfigError, match=r"study.repeats=auto: the sweep names 21 seeds"):
         made.plan(seeds=range(21), repeats="auto")
     with pytest.raises(ConfigError, match=r"study.repeats=2,3: it has several values"):
-        Plan([["study.repeats=2"], ["study.repeats=3"]], made.compose, made.settings())
+        Plan([["study.repeats=2"], ["++study.repeats=3"]], made.compose, made.settings())
+
+
+@pytest.mark.parametrize("key", ["logger", "profile", "dataset.root", "dataset.download"])
+def test_what_no_result_says_takes_one_value_in_a_sweep(made: Sweep, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}=a,b: it has several values; its runs would"):
+        Plan([[f"{key}=a"], [f"{key}=b"]], made.compose, made.settings())
+
+
+def test_a_swept_mapping_is_said_in_the_results(made: Sweep) -> None:
+    overrides = ["model=alexnet", "dataset={root: /a}"]
+    job = Job(config := made.compose(overrides), config.hydra)
+    assert job.variant == overrides[1:]
+
+
+def test_a_key_is_the_same_with_a_plus_before_it(made: Sweep) -> None:
+    jobs = [[f"++seed={seed}", f"++optimizer.lr={lr}"] for seed in (0, 1) for lr in (0.1, 0.2)]
+    planned = Plan(jobs, made.compose, made.settings())
+    assert [cell.name for cell in planned.cells] == [
+        "none-fp32 optimizer.lr=0.1", "none-fp32 optimizer.lr=0.2"
+    ]  # fmt: skip
+    assert planned.seeds == [0, 1]
+    assert planned.swept == {"optimizer.lr": ["0.1", "0.2"]}
+
+
+@pytest.mark.parametrize(
+    ("subdir", "given", "fine"),
+    [
+        ("${hydra.job.num}", {"mixed": True}, True),
+        ("x", {"seeds": [0]}, False),
+        ("${seed}", {}, False),  # two cells
+        ("${hydra.runtime.choices.parallel}", {"retries": 0}, False),  # two rounds of a cell
+        ("${seed}-${hydra.runtime.choices.parallel}", {}, False),  # a round that is repeated
+        ("${seed}-${hydra.runtime.choices.parallel}", {"retries": 0}, True),
+        ("${seed}-${hydra.runtime.choices.parallel}", {"seeds": [0]}, True),
+        ("${seed}-${hydra.runtime.choices.parallel}", {"seeds": [0], "mixed": True}, False),
+    ],
+)
+def test_no_two_runs_of_a_study_are_in_one_folder(
+    made: Sweep, subdir: str, given: dict[str, Any], fine: bool
+) -> None:
+    def compose(overrides: Sequence[str]) -> DictConfig:
+        config = compose_before(overrides)
+        with open_dict(config):
+            config.hydra.sweep.subdir = subdir
+        return config
+
+    compose_before, made.compose = made.compose, compose
+    with nullcontext() if fine else pytest.raises(ConfigError, match=r"put \$\{hydra.job.num\}"):
+        made.plan(**given)
 
 
 def test_a_round_in_which_the_machine_drifted_is_repeated_at_the_end(
@@ -330,15 +382,17 @@ def test_a_study_goes_on_with_no_other_configuration(
     assert made.file() == before
 
 
-@pytest.mark.parametrize("key", ["code", "torch"])
-def test_other_code_or_another_machine_is_refused_or_kept_apart(made: Sweep, key: str) -> None:
+@pytest.mark.parametrize("key", ["code", "launcher", "torch"])
+def test_other_code_another_launcher_or_another_machine_is_refused_or_kept_apart(
+    made: Sweep, key: str
+) -> None:
     made.statuses = ["ok"] * 4 + ["killed"]
     with pytest.raises(KeyboardInterrupt):
         made.study(seeds=range(3)).run()
     content = made.file()
     content["max_batch"] = {"dp-fp32": asdict(made.found)}
     before = content["parts"][0]
-    (before if key == "code" else before["machine"])[key] = "1.0"
+    (before if key in before else before["machine"])[key] = "1.0"
     (made.folder / "sweep.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match=f"{key}.*changed since"):
         made.study(seeds=range(3), resume=True)
@@ -389,6 +443,29 @@ def test_a_folder_with_a_study_in_it_takes_no_other(made: Sweep) -> None:
     made.study().run()
     with pytest.raises(ConfigError, match="a sweep has been run into it"):
         made.study()
+
+
+def test_a_folder_with_a_sweep_in_it_takes_none_of_another_sweeper(
+    made: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.study(budget=0).run()
+    before = (made.folder / "sweep.json").read_bytes()
+    loader = GlobalHydra.instance().config_loader()
+    given = ["hydra/sweeper=basic", f"hydra.sweep.dir={made.folder}"]
+    config = loader.load_configuration("train", given, RunMode.MULTIRUN)
+    with pytest.raises(SystemExit) as left:
+        Check().on_multirun_start(config)
+    assert left.value.code == ConfigError.code
+    assert "a sweep has been run into it" in capsys.readouterr().err
+    assert [path.name for path in made.folder.iterdir()] == ["sweep.json"]
+    assert (made.folder / "sweep.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("flags", [[], ["-m"]])
+def test_a_command_that_names_two_studies_is_refused(flags: list[str]) -> None:
+    given = [*flags, "experiments=nine_way,cifar10_cpu"]
+    (failure,) = messages.of_arguments(given, "train", ROOT / "conf")
+    assert "a command runs one study; give them one after the other" in str(failure)
 
 
 def test_a_command_that_is_refused_leaves_the_study_to_the_one_that_runs_it(
