@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -280,11 +281,16 @@ def test_what_does_better_and_was_left_out_is_named() -> None:
 
 
 def test_the_command_asks_for_what_the_overlay_does_not_repeat() -> None:
-    overlay = {"choices": {"amp": "fp32"}, "values": {}, "left_out": ["dataset.root", "$(rm x)"]}
+    overlay = {
+        "choices": {"amp": "fp32"}, "values": {}, "left_out": ["dataset.root", "$(rm x)"],
+        "taken_away": ["optimizer.fused", "'; rm x"],
+    }  # fmt: skip
     known = evidence(runs_of({PLAIN: 5.0}))
     recording = Recording(known.group.runs, {"overlays": {PLAIN: overlay}}, [], [])
     answer = build(recording, [known], recommend(known))["answer"]
-    assert answer["train"].endswith(" experiments=recommended dataset.root=VALUE")
+    assert answer["train"].endswith(
+        " experiments=recommended dataset.root=VALUE '~optimizer.fused'"
+    )
     assert any("wants dataset.root from you" in caveat for caveat in answer["caveats"])
 
 
@@ -539,19 +545,21 @@ def test_an_overlay_repeats_nothing_that_names_a_path_or_something_to_call() -> 
 def test_the_recommended_overlay_trains_as_the_run_that_it_recommends(shell: Shell) -> None:
     done = shell.train(
         "-m", "seed=3", "epochs=2", "dataset.limit=300", "optimizer=sgd", "optimizer.lr=0.05",
-        "model.net.width=8", "scheduler=cosine", "numerics=1", "hydra.sweep.dir=sweep",
+        "~optimizer.weight_decay", "model.net.width=8", "scheduler=cosine", "numerics=1",
+        "hydra.sweep.dir=sweep",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    command = "train.py --config-dir sweep/report experiments=recommended"
+    command = "train.py --config-dir sweep/report experiments=recommended '~optimizer.weight_decay'"
     assert f"\ntrain with it: python {command}\n" in done.stdout
     path = shell.folder / "sweep" / "report" / "experiments" / "recommended.yaml"
+    assert "takes no key away; the command does: optimizer.weight_decay." in path.read_text()
     overlay = yaml.safe_load(path.read_text())
     del overlay["defaults"]
     assert overlay == {
         "epochs": 2, "dataset": {"limit": 300}, "model": {"net": {"width": 8}},
         "optimizer": {"lr": 0.05},
     }  # fmt: skip
-    again = shell.train(*command.split()[1:], "seed=3", "hydra.run.dir=again")
+    again = shell.train(*shlex.split(command)[1:], "seed=3", "hydra.run.dir=again")
     assert again.returncode == 0, again.stderr
     [run] = (shell.folder / "sweep").glob("*_none_fp32_seed3")
     before, after = (conftest.result(folder) for folder in (run, shell.folder / "again"))

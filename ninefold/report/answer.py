@@ -26,7 +26,7 @@ from ninefold.report.measures import (
     Measure,
 )
 from ninefold.report.notes import holders, number_notes
-from ninefold.report.overlay import left_out
+from ninefold.report.overlay import arguments, left_out
 from ninefold.report.published import EPOCHS, EXPERIMENTS, LIMITS, Published, about, applies
 from ninefold.report.recommend import Recommendation, caveats
 from ninefold.report.recording import Recording
@@ -146,7 +146,8 @@ def winner(goals: Sequence[Recommendation]) -> Recommendation | None:
 def train_command(recording: Recording, best: Recommendation | None) -> str | None:
     """Return the command that trains with recommended.yaml, None where there is none.
 
-    What the overlay leaves out stands in it with a value to be filled in.
+    What the overlay leaves out stands in it with a value to be filled in; it takes keys away that
+    the cell's runs had not.
     """
     overlay = None if best is None else overlay_of(recording, best)
     if overlay is None:
@@ -155,7 +156,7 @@ def train_command(recording: Recording, best: Recommendation | None) -> str | No
     # Nothing that a shell would read otherwise: it is there to be pasted.
     plain = isinstance(folder, str) and re.fullmatch(r"[\w./+=@][\w./+=@-]*", folder)
     words = [f"python train.py --config-dir {folder if plain else 'FOLDER/report'}",
-             "experiments=recommended", *(f"{key}=VALUE" for key in left_out(overlay))]  # fmt: skip
+             "experiments=recommended", *arguments(overlay)]  # fmt: skip
     return " ".join(words)
 
 

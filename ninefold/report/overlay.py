@@ -32,8 +32,9 @@ _MISSING = object()
 def overlays(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
     """Return what each cell of the largest group needs set, as far as its runs agree.
 
-    By cell: `choices` of the groups, `values` as a tree, and `left_out`, the keys that are not
-    repeated because they hold a path, or name something to call.
+    By cell: `choices` of the groups, `values` as a tree, `left_out`, the keys that are not
+    repeated because they hold a path, or name something to call, and `taken_away`, those that the
+    options have and the runs have not.
     """
     found: dict[str, Any] = {}
     for group in largest_first(groups(runs))[:1]:
@@ -46,7 +47,7 @@ def overlays(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _overlay(hydra: Path) -> dict[str, Any] | None:
-    """Return what one run set, flat: `choices`, `values` and `left_out`."""
+    """Return what one run set, flat: `choices`, `values`, `left_out` and `taken_away`."""
     composed, choices = _read(hydra / "config.yaml"), choices_of(hydra / "hydra.yaml")
     named = {group: choices[group] for group in GROUPS if group in choices}
     if composed is None or not named or not all(map(NAME.fullmatch, named.values())):
@@ -59,7 +60,8 @@ def _overlay(hydra: Path) -> dict[str, Any] | None:
     before = dict(_leaves(defaults))
     values: dict[str, Any] = {}
     left_out = []
-    for key, value in _leaves({key: composed[key] for key in defaults if key in composed}):
+    after = dict(_leaves({key: composed[key] for key in defaults if key in composed}))
+    for key, value in after.items():
         if key.startswith(tuple(f"{name}." for name in NOT_TAKEN)) or key in NOT_TAKEN:
             continue
         if _same(before.get(key, _MISSING), value):
@@ -68,7 +70,12 @@ def _overlay(hydra: Path) -> dict[str, Any] | None:
             values[key] = value
         else:
             left_out.append(key)
-    return {"choices": named, "values": values, "left_out": left_out}
+    # Of the groups alone: what else a run of ours lacks, it was made before there was.
+    options = [key for key in before if key.partition(".")[0] in named]
+    taken_away = [key for key in options if key not in after]
+    return {
+        "choices": named, "values": values, "left_out": left_out, "taken_away": taken_away,
+    }  # fmt: skip
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -130,7 +137,13 @@ def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if all(_same(other["values"].get(key, _MISSING), value) for other in found)
     }
     left_out = sorted({key for overlay in found for key in overlay["left_out"]})
-    return {"choices": first["choices"], "values": _tree(values), "left_out": left_out}
+    taken_away = [
+        key for key in first["taken_away"] if all(key in other["taken_away"] for other in found)
+    ]
+    return {
+        "choices": first["choices"], "values": _tree(values), "left_out": left_out,
+        "taken_away": taken_away,
+    }  # fmt: skip
 
 
 def _tree(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +168,17 @@ def settings_of(overlay: object) -> dict[str, Any]:
 
 def left_out(overlay: Mapping[str, Any] | None) -> list[str]:
     """Return the keys that an overlay does not repeat, as far as they are keys."""
-    keys = (overlay or {}).get("left_out")
+    return _keys(overlay, "left_out")
+
+
+def arguments(overlay: Mapping[str, Any]) -> list[str]:
+    """Return what the command that trains with an overlay says besides, for a shell."""
+    asked = [f"{key}=VALUE" for key in left_out(overlay)]
+    return [*asked, *(f"'~{key}'" for key in _keys(overlay, "taken_away"))]
+
+
+def _keys(overlay: Mapping[str, Any] | None, name: str) -> list[str]:
+    keys = (overlay or {}).get(name)
     return [key for key in (keys if isinstance(keys, list) else []) if _is_key(key)]
 
 
@@ -177,6 +200,8 @@ def overlay_text(overlay: Mapping[str, Any], why: Sequence[str], command: str) -
     head.append(f"Command:  {command}")
     if keys := ", ".join(left_out(overlay)):
         head.append(f"Not in here, because they hold a path or name something to call: {keys}.")
+    if keys := ", ".join(_keys(overlay, "taken_away")):
+        head.append(f"An overlay takes no key away; the command does: {keys}.")
     lines = [
         f"# {line}"
         for text in head
