@@ -11,9 +11,10 @@ from typing import Any
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ninefold import check, opening, plan, preflight, resume, sweep
+from ninefold.beside import Runs
 from ninefold.errors import ConfigError, Failure
 from ninefold.job import GROUPS, ROOT, Job, not_a_name
 from ninefold.ranks import under_torchrun
@@ -41,6 +42,9 @@ class Check(Callback):
         problems = odd_options(config.hydra.overrides.task) or plan.not_honored(config, CONF)
         if not problems and config.hydra.runtime.choices["hydra/sweeper"] != plan.SWEEPER:
             problems = opening.taken(Path(config.hydra.sweep.dir), "choose another")
+        problems = problems or check.breach(
+            "launch.grace", OmegaConf.select(config, "launch.grace")
+        )
         if under_torchrun() and not problems:
             problems = [ConfigError(
                 "hydra.mode", "MULTIRUN", "a sweep starts processes of its own",
@@ -52,8 +56,11 @@ class Check(Callback):
         SESSION.sweep = Path(os.path.abspath(config.hydra.sweep.dir))
         SESSION.study_name = config.hydra.runtime.choices.get("experiments")
         loader = GlobalHydra.instance().config_loader()
-        basic = config.hydra.runtime.choices["hydra/launcher"] == "basic"
-        sweep.share(loader, look_ahead if basic else lambda config: None)
+        if config.hydra.runtime.choices["hydra/launcher"] == "basic":
+            sweep.share(loader, look_ahead)
+        else:
+            sweep.share(loader, lambda config: None)
+            SESSION.beside = Runs(config.launch.grace)
 
 
 def go_on(job: Job, config: DictConfig) -> list[Failure]:

@@ -15,6 +15,7 @@ from ninefold.errors import ResourceError
 from ninefold.stop import SIGNALS
 
 ROOT = Path(__file__).parents[1]
+QUIET = ("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker", ",")
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
 
 
@@ -45,12 +46,7 @@ def start(job: Mapping[str, Any]) -> None:
         # A forkserver is not told its parent's sys.path (CPython up to 3.12), and silently preloads
         # nothing that it does not find: without ninefold.leash it would outlive a killed launcher.
         # The tracker tidies up after a killed launcher as well; it need not say so.
-        with (
-            prepended("PYTHONPATH", str(ROOT), os.pathsep),
-            prepended(
-                "PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker", ","
-            ),
-        ):
+        with prepended("PYTHONPATH", str(ROOT), os.pathsep), prepended(*QUIET):
             forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

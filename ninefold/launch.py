@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from ninefold import messages, parent_death, ranks, stop, sweeper
+from ninefold import beside, messages, parent_death, ranks, stop, sweeper
 from ninefold.errors import Failure, Interrupted
 from ninefold.execution import execute, follow
 from ninefold.job import ROOT
@@ -57,7 +57,13 @@ def _run(entry: Callable[[], Any]) -> int:
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
         name, kind = signal.Signals(number).name, stop.failure(number)
-        report([kind("signal", name, "interrupted", "nothing runs now", "start again")])
+        what, do = "nothing runs now", "start again"
+        if SESSION.beside is not None and SESSION.beside.told:
+            what, do = (
+                "its runs were told to save and have ended",
+                "go on with the study, if it is one",
+            )
+        report([kind("signal", name, "interrupted", what, do)])
         return kind.code
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 1
@@ -94,9 +100,14 @@ def train(config: DictConfig) -> float | None:
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
     SESSION.runs += 1
-    if not SESSION.here:
+    if SESSION.here:
+        fine = execute("train", config, hydra, folder)
+    else:
         parent_death.follow_parent()
-    if not execute("train", config, hydra, folder):
+        heed_signals()
+        with beside.registered():
+            fine = execute("train", config, hydra, folder)
+    if not fine:
         return None
     result = Result.read(folder)
     assert result.accuracy is not None

@@ -35,6 +35,11 @@ def register(folder: Path, rank: str, attempt: int) -> None:
     (folder / f"rank{rank}.{attempt}.pid").write_text(str(os.getpid()))
 
 
+def unregister(folder: Path, rank: str, attempt: int) -> None:
+    """A worker that is not to be told anything any more: take that back."""
+    (folder / f"rank{rank}.{attempt}.pid").write_text("")
+
+
 def workers(folder: Path) -> dict[int, int]:
     """The process of each rank of the newest attempt."""
     attempt = _newest(folder)

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from ninefold import messages, stop
+from ninefold.beside import Runs
 from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure, resource_failure
 from ninefold.job import ROOT, Job
 from ninefold.ranks import under_torchrun
@@ -41,6 +42,7 @@ class Session:
         self.told: int | None = None  # the signal that this command received
         self.checked: Job | None = None  # what Hydra's callback has found to be right
         self.runs = 0
+        self.beside: Runs | None = None  # where another launcher than Hydra's basic one has them
         self.codes: list[int] = []  # of the failures
         self.sweep: Path | None = None
         self.study_name: str | None = None
@@ -56,8 +58,14 @@ def heed_signals() -> None:
         signal.signal(number, _interrupt)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    first = SESSION.told is None
     SESSION.told = number  # the exception alone could be lost in somebody's destructor
+    if SESSION.beside is not None:
+        if first:
+            SESSION.beside.stop(number)
+        elif number != signal.SIGINT:
+            return  # they are being waited for
     raise KeyboardInterrupt(number)
 
 

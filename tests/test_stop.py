@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 import torch
 
-from ninefold import build, training_run
+from ninefold import beside, build, reports, training_run
 from ninefold.amp import Amp
+from ninefold.errors import Interrupted
 from ninefold.order import Order
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.stop import Stop
+from tests.conftest import ROOT
 
 
 def test_a_process_alone_stops_after_the_step_it_is_in() -> None:
@@ -126,3 +131,39 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         assert not stop.signal
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+RUN = """
+import signal, time
+from ninefold import beside
+told = []
+signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+with beside.registered():
+    print("runs", flush=True)
+    while not told:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    print("saved", flush=True)
+signal.raise_signal(signal.SIGTERM)
+print("there still", flush=True)
+"""
+
+
+def test_runs_in_processes_of_another_launcher_are_told_and_waited_for_and_none_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(beside.VARIABLE, "")
+    command = beside.Runs(grace=60)
+    start = partial(
+        subprocess.Popen, [sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    with start() as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "runs\n"
+        command.stop(signal.SIGINT)
+        assert command.told == 1
+        assert not reports.workers(Path(os.environ[beside.VARIABLE]))
+        assert run.communicate()[0] == "saved\nthere still\n"
+    with start() as late:
+        assert late.communicate()[0] == ""
+    assert late.returncode == Interrupted.code

@@ -38,7 +38,7 @@ FLOORS: list[list[str]] = [
     ["build"],
     ["training_run", "evaluation_run"],
     ["worker"],
-    ["supervisor", "torchrun", "resume", "report/*"],
+    ["supervisor", "beside", "torchrun", "resume", "report/*"],
     ["elastic", "job", "fingerprint", "sitting", "capacity"],
     ["plan", "preflight", "resolvers"],
     ["agenda", "opening"],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
+import pytest
 from omegaconf import OmegaConf
 
 from .conftest import ROOT, Shell, result
@@ -56,6 +58,28 @@ def test_joblib_runs_a_sweep_side_by_side_and_a_failed_run_is_told_once(shell: S
     assert ran["notes"][0].startswith("It may have run beside others")
     assert json.loads((shell.folder / "sweep" / "sweep.json").read_text())["runs"] == 2
     assert (shell.folder / "sweep" / "report" / "table.md").is_file()
+
+
+@pytest.mark.slow  # how runs in other processes are told, tests/test_stop.py says
+def test_joblib_is_told_to_stop_and_each_of_its_runs_saves_and_none_begins(shell: Shell) -> None:
+    command = shell.start(
+        str(ROOT / "train.py"), "-m", "dataset.limit=128", "epochs=100000", "threads=1",
+        "launch.inline=true", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2",
+        "optimizer.lr=0.001,0.002,0.003", "logger=quiet", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    sweep = shell.folder / "sweep"
+    while len(list(sweep.glob("*/checkpoints/last.pt"))) < 2 and command.poll() is None:
+        time.sleep(0.05)
+    command.terminate()
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 75, err
+    results = [result(path.parent) for path in sweep.glob("*/result.json")]
+    assert [made["exit_code"] for made in results] == [75, 75]
+    lines = err.splitlines()
+    assert sorted(lines[:-1]) == sorted(made["error"] for made in results)
+    assert all("it is saved at step" in line for line in lines[:-1])
+    assert lines[-1].startswith("error: signal=SIGTERM: interrupted; its runs were told to save")
+    assert "go on with: python train.py -m " in out
 
 
 def test_a_plugin_that_is_not_installed_is_told_where_to_get(shell: Shell, tmp_path: Path) -> None:
