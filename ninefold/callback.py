@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from ninefold import check, opening, plan, preflight, resume, sweep
 from ninefold.beside import Runs
 from ninefold.errors import ConfigError, Failure
-from ninefold.job import GROUPS, ROOT, Job, not_a_name
+from ninefold.job import GROUPS, ROOT, UNSAID, Job, not_a_name
 from ninefold.ranks import under_torchrun
 from ninefold.session import SESSION, failure_of, refuse
 
@@ -81,11 +81,14 @@ def go_on(job: Job, config: DictConfig) -> list[Failure]:
 def odd_options(overrides: Sequence[str]) -> list[Failure]:
     """What a sweep chooses from groups that is more than a name: see Job.problems.
 
-    It is looked for before Hydra makes the sweep's folders, whose names are made from it.
+    It is looked for before Hydra makes the sweep's folders, whose names are made from it. So is
+    what no sweeper is to sweep.
     """
     found: list[Failure] = []
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         group = override.key_or_group
+        if group in UNSAID and override.is_sweep_override():
+            found.append(plan.in_one_cell(group, str(override.input_line).partition("=")[2]))
         if group not in (*GROUPS, "experiments"):
             continue
         swept = override.is_sweep_override()

@@ -55,10 +55,7 @@ class Plan:
                     "choose one",
                 )  # fmt: skip
             if key in UNSAID:
-                raise ConfigError(
-                    key, ",".join(texts), "it has several values",
-                    "its runs would stand in one cell", "sweep it in commands of its own",
-                )  # fmt: skip
+                raise in_one_cell(key, ",".join(texts))
         seeds: list[Any] = []
         cells: dict[tuple[str, ...], Cell] = {}
         for job in jobs:
@@ -130,6 +127,14 @@ class Plan:
 def key_of(override: str) -> str:
     """The key that an override gives a value; + and ++ may stand before it."""
     return override.lstrip("+").partition("=")[0]
+
+
+def in_one_cell(key: str, values: str) -> ConfigError:
+    """What a sweep over a key is told that no result says."""
+    return ConfigError(
+        key, values, "it has several values", "its runs would stand in one cell",
+        "sweep it in commands of its own",
+    )  # fmt: skip
 
 
 def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], Sequence[int]]:

@@ -23,7 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold import launch, messages, opening, plan, resolvers, secrets, sweep, sweeper
-from ninefold.callback import Check
+from ninefold.callback import Check, odd_options
 from ninefold.capacity import Largest
 from ninefold.errors import Busy, ConfigError
 from ninefold.folder import exclusive
@@ -179,6 +179,9 @@ def test_repeats_go_on_counting_from_the_largest_seed_and_leave_out_none_that_is
 def test_what_no_result_says_takes_one_value_in_a_sweep(made: Sweep, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}=a,b: it has several values; its runs would"):
         Plan([[f"{key}=a"], [f"{key}=b"]], made.compose, made.settings())
+    for swept in (f"{key}=a,b", f"++{key}=choice(a,b)"):  # whichever sweeper it is for
+        (failure,) = odd_options(["seed=1,2", swept])
+        assert "its runs would stand in one cell" in str(failure)
 
 
 def test_a_swept_mapping_is_said_in_the_results(made: Sweep) -> None:
