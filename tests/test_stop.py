@@ -140,8 +140,8 @@ def interrupt(number, frame):
     raise KeyboardInterrupt
 signal.signal(signal.SIGTERM, interrupt)
 with beside.registered():
-    print("runs", flush=True)
     try:
+        print("runs", flush=True)
         time.sleep(10)
     except KeyboardInterrupt:
         time.sleep(0.3)
