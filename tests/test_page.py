@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from ninefold.report.heat import panels
 from ninefold.report.page import page
+from ninefold.report.pictures import _fitting
 from tests.sample_report import AMPS, sample
 
 # Text's contrast with what is behind it, for all that is shown: what is below WCAG's AA.
@@ -46,6 +49,16 @@ PALE = """() => {
   }
   return [seen, pale];
 }"""
+# Headings that are cut, and texts of a plot that lie over each other.
+CUT = """() => [...document.querySelectorAll(".heat th, .matrix th")]
+  .filter(head => head.checkVisibility() && head.scrollWidth > head.clientWidth + 1)
+  .map(head => head.textContent)"""
+OVERLAID = """() => [...document.querySelectorAll(".plot svg")].flatMap(plot => {
+  const texts = [...plot.querySelectorAll("text")].map(it => [it.getBoundingClientRect(), it]);
+  return texts.flatMap(([a, one], i) => texts.slice(i + 1)
+    .filter(([b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+    .map(([, other]) => `${one.textContent} / ${other.textContent}`)); })"""
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -110,6 +123,7 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
 ) -> None:
     visit = reader.open(usual)
     assert visit.page.locator("h1").inner_text() == "cifar10_cpu"
+    assert "of them in the figures" in visit.page.locator(".facts").inner_text()
     assert visit.page.locator(".plot svg:visible").count() == 4  # rounds, phases, speed-up, curves
     assert all(box["height"] > 100 for plot in visit.page.locator(".plot svg:visible").all()
                if (box := plot.bounding_box()))  # fmt: skip
@@ -161,6 +175,48 @@ def test_dark_mode_changes_the_paper_and_the_plots_ink(reader: Reader, usual: st
         text = opened.locator(".plot .wide text").first
         inks.add(text.evaluate("text => getComputedStyle(text).fill"))
     assert len(papers) == len(inks) == 2
+
+
+def test_a_contrast_theme_leaves_what_is_chosen_and_the_colors_of_phases(
+    reader: Reader, usual: str
+) -> None:
+    opened = reader.open(usual, forced_colors="active").page
+    chosen, other = (
+        opened.locator(f".switch input{state} + span").first.evaluate(
+            "pill => getComputedStyle(pill).backgroundColor"
+        )
+        for state in (":checked", ":not(:checked)")
+    )
+    assert chosen != other
+    phases = opened.locator(".swatch").evaluate_all(
+        "all => all.map(swatch => getComputedStyle(swatch).backgroundColor)"
+    )
+    assert len(set(phases)) == 5
+
+
+def test_an_interval_ends_where_its_measure_does() -> None:
+    [group] = sample(("none",), ("fp32",), seeds=2, epochs=1)["groups"]
+    [cell] = group["cells"]
+    cell["measures"]["seconds"].update(low=-3.0)
+    cell["measures"]["accuracy"].update(high=112.0)
+    found = {panel.key: panel for panel in panels(group)}
+    fields = {key: panel.rows[0][1][0] for key, panel in found.items()}
+    assert fields["seconds"].interval.startswith("0.00 to ")
+    assert fields["accuracy"].interval.endswith(" to 100.00")
+    assert found["accuracy"].span.endswith(" to 100.00 %")
+    strip = fields["seconds"].strip
+    assert strip is not None
+    assert strip.low == 5.0
+    assert "interval 0.00 to " in strip.about
+
+
+def test_names_that_are_cut_keep_what_tells_them_apart() -> None:
+    names = [f"{parallel}-{amp}" for parallel in ("sharded_parallel", "sharded_state")
+             for amp in ("fp32", "autocast_channels_last")]  # fmt: skip
+    cut = {_fitting(name) for name in names}
+    assert len(cut) == 4
+    assert max(map(len, cut)) == 14
+    assert _fitting("none-autocast") == "none-autocast"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -237,10 +293,18 @@ def shapes() -> dict[str, dict[str, Any]]:
         for cell in group["cells"]:
             cell.update(phases=None, ceiling=None, speedup=None)
     [trial] = search["groups"]
-    search["groups"] = [{**trial, "title": f"trial {number}"} for number in range(12)]
+    settings = ", dataset.augment.some_rather_long_key=1e-05, optimizer.weight_decay=0.0001"
+    search["groups"] = [{**trial, "title": f"trial {number}{settings}"} for number in range(12)]
     long = sample(("none", "dp"), ("fp32", "autocast"), **small)
     long["notes"][0]["text"] = "averyveryverylongword" * 40
     long["runs"][0].update(status="failed", error="error: " + "x" * 900)
+    named = sample(("none", "dp"), ("fp32", "autocast"), **small)
+    named["groups"][0]["rounds"] = [
+        {"round": number, "attempt": 0, "seed": number, "drift": 0.2 + number % 2 / 10,
+         "drifted": True, "counted": True} for number in range(8)
+    ]  # fmt: skip
+    text = json.dumps(named).replace("autocast", "autocast_channels_last")
+    named = json.loads(text.replace('"dp', '"sharded_parallel'))
     return {
         "one cell": sample(("none",), ("fp32",), seeds=1, epochs=1),
         "all failed": sample(("none", "ddp"), ("fp32", "autocast"), failed=cells, **small),
@@ -251,6 +315,7 @@ def shapes() -> dict[str, dict[str, Any]]:
         "a search": search,
         "no runs": {**two, "groups": [], "runs": [], "notes": []},
         "long words": long,
+        "long names": named,
         "five precisions": sample(amps=(*AMPS, "tf32", "bf16"), published=True, **small),
     }
 
@@ -264,7 +329,12 @@ def test_every_shape_of_report_renders_and_fits_a_phone(reader: Reader) -> None:
         text = visit.page.locator("body").inner_text()
         assert report["answer"]["sentence"] in text, name
         assert not {"None", "nan", "Undefined"} & set(text.split()), name
+        if name == "long names":
+            assert visit.page.evaluate(CUT) == []
+            assert visit.page.evaluate(OVERLAID) == []
         if name == "a search":
+            free = "box => box.clientWidth - box.querySelector('tbody th').offsetWidth"
+            assert visit.page.locator("#conditions .scroll").evaluate(free) > 150
             assert "12 conditions were run. 8 of them are drawn above" in text
             assert visit.page.get_by_role("row").filter(has_text="trial 11").count() == 1
         if name == "one failed":
