@@ -545,7 +545,7 @@ def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them() 
         for rate in ("0.1", "0.01") for run in runs_of({PLAIN: 5.0, "ddp-fp32": 3.0}, seeds=1)
     ]  # fmt: skip
     sizes = {
-        f"{PLAIN} optimizer.lr=0.1": {"batch_size": 4096, "fails_at": 8192, "why": "memory"},
+        f"{PLAIN} optimizer.lr=0.1": {"batch_size": 4096, "fails_at": 8192, "why": "memory=a: b"},
         "ddp-fp32 optimizer.lr=0.1": {"batch_size": 20000, "fails_at": None, "why": WHOLE_SET},
         "ddp-fp32 optimizer.lr=0.01": {
             "batch_size": None, "fails_at": None, "why": f"{NO_SEARCH}error: device=x: lost; a; b"

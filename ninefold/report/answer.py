@@ -295,7 +295,8 @@ def _max_batch(
     for run in evidence.group.runs:
         entry = said.get(name_of(run, sweep)) if isinstance(said, dict) else None
         if isinstance(entry, dict) and evidence.group.part == last:
-            found[run.cell] = finite(entry.get("batch_size")), _unsure(str(entry.get("why")))
+            size = finite(entry.get("batch_size"))
+            found[run.cell] = size, _unsure(size, str(entry.get("why") or ""))
     plain, unsure = found.get(PLAIN, (None, None))
     figures: dict[str, dict[str, Any]] = {
         cell: {
@@ -317,12 +318,12 @@ def _max_batch(
 _OR_MORE = "or more"
 
 
-def _unsure(why: str) -> str | None:
-    """Why the batch at which a search ended may not be the largest."""
+def _unsure(size: float | None, why: str) -> str | None:
+    """Why there is no largest batch, or it may be larger than the one at which a search ended."""
     if why == WHOLE_SET:
         return _OR_MORE
-    if why.startswith(FAILED):
-        return one_line(why.replace("error: ", "").partition("; ")[0])
+    if size is None or why.startswith(FAILED):
+        return one_line(why.replace("error: ", "").partition("; ")[0]) or None
     return None
 
 

@@ -64,7 +64,7 @@ _STYLE: Any = {
     "lines.solid_capstyle": "round",
 }
 _LABEL = 100  # CSS pixels that a label of a round needs
-_LETTERS = 14  # of a cell's name
+_LETTERS = 13  # of a cell's name
 _POINTS = 150  # of one curve at most: more cannot be told apart in a panel
 
 
