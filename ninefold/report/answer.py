@@ -290,7 +290,8 @@ def _max_batch(
     `why` is what is to be known of a cell's, None where it is simply the largest.
     """
     said = sweep.get("max_batch")
-    last = max((entry.get("part") or 0 for entry in rounds_of(sweep)), default=0)
+    parts_seen = [entry.get("part") for entry in rounds_of(sweep)]
+    last = max((part for part in parts_seen if isinstance(part, int)), default=0)
     found: dict[str, tuple[float | None, str | None]] = {}
     for run in evidence.group.runs:
         entry = said.get(name_of(run, sweep)) if isinstance(said, dict) else None

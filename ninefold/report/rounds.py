@@ -96,7 +96,7 @@ def is_unfinished(sweep: Mapping[str, Any] | None, runs: Sequence[Run]) -> bool:
 def _rounds_are_missing(sweep: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> bool:
     planned = finite(sweep.get("planned_rounds"))
     ends_when_settled = _settings(sweep).get("repeats") == "auto"
-    begun = {entry.get("round") for entry in rounds}
+    begun = {str(entry.get("round")) for entry in rounds}
     return planned is not None and not ends_when_settled and 0 < len(begun) < planned
 
 
