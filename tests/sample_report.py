@@ -46,6 +46,7 @@ def sample(
         "title": f"convnet on cifar10, batch 64, {epochs} epochs",
         "dataset": "cifar10", "model": "convnet", "batch_size": 64, "epochs": epochs,
         "variant": "", "part": 0, "parallels": list(parallels), "amps": list(amps),
+        "planned": cells,
         "measures": [
             {
                 "key": key, "title": title, "unit": unit, "better": better,

@@ -13,15 +13,18 @@ from typing import Any
 import pytest
 import yaml
 
+from ninefold.capacity import NO_SEARCH, WHOLE_SET
 from ninefold.errors import ConfigError
 from ninefold.report import progress_table, read_csv, settled, table, write
-from ninefold.report.answer import build
+from ninefold.report.answer import build, evidence_of
 from ninefold.report.cells import PLAIN, groups, summarize
 from ninefold.report.curves import Point, read_curves
 from ninefold.report.evidence import Evidence, gather_evidence, parts
+from ninefold.report.heat import panels
 from ninefold.report.measures import SECONDS as SECONDS_PER_EPOCH
 from ninefold.report.overlay import overlay_text
 from ninefold.report.recommend import (
+    UNFINISHED,
     Pairs,
     Recommendation,
     caveats,
@@ -29,7 +32,8 @@ from ninefold.report.recommend import (
     is_settled,
     recommend,
 )
-from ninefold.report.recording import Recording
+from ninefold.report.recording import Recording, gather_recording
+from ninefold.report.rounds import is_unfinished
 from ninefold.report.runs import Run
 from ninefold.report.text import progress_text
 from tests import conftest
@@ -509,6 +513,65 @@ def test_of_a_search_the_best_trials_have_tables_and_all_are_listed() -> None:
     places = [listed.index(f"optimizer.lr={n} ") for n in reversed(range(12))]
     assert places == sorted(places)
     assert progress_text(runs).endswith("4 more conditions are in table.md of the report")
+
+
+def test_a_study_that_was_stopped_says_so_and_how_to_go_on(tmp_path: Path) -> None:
+    stopped = {**failure("none", "fp32"), "status": "preempted", "batch_size": 64}
+    study(
+        tmp_path, result("none", "autocast"), result("ddp"), stopped,
+        rounds=[entry(0, ["{0}", "{1}", "{2}"])],
+        swept={"parallel": ["none", "ddp"], "amp": ["fp32", "autocast"], "seed": ["0", "1"]},
+    )  # fmt: skip
+    recording = gather_recording(tmp_path)
+    assert recording is not None
+    found = evidence_of(recording)
+    report = build(recording, found, recommend(found[0]))
+    assert report["answer"]["sentence"].endswith(f"has no run that ended well. {UNFINISHED}")
+    assert UNFINISHED in report["answer"]["caveats"]
+    fields = {field.cell: field for _, row in panels(report["groups"][0])[0].rows for field in row}
+    assert (fields["none-fp32"].words, fields["ddp-autocast"].words) == ("preempted", "not run")
+
+
+def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_end() -> None:
+    done = {"swept": {"amp": ["fp32", "bf16"]}, "rounds": [entry(0, ["a", "b"])],
+            "planned_rounds": 1}  # fmt: skip
+    runs = [Run("a", "ok"), Run("b", "failed"), Run("old", "preempted")]
+    assert not is_unfinished(done, runs)
+    assert not is_unfinished({}, runs)
+    assert is_unfinished(done, [Run("a", "unfinished")])
+    assert is_unfinished({**done, "rounds": [entry(0, ["a"])]}, runs)
+    assert is_unfinished({**done, "planned_rounds": 2}, runs)
+    auto = {"settings": {"study": {"repeats": "auto"}}, "planned_rounds": 20}
+    assert not is_unfinished({**done, **auto}, runs)
+
+
+def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them() -> None:
+    runs = [
+        replace(run, overrides=(f"optimizer.lr={rate}",))
+        for rate in ("0.1", "0.01") for run in runs_of({PLAIN: 5.0, "ddp-fp32": 3.0}, seeds=1)
+    ]  # fmt: skip
+    sizes = {
+        f"{PLAIN} optimizer.lr=0.1": {"batch_size": 4096, "fails_at": 8192, "why": "memory=a: b"},
+        "ddp-fp32 optimizer.lr=0.1": {"batch_size": 20000, "fails_at": None, "why": WHOLE_SET},
+        "ddp-fp32 optimizer.lr=0.01": {
+            "batch_size": None, "fails_at": None, "why": f"{NO_SEARCH}error: device=x: lost; a; b"
+        },
+    }  # fmt: skip
+    sweep = {"swept": {"optimizer.lr": ["0.1", "0.01"], "parallel": ["none", "ddp"]},
+             "max_batch": sizes}  # fmt: skip
+    recording = Recording(runs, {"sweep": sweep}, [], [])
+    found = evidence_of(recording)
+    shown = {}
+    for group in build(recording, found, recommend(found[0]))["groups"]:
+        last = panels(group)[-1]
+        fields = {field.cell: field for _, row in last.rows for field in row}
+        shown[group["variant"]] = fields[PLAIN], fields["ddp-fp32"], last
+    plain, more, panel = shown["optimizer.lr=0.1"]
+    assert (plain.mean, plain.why) == ("4096", "")
+    assert (more.mean[-3:], more.why, more.relative) == ("000", "or more", "")
+    assert "the limit is not known" in panel.about
+    plain, lost, _ = shown["optimizer.lr=0.01"]
+    assert (plain.words, lost.words) == ("not known", "there was no search: device=x: lost")
 
 
 def test_settled_and_the_table_so_far_need_no_report(tmp_path: Path) -> None:

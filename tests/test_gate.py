@@ -11,7 +11,7 @@ import pytest
 
 from ninefold.report import write
 from ninefold.report.__main__ import main
-from tests.test_report import result, sweep
+from tests.test_report import failure, result, sweep
 
 
 def sitting(folder: Path, factor: float = 1.0, noise: float = 0.005, **changes: Any) -> Path:
@@ -104,7 +104,7 @@ def test_another_machine_version_or_pace_is_warned_of(
     there = {**result()["environment"], "cpu": "Another CPU", "torch": "2.16.0"}
     new = sitting(tmp_path / "new", environment=there, probe_seconds=[0.05, 0.06])
     assert gate(new, sitting(tmp_path / "old", probe_seconds=[0.05, 0.05])) == 0
-    shown = capsys.readouterr().out
+    shown = capsys.readouterr().err
     assert "warning: cpu was A CPU and is Another CPU" in shown
     assert "warning: torch was 2.15.0 and is 2.16.0" in shown
     assert "warning: a fixed piece of work took ×1.100 of its time before" in shown
@@ -118,7 +118,31 @@ def test_what_only_one_sitting_has_is_named(
     assert other.is_dir()
     assert gate(new, sitting(tmp_path / "old")) == 0
     said = "warning: convnet on digits, batch 128, 10 epochs of the new sitting is compared with"
-    assert said in capsys.readouterr().out
+    assert said in capsys.readouterr().err
+
+
+def test_a_gate_that_could_judge_no_cell_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = (sweep(tmp_path / name, result(), result("ddp")) for name in ("old", "new"))
+    assert gate(new, old, "--fail-if-slower", "3%") == 2
+    said = (
+        "error: fail-if-slower=3%: no cell could be judged; that takes two runs of a cell in each"
+    )
+    assert capsys.readouterr().err.startswith(said)
+    assert gate(new, old) == 0
+
+
+def test_a_cell_that_has_failed_is_warned_of_and_a_sitting_that_has_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = sitting(tmp_path / "old")
+    runs = [result(seed=seed, train_seconds=20 + seed / 10) for seed in range(3)]
+    assert gate(sweep(tmp_path / "new", *runs, failure("ddp", "fp32")), old) == 0
+    assert capsys.readouterr().err == "warning: ddp-fp32 has no time now\n"
+    lost = sweep(tmp_path / "lost", failure("none", "fp32"), failure("ddp", "fp32"))
+    assert gate(lost, old) == 2
+    assert f"{tmp_path.name}/lost: no run of it that counts ended well" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("share", ["3", "x", "-1%", "100%", "nan"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from ninefold.report.heat import panels
 from ninefold.report.page import page
+from ninefold.report.pictures import _fitting
 from tests.sample_report import AMPS, sample
 
 # Text's contrast with what is behind it, for all that is shown: what is below WCAG's AA.
@@ -46,6 +49,16 @@ PALE = """() => {
   }
   return [seen, pale];
 }"""
+# Headings that are cut, and texts of a plot that lie over each other.
+CUT = """() => [...document.querySelectorAll(".heat th, .matrix th")]
+  .filter(head => head.checkVisibility() && head.scrollWidth > head.clientWidth + 1)
+  .map(head => head.textContent)"""
+OVERLAID = """() => [...document.querySelectorAll(".plot svg")].flatMap(plot => {
+  const texts = [...plot.querySelectorAll("text")].map(it => [it.getBoundingClientRect(), it]);
+  return texts.flatMap(([a, one], i) => texts.slice(i + 1)
+    .filter(([b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+    .map(([, other]) => `${one.textContent} / ${other.textContent}`)); })"""
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -110,6 +123,7 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
 ) -> None:
     visit = reader.open(usual)
     assert visit.page.locator("h1").inner_text() == "cifar10_cpu"
+    assert "of them in the figures" in visit.page.locator(".facts").inner_text()
     assert visit.page.locator(".plot svg:visible").count() == 4  # rounds, phases, speed-up, curves
     assert all(box["height"] > 100 for plot in visit.page.locator(".plot svg:visible").all()
                if (box := plot.bounding_box()))  # fmt: skip
@@ -161,6 +175,67 @@ def test_dark_mode_changes_the_paper_and_the_plots_ink(reader: Reader, usual: st
         text = opened.locator(".plot .wide text").first
         inks.add(text.evaluate("text => getComputedStyle(text).fill"))
     assert len(papers) == len(inks) == 2
+
+
+def test_a_contrast_theme_leaves_what_is_chosen_and_the_colors_of_phases(
+    reader: Reader, usual: str
+) -> None:
+    opened = reader.open(usual, forced_colors="active").page
+    chosen, other = (
+        opened.locator(f".switch input{state} + span").first.evaluate(
+            "pill => getComputedStyle(pill).backgroundColor"
+        )
+        for state in (":checked", ":not(:checked)")
+    )
+    assert chosen != other
+    phases = opened.locator(".swatch").evaluate_all(
+        "all => all.map(swatch => getComputedStyle(swatch).backgroundColor)"
+    )
+    assert len(set(phases)) == 5
+
+
+def test_an_interval_ends_where_its_measure_does() -> None:
+    [group] = sample(("none",), ("fp32",), seeds=2, epochs=1)["groups"]
+    [cell] = group["cells"]
+    cell["measures"]["seconds"].update(low=-3.0)
+    cell["measures"]["accuracy"].update(high=112.0)
+    found = {panel.key: panel for panel in panels(group)}
+    fields = {key: panel.rows[0][1][0] for key, panel in found.items()}
+    assert fields["seconds"].interval.startswith("0.00 to ")
+    assert fields["accuracy"].interval.endswith(" to 100.00")
+    assert found["accuracy"].span.endswith(" to 100.00 %")
+    strip = fields["seconds"].strip
+    assert strip is not None
+    assert strip.low == 5.0
+    assert "interval 0.00 to " in strip.about
+
+
+def test_names_and_conditions_of_ones_own_can_be_read_on_a_phone(reader: Reader) -> None:
+    report = sample(("none", "dp"), ("fp32", "autocast"), seeds=2, epochs=2)
+    [group] = report["groups"]
+    group["rounds"] = [
+        {"round": number, "attempt": 0, "seed": number, "drift": 0.2 + number % 2 / 10,
+         "drifted": True, "counted": True} for number in range(8)
+    ]  # fmt: skip
+    bare = [{**cell, "phases": None, "speedup": None} for cell in group["cells"]]
+    title = "convnet on cifar10, batch 64, 8 epochs, dataset.augment.some_rather_long_key=1e-05"
+    trial = {**group, "title": title, "curves": [], "rounds": [], "cells": bare}
+    report["groups"] += [trial] * 8
+    text = json.dumps(report).replace("autocast", "autocast_channels_last")
+    opened = reader.open(json.loads(text.replace('"dp', '"fully_sharded_parallel')), width=360).page
+    assert opened.evaluate(CUT) == []
+    assert opened.evaluate(OVERLAID) == []
+    free = "box => box.clientWidth - box.querySelector('tbody th').offsetWidth"
+    assert opened.locator("#conditions .scroll").evaluate(free) > 150
+
+
+def test_names_that_are_cut_keep_what_tells_them_apart() -> None:
+    names = [f"{parallel}-{amp}" for parallel in ("sharded_parallel", "sharded_state")
+             for amp in ("fp32", "autocast_channels_last")]  # fmt: skip
+    cut = {_fitting(name) for name in names}
+    assert len(cut) == 4
+    assert max(map(len, cut)) == 13
+    assert _fitting("none-autocast") == "none-autocast"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

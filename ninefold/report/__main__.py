@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--fail-if-slower", type=_share, metavar="3%%",
-        help="exit with 8 if a cell is shown to be slower than before by more than this",
+        help="exit with 8 if a cell is shown to be slower than before by more than this, "
+        "with 2 if none can be judged",
     )  # fmt: skip
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without "±" still gets its table
@@ -66,10 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"report {place(asked.folder)}")
             return 0
         allowed = ALLOWED if asked.fail_if_slower is None else asked.fail_if_slower
-        text, slower = hold_against(asked.folder, asked.against, allowed)
+        text, warnings, failure = hold_against(asked.folder, asked.against, allowed)
         print(text)
-        if slower and asked.fail_if_slower is not None:
-            raise slower
+        for warning in warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        if failure and asked.fail_if_slower is not None:
+            raise failure
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.code

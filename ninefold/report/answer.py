@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ninefold.capacity import FAILED, WHOLE_SET
 from ninefold.check import NAME
 from ninefold.errors import one_line
 from ninefold.report.cells import PLAIN, groups, largest_first, phase_shares, summarize
@@ -30,7 +31,7 @@ from ninefold.report.overlay import arguments, left_out
 from ninefold.report.published import EPOCHS, EXPERIMENTS, LIMITS, Published, about, applies
 from ninefold.report.recommend import Recommendation, caveats
 from ninefold.report.recording import Recording
-from ninefold.report.rounds import drift_allowed, rounds_of, why_not
+from ninefold.report.rounds import drift_allowed, is_unfinished, name_of, rounds_of, why_not
 from ninefold.report.runs import Run, finite
 from ninefold.report.statistics import estimate
 
@@ -39,8 +40,11 @@ FORMAT = 1
 
 def evidence_of(recording: Recording) -> list[Evidence]:
     """Return the evidence of each group, largest first: the answer is of the first."""
+    unfinished = is_unfinished(recording.sweep, recording.runs)
     return [
-        gather_evidence(group, recording.points, recording.sweep, recording.compare_numerics(group))
+        gather_evidence(
+            group, recording.points, recording.sweep, recording.compare_numerics(group), unfinished
+        )
         for group in largest_first(groups(recording.runs))
     ]
 
@@ -71,9 +75,7 @@ def build(
             "target": found[0].target if found else None,
         },
         "answer": _answer(recording, found, goals),
-        "groups": [
-            _group(evidence, recording, first=evidence is found[0]) for evidence in found
-        ],
+        "groups": [_group(evidence, recording) for evidence in found],
         "notes": _notes(recording.runs, found),
         "runs": [_run(run, recording.sweep) for run in recording.runs],
         "environment": recording.environment,
@@ -181,14 +183,15 @@ def sentence(goals: Sequence[Recommendation]) -> str:
     return text
 
 
-def _group(evidence: Evidence, recording: Recording, first: bool) -> dict[str, Any]:
+def _group(evidence: Evidence, recording: Recording) -> dict[str, Any]:
     group, comparison = evidence.group, evidence.comparison
-    measures = _measures(evidence, recording.sweep if first else {})
+    measures = _measures(evidence, recording.sweep)
     notes = number_notes([run for run in recording.runs if run.counts])
     return {
         "title": one_line(group.title), "dataset": group.dataset, "model": group.model,
         "batch_size": group.batch_size, "epochs": group.epochs, "variant": one_line(group.variant),
         "part": group.part, "parallels": group.parallels, "amps": group.amps,
+        "planned": list(evidence.planned),
         "measures": [about for about, _ in measures],
         "cells": [
             {
@@ -283,26 +286,47 @@ def _figures(
 def _max_batch(
     evidence: Evidence, sweep: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the largest batch that fits, which the study looks for once, by cell."""
+    """Return the largest batch that fits, which the study looks for once, by cell.
+
+    `why` is what is to be known of a cell's, None where it is simply the largest.
+    """
     said = sweep.get("max_batch")
-    found: dict[str, float] = {}
-    for cell, entry in said.items() if isinstance(said, dict) else ():
-        size = finite(entry.get("batch_size")) if isinstance(entry, dict) else None
-        if size is not None and cell in evidence.cells:
-            found[cell] = size
-    plain = found.get(PLAIN)
+    parts_seen = [entry.get("part") for entry in rounds_of(sweep)]
+    last = max((part for part in parts_seen if isinstance(part, int)), default=0)
+    found: dict[str, tuple[float | None, str | None]] = {}
+    for run in evidence.group.runs:
+        entry = said.get(name_of(run, sweep)) if isinstance(said, dict) else None
+        if isinstance(entry, dict) and evidence.group.part == last:
+            size = finite(entry.get("batch_size"))
+            found[run.cell] = size, _unsure(size, str(entry.get("why") or ""))
+    plain, unsure = found.get(PLAIN, (None, None))
     figures: dict[str, dict[str, Any]] = {
         cell: {
             "n": 1, "mean": size, "sd": None, "low": None, "high": None,
-            "relative": size / plain if plain else None, "values": {},
+            "relative": size / plain if size and plain and not (why or unsure) else None,
+            "values": {}, "why": why,
         }
-        for cell, size in found.items()
+        for cell, (size, why) in found.items()
     }  # fmt: skip
-    about = _of_measure(
-        "max_batch", "Largest batch that fits", "images", "Global batch, looked for once per cell.",
-        "more", bool(figures), "study.max_batch=true looks for it.",
-    )  # fmt: skip
-    return about, figures
+    about = "Global batch, looked for once per cell."
+    if any(why == _OR_MORE for _, why in found.values()):
+        about += f" “{_OR_MORE}”: {WHOLE_SET}, and the limit is not known."
+    return _of_measure(
+        "max_batch", "Largest batch that fits", "images", about, "more", bool(figures),
+        "study.max_batch=true looks for it.",
+    ), figures  # fmt: skip
+
+
+_OR_MORE = "or more"
+
+
+def _unsure(size: float | None, why: str) -> str | None:
+    """Why there is no largest batch, or it may be larger than the one at which a search ended."""
+    if why == WHOLE_SET:
+        return _OR_MORE
+    if size is None or why.startswith(FAILED):
+        return one_line(why.replace("error: ", "").partition("; ")[0]) or None
+    return None
 
 
 def _ceiling(evidence: Evidence, cell: str) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from typing import Any
 from ninefold.report.cells import PLAIN, Group, by_seed, phase_shares
 from ninefold.report.curves import Point
 from ninefold.report.measures import ACCURACY, BYTES, SECONDS, THROUGHPUT, Measure, to_target
+from ninefold.report.rounds import planned_cells
 from ninefold.report.runs import Run, finite
 from ninefold.report.statistics import Comparison, Settings, compare
 
@@ -30,7 +31,8 @@ class Ceiling:
 class Evidence:
     """One group of comparable runs with what can be said of its cells.
 
-    `different` holds why a cell's numerics are not the same as the baseline's.
+    `different` holds why a cell's numerics are not the same as the baseline's. `planned` are the
+    cells of its study, `unfinished` whether that has runs to make.
     """
 
     group: Group
@@ -38,6 +40,8 @@ class Evidence:
     settings: Settings
     given_target: float | None  # percent
     numerics: Mapping[str, Any] | None
+    planned: tuple[str, ...] = ()
+    unfinished: bool = False
 
     @functools.cached_property
     def cells(self) -> list[str]:
@@ -224,13 +228,14 @@ def gather_evidence(
     points: Sequence[Point],
     sweep: Mapping[str, Any] | None,
     numerics: Mapping[str, Any] | None,
+    unfinished: bool = False,
 ) -> Evidence:
     """Return the evidence of a group; `sweep` says which margins to hold it against."""
     folders = {run.folder for run in group.runs}
     settings, target = _settings(sweep or {})
     return Evidence(
         group, tuple(point for point in points if point.folder in folders), settings, target,
-        numerics,
+        numerics, tuple(planned_cells(sweep)), unfinished,
     )  # fmt: skip
 
 

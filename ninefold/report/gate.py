@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ninefold.errors import ConfigError, Slower
+from ninefold.errors import ConfigError, Failure, Slower
 from ninefold.report.cells import Group, largest_first
 from ninefold.report.cells import groups as sorted_groups
 from ninefold.report.conditions import join
@@ -35,30 +35,48 @@ def share_of(text: str) -> float:
     return share
 
 
-def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, Slower | None]:
-    """Return what became of the seconds per epoch of each cell, and the failure if one is slower.
+def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:
+    """Return what became of the seconds per epoch of each cell, warnings, and what fails the gate.
 
-    Either folder is a sweep's or a recorded sitting; nothing is written. allowed: the share by
-    which a cell may be slower. ConfigError where a folder holds no runs, or the sittings are of
-    different conditions.
+    It fails where a cell is slower, and where none could be judged. Either folder is a sweep's or a
+    recorded sitting; nothing is written. allowed: the share by which a cell may be slower.
+    ConfigError where a folder holds no runs that ended well, or the sittings are of different
+    conditions.
     """
     (before, _), (after, _) = find_recording(old), find_recording(new)
+    for folder, recording in ((new, after), (old, before)):
+        if not any(group.ok for group in sorted_groups(recording.runs)):
+            raise ConfigError(
+                "folder", folder, "no run of it that counts ended well",
+                "a time needs one, of the same cells in both sittings", "mend what failed",
+            )  # fmt: skip
     pairs = _pairs(after, before)
     if otherwise := _set_otherwise(after, before):
         raise _other_work(otherwise)
-    lines = [f"warning: {warning}" for warning in _warnings(after, before, allowed)]
-    lines += _unmatched(pairs, after, before)
-    slower: list[Change] = []
+    warnings = _warnings(after, before, allowed) + _unmatched(pairs, after, before)
+    lines: list[str] = []
+    every: list[Change] = []
     for group, other in pairs:
         now, then = _seconds(group, after), _seconds(other, before)
         found = changes(now, then, allowed)
-        slower += [change for change in found if change.slower]
+        every += found
         lines += ["", group.title, _table(found, now, then)]
-        lines += _missing(now, then)
+        lines += [f"{cell} has no time before" for cell in now if cell not in then]
+        warnings += [f"{cell} has no time now" for cell in then if cell not in now]
+    return "\n".join(lines), warnings, _failure(every, allowed)
+
+
+def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
+    if all(change.low is None for change in found):
+        return ConfigError(
+            "fail-if-slower", f"{100 * allowed:g}%", "no cell could be judged",
+            "that takes two runs of a cell in each sitting", "run both with more seeds",
+        )  # fmt: skip
+    slower = [change for change in found if change.slower]
     if not slower:
-        return "\n".join(lines), None
+        return None
     worst = max(slower, key=lambda change: change.ratio or 0.0)
-    return "\n".join(lines), Slower(
+    return Slower(
         worst.cell, _times(worst.ratio), "it is slower than before",
         f"at most {_times(1 + allowed)} is allowed, and the interval is {_interval(worst)}"
         + (f"; {len(slower)} cells are slower in all" if len(slower) > 1 else ""),
@@ -83,11 +101,6 @@ def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
     ]  # fmt: skip
     if pairs:
         return pairs
-    if not now or not then:
-        raise ConfigError(
-            "against", "two sittings", "one of them has no run that counts and names its cell",
-            "runs of the same cells in both", "give the folders of two sweeps",
-        )  # fmt: skip
     raise _other_work(_differences(now[0], then[0]))
 
 
@@ -116,10 +129,10 @@ def _set_otherwise(new: Recording, old: Recording) -> list[tuple[str, Any, Any]]
 
 
 def _unmatched(pairs: Sequence[tuple[Group, Group]], new: Recording, old: Recording) -> list[str]:
-    """A line for each group that is compared with none."""
+    """A warning of each group that is compared with none."""
     compared = [group for pair in pairs for group in pair]
     return [
-        f"warning: {group.title} of the {which} sitting is compared with nothing"
+        f"{group.title} of the {which} sitting is compared with nothing"
         for recording, which in ((new, "new"), (old, "old"))
         for group in sorted_groups(recording.runs)
         if group not in compared
@@ -211,10 +224,3 @@ def _interval(change: Change) -> str:
     if change.low is None or change.high is None:
         return "too few runs"
     return f"{_times(change.low)} to {_times(change.high)}"
-
-
-def _missing(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
-    return [
-        *(f"{cell} has no time before" for cell in now if cell not in then),
-        *(f"{cell} has no time now" for cell in then if cell not in now),
-    ]

@@ -18,11 +18,15 @@ _LEAST_RANGE, _LEAST_POINTS = 0.1, 1.0
 
 @dataclass(frozen=True)
 class Field:
-    """One field of the table. `words` is what stands there instead of a value that is missing."""
+    """One field of the table. `words` is what stands there instead of a value that is missing.
+
+    `why` is what is to be known of a value.
+    """
 
     cell: str
     marks: list[int]
     words: str = ""
+    why: str = ""
     mean: str = ""
     sd: str = ""
     relative: str = ""
@@ -63,9 +67,13 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
     unit, factor = _unit(measure["unit"], [summary["mean"] for summary in found.values()])
     decimals = _decimals(key, [abs(summary["mean"]) * factor for summary in found.values()])
     best = "lowest" if measure["better"] == "less" else "highest"
+
+    def possible(value: float) -> float:
+        """No measure can be negative, nor a share above 100 %, whatever an interval allows."""
+        return max(0.0, min(value, 100.0) if key == "accuracy" else value)
+
     ends = [
-        # No measure can be negative, whatever an interval of two seeds allows.
-        max(0.0, value) for summary in found.values()
+        possible(value) for summary in found.values()
         for value in (*summary["values"].values(), summary["low"], summary["high"], summary["mean"])
         if value is not None
     ]  # fmt: skip
@@ -83,13 +91,18 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
     def field(name: str) -> Field:
         cell = cells.get(name)
         if cell is None:
-            return Field(name, [], words="not in this study")
+            planned = name in group["planned"]
+            return Field(name, [], words="not run" if planned else "not in this study")
         summary = found.get(name)
         if summary is None:
-            words = cell["status"] or ("not known" if cell["seeds"] else "not run")
+            why = (cell["measures"].get(key) or {}).get("why")
+            words = why or cell["status"] or ("not known" if cell["seeds"] else "not run")
             return Field(name, cell["marks"], words=words)
         relative = summary["relative"]
-        interval = between(summary["low"], summary["high"], show)
+        low, high = (
+            None if summary[end] is None else possible(summary[end]) for end in ("low", "high")
+        )
+        interval = between(low, high, show)
         seeds = ", ".join(f"{seed}: {show(value)}" for seed, value in summary["values"].items())
         return Field(
             name, cell["marks"],
@@ -97,15 +110,16 @@ def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
             sd="" if summary["sd"] is None else show(summary["sd"]),
             relative=("" if relative is None or name == PLAIN else
                       f"{signed(relative, 2)} pt" if key == "accuracy" else times(relative)),
-            interval="" if summary["low"] is None else interval,
+            interval="" if low is None else interval,
+            why=summary.get("why") or "",
             seeds=f"{summary['n']} of {counted(cell['seeds'], 'seed')}"
             if 1 < cell["seeds"] != summary["n"] and key != "max_batch" else "",
             extreme=best if extremes == [name] and len(found) > 1 else "",
             tint=tints[name],
             strip=Strip(
                 place(summary["mean"]),
-                None if summary["low"] is None else place(summary["low"]),
-                None if summary["high"] is None else place(summary["high"]),
+                None if low is None else place(low),
+                None if high is None else place(high),
                 dots=tuple(place(value) for value in summary["values"].values()),
                 rule=place(found[PLAIN]["mean"]) if PLAIN in found else None,
                 about=f"{name}: {show(summary['mean'])} {unit}; 95 % interval {interval}; "

@@ -114,9 +114,10 @@ def _facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the sitting in a few figures, each with what it counts."""
     runs, groups = report["runs"], report["groups"]
     cells = {cell["cell"] for group in groups for cell in group["cells"]}
+    used = sum(run["counted"] and run["status"] == "ok" for run in runs)
     facts = [
         (str(len(runs)), "run" if len(runs) == 1 else "runs"),
-        (str(sum(run["counted"] and run["status"] == "ok" for run in runs)), "of them counted"),
+        (str(used), "of them in the figures"),
         (str(len(cells)), "cell" if len(cells) == 1 else "cells"),
     ]
     seeds = [cell["seeds"] for group in groups for cell in group["cells"]]

@@ -6,6 +6,7 @@ Each comes twice, for wide and for narrow screens: a plot that is merely scaled 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,8 @@ _STYLE: Any = {
     "hatch.linewidth": 0.7,
     "lines.solid_capstyle": "round",
 }
+_LABEL = 100  # CSS pixels that a label of a round needs
+_LETTERS = 13  # of a cell's name
 _POINTS = 150  # of one curve at most: more cannot be told apart in a panel
 
 
@@ -213,7 +216,7 @@ def curves(group: Mapping[str, Any], over: int) -> Picture | None:
             row, column = divmod(number, across)
             axes = canvas.figure.add_subplot(grid[row, column], sharex=first, sharey=first)
             first = first or axes
-            axes.set_title(one_line(cell["cell"]), parse_math=False)
+            axes.set_title(_fitting(cell["cell"]), parse_math=False)
             axes.grid(axis="y")
             if reference and cell["cell"] in found and cell["cell"] != PLAIN:
                 axes.plot(*zip(*reference, strict=True), color=_MUTED, lw=1.1, ls=(0, (3, 2)))
@@ -273,6 +276,8 @@ def drift(group: Mapping[str, Any], limit: float | None) -> Picture | None:
         axes.axhline(0, color=_MUTED, lw=1)
         if allowed is not None:
             axes.axhline(allowed, color=_WARN, lw=1, ls=(0, (3, 3)))
+        apart = (canvas.width - 54) / (len(rounds) + 0.2)  # CSS pixels, from round to round
+        labeled = -math.inf
         for place, (found, value) in enumerate(zip(rounds, percent, strict=True)):
             color = _WARN if found["drifted"] else _ACCENT
             axes.plot([place, place], [0, value], color=color, lw=2)
@@ -282,7 +287,8 @@ def drift(group: Mapping[str, Any], limit: float | None) -> Picture | None:
             what = _outcome(found)
             named = f"round {round_number(found)}: {value:.1f} %"
             dot.set_gid(canvas.tip(f"{named}{what and ', ' + what}"))
-            if what and len(rounds) <= (8 if canvas.narrow else 20):
+            if what and (place - labeled) * apart > _LABEL:
+                labeled = place
                 axes.annotate(
                     what, (place, value), xytext=(0, 8), textcoords="offset points",
                     ha="center", fontsize=11, color=_WARN,
@@ -344,8 +350,20 @@ def _rows(axes: Axes, cells: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _fitting(name: str) -> str:
+    """A cell's name short enough for its place, with something left of both that it names."""
     name = one_line(name)
-    return name if len(name) <= 14 else f"{name[:13]}…"
+    if len(name) <= _LETTERS:
+        return name
+    parallel, dash, amp = name.partition("-")
+    room = _LETTERS - len(dash)
+    first = min(len(parallel), max(room // 2, room - len(amp)))
+    return f"{_shortened(parallel, first)}{dash}{_shortened(amp, room - first)}"
+
+
+def _shortened(word: str, most: int) -> str:
+    """A word of at most so many letters, without its middle: names often begin or end alike."""
+    head, tail = (most - 1) // 2, most // 2
+    return word if len(word) <= most else f"{word[:head]}…{word[-tail:]}"
 
 
 def _say(axes: Axes, x: float, y: float, words: str) -> None:

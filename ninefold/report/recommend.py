@@ -30,6 +30,9 @@ from ninefold.report.statistics import (
 )
 
 UNKNOWN = "not enough runs"
+UNFINISHED = (
+    "The study was not finished: to go on with it, repeat its command with study.resume=FOLDER."
+)
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,9 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
     _, values = evidence.of_goal(goal.key)
     if not values:
         return None if goal is not GOALS[0] else Recommendation(
-            goal, None, "Not enough runs: none has ended well. Mend what failed and run it again.",
+            goal, None,
+            "Not enough runs: none has ended well. "
+            + (UNFINISHED if evidence.unfinished else "Mend what failed and run it again."),
             open=evidence.cells,
         )  # fmt: skip
     pairs = _pairs(evidence, goal, values)
@@ -230,9 +235,12 @@ def _plainness(cell: str) -> tuple[Any, ...]:
 
 def _nothing_safe(evidence: Evidence, goal: Goal) -> str:
     if PLAIN not in evidence.accuracy:
+        do = f"Run it with parallel={BASELINE[0]} amp={BASELINE[1]}."
+        if evidence.unfinished and PLAIN in (*evidence.planned, *evidence.cells):
+            do = UNFINISHED
         return (
             f"No answer on the {goal.name}: {PLAIN}, which accuracies are held against, has no run "
-            f"that ended well. Run it with parallel={BASELINE[0]} amp={BASELINE[1]}."
+            f"that ended well. {do}"
         )
     return f"No answer on the {goal.name}: no cell that could be taken is shown safe."
 
@@ -409,6 +417,8 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
     """Return what a reader of the answer must know of how it was come by."""
     found = [_failed_control(evidence, control) for control in evidence.comparison.controls
              if not control.held]  # fmt: skip
+    if evidence.unfinished:
+        found.append(UNFINISHED)
     drifted = [
         round_number({**entry, "attempt": 0})
         for entry in rounds_of(sweep, evidence.group.part)

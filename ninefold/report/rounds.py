@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from ninefold.report.markdown import MISSING
 from ninefold.report.runs import Run, finite
 
 COLUMNS = ("round", "attempt", "drifted", "counted", "part")
+STOPPED = ("preempted", "unfinished")  # how a run ended that going on with a study would finish
 SUPERSEDED = "superseded/"  # where a study puts away runs that it does again
 _NOT_COUNTED = {"round": None, "attempt": None, "drifted": None, "counted": False, "part": None}
 
@@ -50,12 +52,72 @@ def rounds_of(sweep: Mapping[str, Any] | None, part: int | None = None) -> list[
     ]  # fmt: skip
 
 
+def planned_cells(sweep: Mapping[str, Any] | None) -> list[str]:
+    """Return the cells that a study was to run; none where it did not sweep both axes."""
+    swept = _swept(sweep)
+    return [
+        f"{parallel}-{amp}"
+        for parallel in swept.get("parallel", [])
+        for amp in swept.get("amp", [])
+    ]
+
+
+def name_of(run: Run, sweep: Mapping[str, Any] | None) -> str | None:
+    """Return what a study calls the cell of a run, the values that it swept included.
+
+    None where the run does not say which of them it had.
+    """
+    known = {"dataset": run.dataset, "model": run.model, "batch_size": run.batch_size,
+             "epochs": None if run.to_train is None else f"{run.to_train:g}"}  # fmt: skip
+    told = {*run.settings, *(f"{key}={value}" for key, value in known.items())}
+    words = [run.cell]
+    for key, values in _swept(sweep).items():
+        if key not in ("parallel", "amp"):
+            found = [text for value in values if (text := f"{key}={value}") in told]
+            if not found:
+                return None
+            words += found
+    return " ".join(words)
+
+
+def is_unfinished(sweep: Mapping[str, Any] | None, runs: Sequence[Run]) -> bool:
+    """Whether a study has yet to make runs of its rounds, or to end some that it began."""
+    rounds = rounds_of(sweep)
+    entries = [entry for entry in rounds if entry.get("counted") or entry is rounds[-1]]
+    cells = math.prod(map(len, _swept(sweep).values()))
+    names = {folder for entry in entries for folder in entry["runs"] if isinstance(folder, str)}
+    return (
+        _rounds_are_missing(sweep or {}, rounds)
+        or any(len(entry["runs"]) < cells for entry in entries)
+        or any(run.folder in names and run.status in STOPPED for run in runs)
+    )
+
+
+def _rounds_are_missing(sweep: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> bool:
+    planned = finite(sweep.get("planned_rounds"))
+    ends_when_settled = _settings(sweep).get("repeats") == "auto"
+    begun = {str(entry.get("round")) for entry in rounds}
+    return planned is not None and not ends_when_settled and 0 < len(begun) < planned
+
+
+def _swept(sweep: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    """The keys that a study gave several values, and those."""
+    swept = (sweep or {}).get("swept")
+    found = swept.items() if isinstance(swept, dict) else ()
+    return {key: values for key, values in found if isinstance(values, list) and key != "seed"}
+
+
 def drift_allowed(sweep: Mapping[str, Any] | None) -> float | None:
     """Return the share above which a round has drifted, None where no study says one."""
-    settings = (sweep or {}).get("settings")
-    study = settings.get("study") if isinstance(settings, dict) else None
-    allowed = finite(study.get("drift")) if isinstance(study, dict) else None
+    allowed = finite(_settings(sweep or {}).get("drift"))
     return allowed if allowed is not None and allowed > 0 else None
+
+
+def _settings(sweep: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The section `study` of a study's settings."""
+    settings = sweep.get("settings")
+    study = settings.get("study") if isinstance(settings, dict) else None
+    return study if isinstance(study, dict) else {}
 
 
 def round_number(entry: Mapping[str, Any]) -> str:
