@@ -453,6 +453,14 @@ def test_a_damaged_recording_is_an_error_that_names_the_file(tmp_path: Path) -> 
         write(tmp_path / "report")
 
 
+def test_help_shows_a_share_as_it_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert "3%" in shown
+    assert "%%" not in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "wrong"),
     [
