@@ -88,7 +88,7 @@ def _other_jobs(sitting: Sitting, plan: Plan) -> list[str]:
     for entry in sitting.rounds:
         if entry.round >= len(plan.seeds):
             continue  # it was asked for then, and is not now
-        for name, cell in zip(entry.runs, plan.order(*entry.place), strict=False):
+        for name, cell in zip(entry.runs, plan.order(entry.round, entry.shuffled), strict=False):
             run = sitting.folder / name
             if not (run / "config.yaml").exists():
                 continue  # it was never begun

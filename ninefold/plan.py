@@ -76,11 +76,17 @@ class Plan:
         """
         return len(self.cells) > 1 and self.stages[-1] > 1
 
-    def order(self, number: int, attempt: int, shuffled: bool) -> list[Cell]:
-        """The cells of a round, in the order in which they are run."""
+    def order(self, number: int, shuffled: bool) -> list[Cell]:
+        """The cells of a round, in the order in which they are run.
+
+        Of two shuffled rounds the second is the first turned round, so that what changes steadily
+        in a round adds nothing to either cell of a pair: few rounds' orders alone leave it much.
+        """
         cells = list(self.cells)
         if shuffled:
-            random.Random(f"{self._seed}/{number}/{attempt}").shuffle(cells)
+            random.Random(f"{self._seed}/{number // 2}").shuffle(cells)
+            if number % 2:
+                cells.reverse()
         return cells
 
     def overrides(self, cell: Cell, number: int) -> list[str]:

@@ -42,11 +42,6 @@ class Round:
     counted: bool = True
     runs: list[str] = field(default_factory=list)
 
-    @property
-    def place(self) -> tuple[int, int, bool]:
-        """What its order depends on."""
-        return self.round, self.attempt, self.shuffled
-
 
 @dataclass
 class Sitting:

@@ -84,7 +84,7 @@ class Study:
 
     def _burn_in(self) -> Sequence[Any]:
         """A short run of the first job, into a folder of its own, which is not counted."""
-        sitting, cell = self._sitting, self._plan.order(0, 0, shuffled=True)[0]
+        sitting, cell = self._sitting, self._plan.order(0, shuffled=True)[0]
         if (sitting.folder / BURN_IN).exists():
             sitting.supersede(BURN_IN)
         sitting.burn_in = BURN_IN
@@ -102,7 +102,7 @@ class Study:
     def _play(self, entry: Round, stage: int) -> list[Any]:
         """Make the runs of a round that are left."""
         returned: list[Any] = []
-        sitting, order = self._sitting, self._plan.order(*entry.place)
+        sitting, order = self._sitting, self._plan.order(entry.round, entry.shuffled)
         left = self._agenda.left(entry)
         for batch in self._batches(list(left)):
             jobs = [self._job(entry, index, order[index]) for index in batch]

@@ -42,8 +42,9 @@ def noisy(last: int, times: float) -> Noise:
 
 
 def drifting(rng: np.random.Generator, cells: int, rounds: int) -> Array:
-    """Five sd from a round's first run to its last, in an order shuffled per round."""
+    """Five sd from a round's first run to its last; the order is shuffled for each two rounds."""
     place = rng.permuted(np.tile(np.arange(cells)[:, None], rounds), axis=0)
+    place[:, 1::2] = cells - 1 - place[:, : rounds // 2 * 2 : 2]
     return rng.standard_normal((cells, rounds)) + 5 * place / (cells - 1)
 
 

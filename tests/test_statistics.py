@@ -21,7 +21,7 @@ from ninefold.report.statistics import (
     compare,
     estimate,
 )
-from tests.studies import CELLS, Truth, noisy
+from tests.studies import CELLS, Truth, drifting, noisy, together
 
 QUICK = Settings(draws=0)
 DIFFERENT = {"faster", "slower", "better", "worse"}
@@ -209,6 +209,37 @@ def test_an_interval_of_few_rounds_is_at_most_half_as_wide_again_as_students() -
         assert both[0].verdict == "tie"
         for cell, off in (("none-fp32", 1.0), ("dp-fp32", 1.005 + rounds % 2 / 5000)):
             seconds[cell][rounds] = (rounds + 1) * off
+
+
+def test_before_any_bootstrap_an_interval_is_students_of_the_pairs_own_rounds() -> None:
+    seconds, _ = one(Truth(noise=noisy(1, 10)))
+    for pair in compare(seconds, {}, QUICK).seconds:
+        first, second = (np.log(list(seconds[cell].values())) for cell in (pair.first, pair.second))
+        found = stats.ttest_rel(second, first).confidence_interval()
+        assert (pair.low, pair.high) == pytest.approx((math.exp(found.low), math.exp(found.high)))
+
+
+def test_no_cell_is_safe_that_its_own_rounds_do_not_show_to_be() -> None:
+    called = 0
+    for study in Truth(noise=together, lost={FAST: 0.5}).studies(1000, seed=3):
+        found = next(s for s in compare(*study, QUICK).safety if s.cell == FAST)
+        called += found.verdict == "safe"
+        assert (found.verdict == "safe") == ((found.low or -math.inf) > -0.5)
+    assert called / 1000 <= 0.065
+
+
+@pytest.mark.parametrize("cells", [3, 4])
+def test_a_study_of_few_cells_and_rounds_seldom_has_a_false_verdict(cells: int) -> None:
+    quiet = Settings(same=1e-4, margin=1e-3, draws=0)  # or many a false verdict is a tie
+    studies = Truth(cells=CELLS[:cells], rounds=3, noise=noisy(1, 6)).studies(1000, seed=1)
+    assert sum(wrong(compare(*study, quiet)) for study in studies) / 1000 <= 0.065
+
+
+@pytest.mark.parametrize("cells", [2, 3])
+def test_drift_within_rounds_does_not_pass_for_a_difference(cells: int) -> None:
+    quiet = Settings(same=1e-4, margin=1e-3, draws=0)
+    studies = Truth(cells=CELLS[:cells], rounds=3, noise=drifting).studies(500, seed=1)
+    assert sum(wrong(compare(*study, quiet)) for study in studies) / 500 <= 0.05
 
 
 def test_a_difference_without_any_noise_to_judge_it_by_is_not_claimed() -> None:

@@ -143,8 +143,15 @@ def test_the_order_of_a_round_depends_on_the_seed_of_the_study_and_on_nothing_el
 ) -> None:
     one, same = made.plan(seeds=[5, 6]), made.plan(seeds=[0, 1, 2], repeats=9)
     other = made.plan(seed=1)
-    orders = [[p.order(n, 0, shuffled=True) for n in range(20)] for p in (one, same, other)]
+    orders = [[p.order(n, shuffled=True) for n in range(20)] for p in (one, same, other)]
     assert orders[0] == orders[1] != orders[2]
+
+
+def test_the_second_of_two_rounds_runs_the_cells_backwards(made: Sweep) -> None:
+    orders = [made.plan(seeds=[0, 1]).order(number, shuffled=True) for number in range(6)]
+    assert [order[::-1] for order in orders[::2]] == orders[1::2]
+    assert orders[0] == made.plan(seeds=[0, 1]).order(0, shuffled=True)
+    assert len({tuple(cell.name for cell in order) for order in orders}) > 2
 
 
 def test_a_sweep_in_which_nothing_is_repeated_is_run_as_it_was_given(made: Sweep) -> None:

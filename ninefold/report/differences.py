@@ -16,8 +16,9 @@ Ints = npt.NDArray[np.int64]
 Values = Mapping[str, Mapping[int, float]]  # cell ("ddp-fp32") -> round or seed -> value
 
 NOTHING = 1e-9  # a spread below it is rounding: no noise was seen
-REDRAWN = 4  # rounds from which on a bootstrap has enough to draw from
+REDRAWN = 5  # rounds from which on a bootstrap has enough to draw from
 WIDENED = 1.5  # what a bootstrap may make of Student's interval at most
+MANY = 9  # cells from which on each pair borrows as much as its own rounds show; 2 borrow nothing
 EQUAL = 3  # rounds in which two cells are equal before that is no chance
 MOST = 100  # seeds in all; a question that takes more has no practical answer
 POWER = 0.8  # with which `needed` is to settle it
@@ -35,8 +36,10 @@ class Differences:
     first, second: rows of the table. rounds: int64, in common. mean: float64, of second - first,
     nan without a round. error: its standard error, 0 where the two are equal in every round of
     enough, nan where there is nothing to judge it by. freedom: float64, the degrees of freedom of
-    `error`. prior: those that the cells together lend to each pair, before any limit. cells: how
-    many differ from each other. residuals: float64 [most rounds, pairs], 0 beyond a pair's rounds.
+    `error`. alone, alone_freedom: the same by the pair's own rounds only; as with the others' where
+    its own show no noise. prior: degrees of freedom that the cells together lend to each pair,
+    before any limit. cells: how many differ from each other. residuals: float64 [most rounds,
+    pairs], 0 beyond a pair's rounds.
     """
 
     first: Ints
@@ -45,6 +48,8 @@ class Differences:
     mean: Array
     error: Array
     freedom: Array
+    alone: Array
+    alone_freedom: Array
     prior: float
     cells: int
     residuals: Array
@@ -62,20 +67,21 @@ class Differences:
     def reach(self, level: float, draws: int) -> Array:
         """Return half the width of each pair's interval at confidence 1 - level.
 
-        Bootstrap-t: rounds are drawn anew from the pairs' residuals and analyzed as the data were;
-        the quantile of all their |t| replaces that of Student's t. draws=0 keeps Student's, as do
-        pairs of so few rounds that too many draws are one round over and over. Of few rounds some
-        draws have hardly any spread, and a |t| of any size, which tells of the drawing and not of
-        the noise: hence WIDENED.
+        By the pair's own rounds alone: what it borrowed would make it too narrow beside cells that
+        are less noisy. Bootstrap-t: rounds are drawn anew from the pairs' residuals; the quantile
+        of all their |t|, which do not hang on how noisy a pair is, replaces that of Student's t.
+        draws=0 keeps Student's, as do pairs of so few rounds that too many draws are one round over
+        and over. Of few rounds some draws have hardly any spread, and a |t| of any size, which
+        tells of the drawing and not of the noise: hence WIDENED.
         """
-        quantile: Array = stats.t.isf(level / 2, np.where(self.judged, self.freedom, np.nan))
-        if draws and self.judged.any():
-            drawn = np.abs(_redrawn(self, draws))
-            for rounds in np.unique(self.rounds[self.judged & (self.rounds >= REDRAWN)]):
-                alike = self.judged & (self.rounds == rounds)
-                bootstrap = float(np.quantile(drawn[:, alike], 1 - level, method="higher"))
-                quantile[alike] = np.minimum(bootstrap, WIDENED * quantile[alike])
-        return np.where(self.error == 0, 0.0, quantile * self.error)
+        quantile: Array = stats.t.isf(level / 2, np.where(self.judged, self.alone_freedom, np.nan))
+        noisy = self.judged & (np.abs(self.residuals) > NOTHING).any(axis=0)
+        for rounds in np.unique(self.rounds[noisy & (self.rounds >= REDRAWN)]) if draws else []:
+            alike = noisy & (self.rounds == rounds)
+            drawn = _redrawn(self.residuals[:rounds, alike], draws)
+            bootstrap = float(np.quantile(np.abs(drawn), 1 - level, method="higher"))
+            quantile[alike] = np.minimum(bootstrap, WIDENED * quantile[alike])
+        return np.where(self.error == 0, 0.0, quantile * self.alone)
 
     def power_of_difference(self, level: float) -> Array:
         """Chance that so many seeds show the difference observed: [pairs, 2 to 100 seeds]."""
@@ -83,17 +89,19 @@ class Differences:
 
     def power_inside(self, same: float, level: float) -> Array:
         """Chance that the interval at 1 - level of so many seeds lies inside ±same."""
-        below = self.power_above(same - self.mean, level / 2)
-        return below + self.power_above(same + self.mean, level / 2) - 1
+        below = self.power_above(same - self.mean, level / 2, alone=True)
+        return below + self.power_above(same + self.mean, level / 2, alone=True) - 1
 
-    def power_above(self, above: Array, level: float) -> Array:
+    def power_above(self, above: Array, level: float, alone: bool = False) -> Array:
         """Chance that a one-sided test shows what lies `above` [pairs] its bound to do so.
 
         At the noise observed; by the usual normal approximation to the noncentral t distribution.
+        alone: by the pair's own rounds only.
         """
         error = (self.error * np.sqrt(self.rounds))[:, None] / np.sqrt(_SEEDS)
         own = _SEEDS - 1.0
-        freedom = np.minimum(own + np.minimum(self.prior, own), (self.cells - 1) * own)
+        lent = 0.0 if alone else np.minimum(self.prior, own * _lent_at_most(self.cells))
+        freedom = np.minimum(own + lent, max(self.cells - 1, 1) * own)
         critical = stats.t.isf(level, np.maximum(freedom, 1.0))
         with np.errstate(divide="ignore", invalid="ignore"):
             beyond = above[:, None] / error - critical * (1 - 1 / (4 * freedom))
@@ -126,16 +134,19 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
     mean, variance, residuals = _moments(values, rounds)
     distinct = np.unique(np.nan_to_num(table, nan=np.inf), axis=0) if table.size else table
     pooled = _pooled_freedom(distinct)
-    shrunk, freedom, prior = _moderated(variance, rounds, pooled)
+    shrunk, freedom, prior = _moderated(variance, rounds, pooled, len(distinct))
     shrunk = np.where(shrunk > NOTHING**2, shrunk, np.nan)
     least = np.where([pair in copies for pair in zip(first, second, strict=True)], 2, EQUAL)
     equal = (rounds >= least) & (np.abs(mean) <= NOTHING) & (variance <= NOTHING**2)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.where(equal, 0.0, np.sqrt(shrunk / rounds))
         mean = np.where(equal, 0.0, np.where(rounds > 0, mean, np.nan))
+        alone = np.where(variance > NOTHING**2, np.sqrt(variance / rounds), error)
     return Differences(
         first=first, second=second, rounds=rounds, mean=mean, freedom=freedom, prior=float(prior),
-        error=np.where(rounds > 1, error, np.nan), cells=len(distinct), residuals=residuals,
+        error=np.where(rounds > 1, error, np.nan), alone=np.where(rounds > 1, alone, np.nan),
+        alone_freedom=np.where(variance > NOTHING**2, rounds - 1.0, freedom), cells=len(distinct),
+        residuals=residuals,
     )  # fmt: skip
 
 
@@ -159,13 +170,21 @@ def _pooled_freedom(table: Array) -> float:
     return float(there.sum() - there.any(axis=1).sum() - there.any(axis=0).sum() + 1)
 
 
-def _moderated(variance: Array, rounds: Ints, pooled: float) -> tuple[Array, Array, Array]:
+def _lent_at_most(cells: int) -> float:
+    """As a share of a pair's own degrees of freedom: few cells cannot show that they are alike."""
+    return min(max(cells - 2, 0) / (MANY - 2), 1.0)
+
+
+def _moderated(
+    variance: Array, rounds: Ints, pooled: float, cells: int
+) -> tuple[Array, Array, Array]:
     """Variances [..., pairs] shrunk, their degrees of freedom, and those of the prior [...].
 
     The prior is Smyth's: how much the logs of the variances spread, beyond what so few rounds
     explain, says how alike the cells are. But what the others lend to a pair counts for no more
-    than what it has shown itself, and where they are not alike a variance is raised only: else
-    one noisy cell among quiet ones gives false verdicts (docs/method.md).
+    than what it has shown itself, for less where cells are few, and where they are not alike a
+    variance is raised only: else one noisy cell among quiet ones gives false verdicts
+    (docs/method.md).
     """
     own = np.maximum(rounds - 1.0, 0.0)
     seen = (variance > NOTHING**2) & (own > 0)
@@ -183,30 +202,25 @@ def _moderated(variance: Array, rounds: Ints, pooled: float) -> tuple[Array, Arr
     half = np.where(alike, 1.0, prior) / 2
     mean = np.where(alike, pooled_mean, np.exp(center + special.digamma(half) - np.log(half)))
     prior = np.where(count > 1, prior, 0.0)
-    lent = np.minimum(prior[..., None], own)
+    most = own * _lent_at_most(cells)
+    lent = np.minimum(prior[..., None], most)
     freedom = np.maximum(own + lent, 1e-300)
     shrunk = (lent * mean[..., None] + own * variance) / freedom
-    shrunk = np.where(lent < own, np.maximum(shrunk, variance), shrunk)
+    shrunk = np.where(lent < most, np.maximum(shrunk, variance), shrunk)
     return shrunk, np.maximum(np.minimum(freedom, pooled), own), prior
 
 
-def _redrawn(seen: Differences, draws: int) -> Array:
+def _redrawn(residuals: Array, draws: int) -> Array:
     """Return t of each pair in each of so many redrawn studies: float64 [draws, pairs].
 
-    A round is drawn whole, with all its pairs, and with either sign: no pair has a first by right.
+    residuals: float64 [rounds, pairs]. A round is drawn whole, with all its pairs, and with either
+    sign: no pair has a first by right.
     """
     generator = np.random.default_rng(0)
-    most = len(seen.residuals)
-    own = np.sqrt((seen.residuals**2).sum(axis=0) / np.maximum(seen.rounds, 1))
-    wanted = np.where(seen.judged, seen.error, 0.0) * np.sqrt(seen.rounds)
-    scaled = seen.residuals * (wanted / np.where(own > NOTHING, own, np.inf))
-    where = generator.random((draws, most, 1))
-    sign = generator.choice((-1.0, 1.0), (draws, most, 1))
-    rows = (where * seen.rounds).astype(np.int64)
-    values = np.take_along_axis(scaled[None], rows, axis=1) * sign
-    mean, variance, _ = _moments(values, seen.rounds)
-    shrunk, _, _ = _moderated(variance, seen.rounds, np.inf)
+    rounds = len(residuals)
+    values = residuals[generator.integers(0, rounds, (draws, rounds))]
+    values *= generator.choice((-1.0, 1.0), (draws, rounds, 1))
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = mean / np.sqrt(shrunk / seen.rounds)
+        found = values.mean(axis=1) / (values.std(axis=1, ddof=1) / np.sqrt(rounds))
     drawn: Array = np.where(np.isnan(found), np.inf, found)
     return drawn

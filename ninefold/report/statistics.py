@@ -181,14 +181,22 @@ def _safety(
     above = difference + settings.margin
     with np.errstate(divide="ignore", invalid="ignore"):
         p = np.where(seen.error == 0, 0.0, stats.t.sf(above / seen.error, seen.freedom))
+        alone = np.where(seen.error == 0, 0.0, stats.t.sf(above / seen.alone, seen.alone_freedom))
     p = np.where(tested, p, np.nan)
     level = settings.level / settings.looks
-    adjusted = holm.adjusted(p, settings.looks)
-    quantile = stats.t.isf(level / holm.divisors(p, level), seen.freedom)
-    low = difference - np.where(seen.error == 0, 0.0, quantile * seen.error)
+    # What the others lend to a cell may not be its own: no cell is safe that alone is not.
+    adjusted = np.maximum(holm.adjusted(p, settings.looks), np.minimum(alone * settings.looks, 1.0))
+    reach = np.maximum(
+        stats.t.isf(level / holm.divisors(p, level), seen.freedom) * seen.error,
+        stats.t.isf(level, seen.alone_freedom) * seen.alone,
+    )
+    low = difference - np.where(seen.error == 0, 0.0, reach)
     lost = np.where((difference < 0)[:, None], seen.power_of_difference(each), 0.0)
     tests = max(int(np.isfinite(p).sum()), 1)
-    needed = seen.needed(np.maximum(seen.power_above(above, level / tests), lost))
+    shown = np.minimum(
+        seen.power_above(above, level / tests), seen.power_above(above, level, alone=True)
+    )
+    needed = seen.needed(np.maximum(shown, lost))
     asked = seen.error != 0  # where the two are equal nothing was tested
     safety = []
     for i in map(int, np.flatnonzero(tested)):

@@ -49,17 +49,19 @@ def say(what: str, **shares: float) -> None:
     print(f"{what}: " + ", ".join(f"{name} {100 * x:.1f} %" for name, x in shares.items()))
 
 
-def null_p(noise: Noise, rounds: int, count: int, looks: Sequence[int] = ()) -> Array:
+def null_p(
+    noise: Noise, rounds: int, count: int, looks: Sequence[int] = (), cells: int = 9
+) -> Array:
     """p of all pairs of both measures of many studies at once: float64 [studies, 72 per look]."""
     rng, found = np.random.default_rng(0), []
-    first, second = np.triu_indices(9, 1)
+    first, second = np.triu_indices(cells, 1)
     for _ in range(2):
-        values = np.array([noise(rng, 9, rounds) for _ in range(count)])
+        values = np.array([noise(rng, cells, rounds) for _ in range(count)])
         apart = (values[:, second] - values[:, first]).swapaxes(1, 2)
         for so_far in looks or [rounds]:
-            each = np.full(36, so_far)
+            each = np.full(len(first), so_far)
             mean, variance, _ = _moments(apart[:, :so_far], each)
-            shrunk, freedom, _ = _moderated(variance, each, 8 * (so_far - 1.0))
+            shrunk, freedom, _ = _moderated(variance, each, (cells - 1) * (so_far - 1.0), cells)
             found.append(2 * stats.t.sf(np.abs(mean) / np.sqrt(shrunk / so_far), freedom))
     return np.concatenate(found, axis=1)
 
@@ -76,6 +78,16 @@ def test_where_nothing_differs_nothing_is_called_different(noise: str, rounds: i
     false = float(np.mean(null_p(NOISES[noise], rounds, 2000).min(axis=1) <= 0.05 / 72))
     say(f"null, {noise}, {rounds} rounds", any_false=false)
     assert false <= 0.05
+
+
+@pytest.mark.parametrize("rounds", [3, 5])
+@pytest.mark.parametrize("cells", [2, 3, 4, 6])
+def test_nor_of_few_cells(cells: int, rounds: int) -> None:
+    level = 0.05 / (cells * (cells - 1))
+    for name, noise in NOISES.items():
+        false = float(np.mean(null_p(noise, rounds, 4000, cells=cells).min(axis=1) <= level))
+        say(f"null, {cells} cells, {name}, {rounds} rounds", any_false=false)
+        assert false <= 0.06
 
 
 @dataclass(frozen=True)
@@ -143,18 +155,18 @@ def test_a_quiet_cell_among_noisy_ones_needs_more_rounds() -> None:
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("rounds", [3, 5, 10])
 def test_intervals_cover_the_truth(noise: str, rounds: int) -> None:
-    rng, count, boot, student = np.random.default_rng(1), 150, [], []
+    rng, count, boot, student = np.random.default_rng(1), 500, [], []
     for _ in range(count):
         seen = differences(0.01 * NOISES[noise](rng, 9, rounds))
         boot.append(np.abs(seen.mean) <= seen.reach(0.05, 1000))
         student.append(np.abs(seen.mean) <= seen.reach(0.05, 0))
     last = (seen.first == 8) | (seen.second == 8)
+    of_last = float(np.mean(np.array(boot)[:, last]))
     say(
         f"coverage, {noise}, {rounds} rounds",
-        bootstrap=float(np.mean(boot)), last_cell=float(np.mean(np.array(boot)[:, last])),
-        student=float(np.mean(student)),
+        bootstrap=float(np.mean(boot)), last_cell=of_last, student=float(np.mean(student)),
     )  # fmt: skip
-    assert np.mean(boot) >= 0.93
+    assert min(float(np.mean(boot)), of_last) >= 0.93
 
 
 @pytest.mark.parametrize("losing", [CELLS[1:], ["dp-fp32"]], ids=["all", "one"])
@@ -174,7 +186,7 @@ def test_the_noisiest_cells_loss_of_the_margin_is_seldom_called_safe(noise: str)
         safety = compare(*study, QUICK).safety
         false += next(one.verdict == "safe" for one in safety if one.cell == FAST)
     say(f"loss of the margin, {noise}", called_safe=false / count)
-    assert false / count <= 0.085
+    assert false / count <= 0.065
 
 
 def test_a_difference_of_just_the_share_is_seldom_called_a_tie() -> None:
