@@ -130,13 +130,14 @@ class Agenda:
         """Whether the budget has room for another round. If it has not, that is said."""
         budget = self._settings["budget"]
         expected = self._sitting.seconds_of_a_run() * len(self._plan.cells)
-        if budget is None or self._sitting.seconds + expected <= budget * 60:
+        spent = self._sitting.seconds - self._sitting.search_seconds
+        if budget is None or spent + expected <= budget * 60:
             return True
         if not self.cut_short:
             seeds = ", ".join(str(self._plan.seeds[number]) for number in due)
             what = f"seeds {seeds} were not run" if due else "drifted rounds were not repeated"
             print(
-                f"study.budget={budget}: {duration(self._sitting.seconds)} are spent, and a round "
+                f"study.budget={budget}: {duration(spent)} are spent, and a round "
                 f"takes about {duration(expected)}: {what}",
                 flush=True,
             )

@@ -31,7 +31,8 @@ class Check(Callback):
             job = Job(config, config.hydra)
             problems = (
                 plan.not_honored(config, CONF) or preflight.examine(job) or go_on(job, config)
-            )
+                or occupied(job, Path(config.hydra.run.dir))
+            )  # fmt: skip
         except Exception as error:  # Hydra would go on, with a warning
             problems = [failure_of(error)]
         if problems:
@@ -76,6 +77,16 @@ def go_on(job: Job, config: DictConfig) -> list[Failure]:
         with read_write(config.hydra), open_dict(config.hydra):
             config.hydra.run.dir = job.resume
     return []
+
+
+def occupied(job: Job, folder: Path) -> list[Failure]:
+    """That there is a run in the folder of a new run, or of an evaluation: it would be lost."""
+    if job.resumes or not resume.holds_a_run(folder):
+        return []
+    return [ConfigError(
+        "hydra.run.dir", folder, "there is a run in it", "each has a folder of its own",
+        "choose another" + ("" if job.evaluates else f", or go on with resume={folder}"),
+    )]  # fmt: skip
 
 
 def odd_options(overrides: Sequence[str]) -> list[Failure]:

@@ -77,7 +77,8 @@ def search(
     attempt: run with a batch size; the peak of main memory in bytes, None where the batch is on a
     GPU. Raises Failure. What is expected to need more than SHARE of the bytes `available` is not
     tried: it might make the machine swap, or the kernel end somebody else's process. Any failure
-    but one of memory ends the search, and is its reason. Raises Interrupted and Preempted.
+    but one of memory ends the search, and is its reason. Raises Interrupted and Preempted, which
+    leave it to the study to say how to go on: an attempt is nothing to go on with.
     """
     peaks: dict[int, int] = {}
     fits: list[int] = []
@@ -101,8 +102,12 @@ def search(
 
     try:
         return largest_batch(refuses, start, most, step)
-    except (Interrupted, Preempted):
-        raise
+    except (Interrupted, Preempted) as failure:
+        number = str(failure).removeprefix("error: signal=").partition(":")[0]
+        raise type(failure)(
+            "signal", number, "the search for the largest batch was stopped",
+            "what was found of other cells is kept", "go on with the study",
+        ) from failure  # fmt: skip
     except Failure as failure:
         return Largest(max(fits, default=None), min(fails, default=None), f"{ENDED}{failure}")
 

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import logging
 import os
+import re
 import sys
 import warnings
 import zipfile
@@ -249,6 +250,15 @@ def _damaged_part(path: Path) -> str | None:
         return None  # it is another kind of file, or so damaged that torch will tell
 
 
+def _reason(error: Exception) -> str:
+    """Why torch could not read a file, without its advice to run what code it holds."""
+    text = str(error)
+    if found := re.search(r"Unsupported global: GLOBAL (\S+)", text):
+        return f"it holds a {found[1]}"
+    said = text.partition("\n")[0]
+    return said if said and "weights_only" not in said else "it is no checkpoint, or a damaged one"
+
+
 def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     """The dictionary in a checkpoint file, tensors on the CPU; never runs code from it.
 
@@ -274,8 +284,8 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load fails in at least five types
         raise CheckpointError(
-            field, path, "it cannot be read", str(error).splitlines()[0] if str(error) else
-            type(error).__name__, "only tensors and plain containers are loaded",
+            field, path, "it cannot be read", _reason(error),
+            "only tensors and plain containers are loaded",
         ) from error  # fmt: skip
     if not isinstance(content, dict):
         raise CheckpointError(

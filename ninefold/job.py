@@ -195,10 +195,10 @@ class Job:
 
     def _find_checkpoint(self) -> list[Failure]:
         given = self.values["ckpt"]
-        if given is None:
-            return [CheckpointError(
-                "ckpt", "null", "no checkpoint is named", "a run folder or a file is evaluated",
-                "set ckpt=PATH",
+        if given in (None, "???"):
+            return [ConfigError(
+                "ckpt", check.spelled(given), "nothing is given to evaluate",
+                "a run folder or a file is allowed", "set ckpt=PATH",
             )]  # fmt: skip
         path = Path(str(given)).expanduser().absolute()
         file = path / "checkpoints" / "last.pt" if path.is_dir() else path

@@ -146,13 +146,24 @@ def unfinished(root: Path) -> list[Path]:
     found = []
     for path in root.glob(f"*/checkpoints/{manifest.FILE}"):
         folder = path.parent.parent
-        try:
-            ended = json.loads((folder / FILE).read_text())["status"] in ("ok", "diverged")
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            ended = False
-        if not ended:
+        if _status(folder) not in ("ok", "diverged"):
             found.append((path.stat().st_mtime_ns, folder.name, folder))
     return [folder for _, _, folder in sorted(found, reverse=True)]
+
+
+def holds_a_run(folder: Path) -> bool:
+    """Whether a run in `folder` has saved something or ended well: there is something to lose."""
+    if not (folder / "config.yaml").exists():
+        return False
+    return any(folder.glob("checkpoints/[!.]*.pt")) or _status(folder) == "ok"
+
+
+def _status(folder: Path) -> Any:
+    """What the result in a run folder says that became of the run; None if there is none."""
+    try:
+        return json.loads((folder / FILE).read_text())["status"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def saved_step(folder: Path) -> int:

@@ -50,6 +50,7 @@ class Sitting:
     parts: code, machine and launcher of each; rounds of different parts are never put in one
     figure. planned_rounds: as the last command had it. looks: at the answer, in all.
     began: when this command did, time.time(). before: seconds that earlier commands took.
+    search_seconds: of all these, what looking for the largest batches took.
     """
 
     folder: Path
@@ -66,6 +67,7 @@ class Sitting:
     rounds: list[Round] = field(default_factory=list)
     began: float = field(default_factory=time.time)
     before: float = 0.0
+    search_seconds: float = 0.0
     _ended: dict[str, Result] = field(default_factory=dict)
 
     @classmethod
@@ -82,6 +84,7 @@ class Sitting:
                 folder=folder, rounds=rounds, before=float(found["wall_seconds"]),
                 planned_rounds=int(found.get("planned_rounds", begun)),
                 looks=int(found.get("looks") or 1),
+                search_seconds=float(found.get("search_seconds") or 0.0),
                 **{key: found[key] for key in ("study", "command", "started", "settings", "swept",
                                                "parts", "burn_in", "max_batch")},
             )  # fmt: skip
@@ -119,6 +122,7 @@ class Sitting:
             "command": self.command,
             "started": self.started,
             "wall_seconds": self.seconds,
+            "search_seconds": self.search_seconds or None,
             "runs": sum(len(entry.runs) for entry in self.rounds) + len(superseded)
             + (self.burn_in is not None),
             "settings": self.settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -171,10 +172,18 @@ class Study:
         found = self._sitting.max_batch = self._sitting.max_batch or {}
         for cell in self._plan.cells:
             if cell.name not in found or found[cell.name]["why"].startswith(FAILED):
-                largest = self._largest(cell)
+                largest = self._timed_search(cell)
                 print(f"max_batch  {cell.name}  {largest}", flush=True)
                 found[cell.name] = asdict(largest)
                 self._sitting.write()
+
+    def _timed_search(self, cell: Cell) -> Largest:
+        """Its seconds are none of the runs', nor of their budget."""
+        began = time.time()
+        try:
+            return self._largest(cell)
+        finally:
+            self._sitting.search_seconds += time.time() - began
 
     def _returned(self, jobs: Sequence[Sequence[str]], number: int) -> list[Any]:
         done = self._launch(jobs, number)

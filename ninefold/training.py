@@ -348,7 +348,7 @@ def numerics(run: Training, field: str, value: object, wrong: str, where: str) -
 
 
 def measure(run: Training) -> Evaluation:
-    """Evaluate on the test set and log it, outside the inner clock.
+    """Evaluate on the test set, outside the inner clock, and log it unless it has been before.
 
     Raises NumericsError if the loss is not finite, and as `leave` if told to stop.
     """
@@ -380,8 +380,9 @@ def measure(run: Training) -> Evaluation:
         "test_accuracy": evaluation.accuracy,
         "seconds": run.clock.seconds,
     }
-    for logger in run.loggers:
-        logger.log(run.state.step, values)
+    if run.state.measured < run.state.step or run.state.step == 0:  # 0: of a run of no step
+        for logger in run.loggers:
+            logger.log(run.state.step, values)
     return evaluation
 
 

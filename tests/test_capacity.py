@@ -98,10 +98,11 @@ def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_
 
 def test_who_stops_the_search_stops_the_study() -> None:
     def attempt(size: int) -> None:
-        raise Interrupted("signal", "SIGINT", "stopped", "nothing saved", "start again")
+        raise Interrupted("signal", "SIGINT", "the run was stopped", "saved", "resume=max_batch/64")
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interrupted, match=r"signal=SIGINT: the search .* was stopped") as stopped:
         search(attempt, 64, 1000, 1, lambda: None)
+    assert "resume=" not in str(stopped.value)  # the study says how it goes on
 
 
 def test_free_memory_is_less_than_all_there_is() -> None:

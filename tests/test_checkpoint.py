@@ -503,8 +503,15 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path: Path, kind: str) ->
 def test_a_file_that_is_no_checkpoint_is_a_checkpoint_error(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "file.pt"
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"^error: ckpt=\S+: it cannot be read; "):
+    with pytest.raises(CheckpointError, match=r"^error: ckpt=\S+: it cannot be read; ") as failure:
         read(path)
+    assert "weights_only" not in str(failure.value)  # as torch would have it
+
+
+def test_what_a_file_holds_besides_tensors_is_named(tmp_path: Path) -> None:
+    torch.save(torch.nn.Identity(), tmp_path / "file.pt")
+    with pytest.raises(CheckpointError, match=r"it holds a torch\.nn\.modules.*Identity; only"):
+        read(tmp_path / "file.pt")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])

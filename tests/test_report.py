@@ -357,6 +357,13 @@ def test_the_time_outside_training_and_evaluation_is_stated_per_run(tmp_path: Pa
     )
 
 
+def test_the_search_for_the_largest_batches_is_no_time_of_the_runs(tmp_path: Path) -> None:
+    facts = {"wall_seconds": 62.0, "search_seconds": 12.0, "runs": 2}
+    text = write(sweep(tmp_path, result(), result(seed=1), **facts))
+    assert "Outside training and evaluation: 4.00 s a run (wall 62.0 s" in text
+    assert "2.0 s evaluation, 12.0 s the search for the largest batches)." in text
+
+
 def like_published(**changes: Any) -> dict[str, Any]:
     """The conditions of the published table, as changes to a result."""
     conditions = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet"}
@@ -444,6 +451,14 @@ def test_a_damaged_recording_is_an_error_that_names_the_file(tmp_path: Path) -> 
     runs.write_text("folder,status\na,ok\n")
     with pytest.raises(ConfigError, match=r"environment\.json"):
         write(tmp_path / "report")
+
+
+def test_help_shows_a_share_as_it_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert "3%" in shown
+    assert "%%" not in shown
 
 
 @pytest.mark.parametrize(

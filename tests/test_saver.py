@@ -25,6 +25,8 @@ from ninefold.clock import Clock
 from ninefold.dataset import Examples
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.loader import gathered
+from ninefold.logger import Run
+from ninefold.logger.jsonl import JSONLines
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.probe import Probe
@@ -34,6 +36,7 @@ from ninefold.stop import Stop
 from ninefold.task.classification import Classification
 from ninefold.training import Training
 from ninefold.watch import Watch
+from tests.conftest import metrics
 from tests.faults.writer import content, finish_writing, require_whole
 
 CPU = torch.device("cpu")
@@ -194,6 +197,30 @@ def test_the_last_checkpoint_is_written_when_a_run_is_over(tmp_path: Path) -> No
     run = a_run(tmp_path)
     train(run)
     assert read(run.saver.checkpoints.newest())["step"] == 8
+
+
+def logged(run: Training, folder: Path) -> list[float]:
+    """The test losses in metrics.jsonl once `run` is trained to its end."""
+    state = run.state
+    logger = JSONLines(Run(folder, state.step, state.measured, run.last_step, run.batch_size, {}))
+    train(replace(run, loggers=[logger]))
+    return metrics(folder, "test_loss")
+
+
+def test_an_evaluation_is_logged_once_however_often_a_run_that_is_done_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Be it that it was killed after its last checkpoint, or that it is asked for once more."""
+    found = logged(a_run(tmp_path), tmp_path)
+    assert len(found) == 2
+    for _ in range(2):
+        run = a_run(tmp_path)
+        run.state.restore(read(run.saver.checkpoints.newest()), ALONE)
+        assert logged(run, tmp_path) == found
+
+
+def test_the_evaluation_of_a_run_of_no_step_is_logged(tmp_path: Path) -> None:
+    assert len(logged(replace(a_run(tmp_path), last_step=0), tmp_path)) == 1
 
 
 @pytest.mark.parametrize("last_step", [4, 8])  # saved last of all, or before other steps

@@ -81,6 +81,7 @@ class Sweep:
 
     def largest(self, cell: Cell) -> Largest:
         self.names.append(cell.name)
+        time.sleep(0.001)
         return self.found
 
     def launch(self, jobs: Sequence[Sequence[str]], number: int) -> list[JobReturn]:
@@ -549,6 +550,17 @@ def test_the_largest_batches_are_looked_for_once_and_after_the_rounds(made: Swee
     }  # fmt: skip
     made.study(seeds=(0,), max_batch=True, resume=True).run()
     assert len(made.names) == 6
+
+
+def test_the_search_for_the_largest_batches_takes_nothing_off_the_budget(made: Sweep) -> None:
+    made.study(seeds=(0,), max_batch=True).run()
+    file = made.file()
+    assert file["search_seconds"] > 0
+    longer = {name: file[name] + 3600 for name in ("wall_seconds", "search_seconds")}
+    (made.folder / "sweep.json").write_text(json.dumps({**file, **longer}))
+    made.study(seeds=(0, 1), max_batch=True, resume=True, budget=10).run()
+    assert len(made.file()["rounds"]) == 2
+    assert made.file()["search_seconds"] == longer["search_seconds"]
 
 
 @pytest.mark.parametrize("why", ["the search ended: ", "there was no search: "])

@@ -7,8 +7,11 @@ import re
 import subprocess
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
+from ninefold.logger import Run
+from ninefold.logger.tensorboard import TensorBoard
 from tests.conftest import Shell
 
 
@@ -17,6 +20,13 @@ def fetch(url: str, body: dict[str, Any] | None = None) -> Any:
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=20) as answer:
         return json.loads(answer.read())
+
+
+def test_a_part_of_a_run_that_logs_nothing_leaves_the_final_metrics_as_they_are(
+    tmp_path: Path,
+) -> None:
+    TensorBoard(Run(tmp_path, 8, 8, 8, 2, {"seed": 0})).close()
+    assert len(list(tmp_path.glob("tensorboard/events.*"))) == 1  # hyper-parameters have their own
 
 
 def test_tensorboard_serves_the_scalars_and_hyper_parameters_of_a_run(shell: Shell) -> None:

@@ -39,7 +39,8 @@ class TensorBoard:
 
     def close(self) -> None:
         self._write(time.time())
-        self._writer.add_hparams(self._settings, self._final, run_name=".")
+        if self._final:  # else they would hide those of a part of the run that has some
+            self._writer.add_hparams(self._settings, self._final, run_name=".")
         self._writer.close()
 
     def _write(self, now: float) -> None:

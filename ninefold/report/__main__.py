@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="only compare with this sitting, and write nothing",
     )  # fmt: skip
     parser.add_argument(
-        "--fail-if-slower", type=_share, metavar="3%%",
-        help="exit with 8 if a cell is shown to be slower than before by more than this, "
+        "--fail-if-slower", type=_share, metavar="SHARE",
+        help="exit with 8 if a cell is shown to be slower than before by more than this, as 3%%, "
         "with 2 if none can be judged",
     )  # fmt: skip
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -63,6 +63,9 @@ def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, list[str], 
         lines += ["", group.title, _table(found, now, then)]
         lines += [f"{cell} has no time before" for cell in now if cell not in then]
         warnings += [f"{cell} has no time now" for cell in then if cell not in now]
+        warnings += [
+            f"{one.cell} has too few runs to be judged" for one in found if one.low is None
+        ]
     return "\n".join(lines), warnings, _failure(every, allowed)
 
 

@@ -165,14 +165,16 @@ def _clock_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
         return ""
     train = sum(finite(run.train_seconds) or 0.0 for run in runs)
     evaluate = sum(finite(run.evaluate_seconds) or 0.0 for run in runs)
-    outside = (wall - train - evaluate) / count
+    search = finite(sweep.get("search_seconds")) or 0.0
+    outside = (wall - search - train - evaluate) / count
     if outside < 0:  # the runs ran side by side, or were not all of this sweep
         return ""
     return (
         "## Outside the clock\n\n"
         f"Outside training and evaluation: {outside:.2f} s a run (wall {wall:.1f} s for {count} "
-        f"runs, of which {train:.1f} s training, {evaluate:.1f} s evaluation)."
-    )
+        f"runs, of which {train:.1f} s training, {evaluate:.1f} s evaluation"
+        + (f", {search:.1f} s the search for the largest batches" if search else "") + ")."
+    )  # fmt: skip
 
 
 def _bad_section(runs: Sequence[Run]) -> str:

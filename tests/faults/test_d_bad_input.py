@@ -292,11 +292,12 @@ def test_a_mistake_in_training_is_one_line(
 
 
 EVALUATION = [
-    Case("hydra.run.dir=e", "ckpt=???", "", 3, two=True),
+    Case("hydra.run.dir=e", "ckpt=???", "nothing is given", two=True),
     Case("ckpt=", "ckpt=", "it names nothing"),
     Case("ckpt=null", "ckpt=null", "it names nothing"),
     Case("ckpt=nowhere", "ckpt=nowhere", "no such checkpoint", 3),
     Case("ckpt=older/.hydra", "ckpt=older/.hydra", "checkpoints/last.pt", 3),
+    Case("ckpt=older hydra.run.dir=older", "hydra.run.dir=older", "choose another"),
     Case("ckpt=older epochs=1", "epochs=1", "no such key"),
     Case("ckpt=older paralel=ddp", "paralel=ddp", "did you mean parallel"),
     Case("ckpt=older model=null", "model=null", "alexnet"),
@@ -318,6 +319,7 @@ RESUMING = [
     Case("resume=", "resume=", "it names nothing"),
     Case("resume=[1]", "resume=[1]", "it names nothing"),
     Case("resume=older hydra.run.dir=x", "hydra.run.dir=x", "leave hydra.run.dir out"),
+    Case("hydra.run.dir=older", "hydra.run.dir=older", "resume=older"),
     Case("resume=older seed=3 model=resnet18", "resume=older", "model"),
     Case("resume=older epochs=-1", "epochs=-1", "at least 0"),
 ]

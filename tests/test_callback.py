@@ -1,0 +1,84 @@
+"""A command is refused before it touches the folder of a run that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+
+from ninefold import resolvers
+from ninefold.callback import Check
+from ninefold.session import SESSION
+from tests.conftest import ROOT
+
+Command = Callable[..., int]
+WITH_A_RUN: dict[str, dict[str, str]] = {
+    "saved": {"checkpoints/last.pt": ""},
+    "saved, and failed": {"checkpoints/last.pt": "", "result.json": '{"status": "failed"}'},
+    "ended with nothing saved": {"result.json": '{"status": "ok"}'},
+}
+WITHOUT: dict[str, dict[str, str]] = {
+    "failed with nothing saved": {"result.json": '{"status": "failed"}'},
+    "killed in its first save": {"checkpoints/.new.pt": "", "checkpoints/manifest.json": "{}"},
+    "an evaluation": {"evaluation.json": "{}"},
+}
+
+
+@pytest.fixture
+def command() -> Iterator[Command]:
+    """The code that a command is refused with, by its configuration's name; 0: it is not."""
+    resolvers.register()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+
+        def look(name: str, *overrides: str) -> int:
+            given = [*overrides, "launch.inline=true"]  # or torch would be imported beside us
+            try:
+                Check().on_run_start(loader.load_configuration(name, given, RunMode.RUN))
+            except SystemExit as leaving:
+                return leaving.code if isinstance(leaving.code, int) else 1
+            return 0
+
+        yield look
+    SESSION.begin()
+
+
+def a_folder(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in {"config.yaml": "seed: 0\n", **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("files", WITH_A_RUN.values(), ids=WITH_A_RUN)
+def test_a_folder_with_a_run_in_it_takes_no_new_run_and_no_evaluation(
+    tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str], files: dict[str, str]
+) -> None:
+    run, weights = a_folder(tmp_path / "run", files), tmp_path / "weights.pt"
+    weights.touch()
+    line = f"error: hydra.run.dir={run}: there is a run in it; each has a folder of its own; choose"
+    assert command("train", f"hydra.run.dir={run}") == 2
+    assert capsys.readouterr().err == f"{line} another, or go on with resume={run}\n"
+    assert command("evaluate", f"ckpt={weights}", f"hydra.run.dir={run}") == 2
+    assert capsys.readouterr().err == f"{line} another\n"
+    (run / "config.yaml").unlink()  # what is left is of something else
+    assert command("train", f"hydra.run.dir={run}", "resume=auto") == 0
+
+
+@pytest.mark.parametrize("files", WITHOUT.values(), ids=WITHOUT)
+def test_a_folder_in_which_nothing_can_be_lost_is_tried_again(
+    tmp_path: Path, command: Command, files: dict[str, str]
+) -> None:
+    run = a_folder(tmp_path / "run", files)
+    assert command("train", f"hydra.run.dir={run}") == 0
+
+
+def test_an_evaluation_of_nothing_is_a_mistake_in_the_command(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("evaluate") == 2
+    assert capsys.readouterr().err.startswith("error: ckpt=???: nothing is given to evaluate; ")
