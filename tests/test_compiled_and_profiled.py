@@ -173,14 +173,13 @@ def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(
 
 
 def test_a_profiled_run_says_what_bounds_it_and_trains_as_one_without(shell: Shell) -> None:
-    done = shell.train(
-        "-m", "profile=false,true", "parallel=ddp", "parallel.processes=2", "log_every=1",
-        "max_steps=5", "logger=quiet", "hydra.sweep.dir=s",
-    )  # fmt: skip
+    job = ["parallel=ddp", "parallel.processes=2", "log_every=1", "max_steps=5", "logger=quiet"]
+    assert shell.train(*job, "hydra.run.dir=without").returncode == 0
+    done = shell.train(*job, "profile=true", "hydra.run.dir=profiled")
     assert (done.returncode, done.stderr) == (0, "")
     assert "operation " in done.stdout
     assert done.stdout.count("The run is bound by ") == 1
-    without, profiled = sorted((shell.folder / "s").glob("*_ddp_*"))
+    without, profiled = shell.folder / "without", shell.folder / "profiled"
     assert len(list((profiled / "profile").glob("rank[01].pt.trace.json.gz"))) == 2
     assert not (without / "profile").exists()
     assert metrics(profiled, "loss") == metrics(without, "loss")
