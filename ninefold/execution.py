@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ninefold.job import Job
 from ninefold.order import Order
 from ninefold.preflight import examine
 from ninefold.ranks import under_torchrun
-from ninefold.result import FILE, Result, write_durably
+from ninefold.result import Result, write_durably
 from ninefold.session import SESSION, failure_of, first_to_report, report, require_undisturbed
 
 BESIDE_OTHERS = "It may have run beside others: its times are those of a machine that it shared."
@@ -28,7 +27,7 @@ BESIDE_OTHERS = "It may have run beside others: its times are those of a machine
 
 def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bool:
     """Freeze the job into `folder` and run it. Reports a failure; returns whether it was fine."""
-    started, job = time.time(), None
+    started, before, job = time.time(), Result.of_end(folder), None
     try:
         require_undisturbed()
         checked, SESSION.checked = SESSION.checked, None
@@ -41,6 +40,7 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
                 task, freeze(job, folder), folder, started, resume=job.resumes,
                 overrides=job.variant, notes=job.notes + ([] if SESSION.here else [BESIDE_OTHERS]),
                 grace=job.values["launch"]["grace"],
+                shares=job.values["launch"]["inline"] and hydra.mode == RunMode.MULTIRUN,
             )  # fmt: skip
             start(order, job)
             return True
@@ -48,10 +48,8 @@ def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bo
         require_undisturbed()  # or it may be a consequence
         failures = [failure_of(error)]
     stopped = isinstance(failures[0], Interrupted | Preempted)
-    if stopped and hydra.mode == RunMode.RUN:
-        with suppress(OSError, ValueError):
-            if Result.read(folder).status == "ok":  # the signal came too late to stop anything
-                return True
+    if stopped and hydra.mode == RunMode.RUN and Result.of_end(folder) not in (None, before):
+        return True  # the signal came too late to stop anything
     SESSION.codes.append(failures[0].code)
     if first_to_report(failures[0]):
         report(failures)
@@ -128,8 +126,8 @@ def record(
     folder: Path,
     started: float,
 ) -> None:
-    """Write the result.json of a run that failed, unless its worker got to write one."""
-    if (folder / FILE).exists():
+    """Write the result.json of a run that failed, unless it has ended well."""
+    if Result.of_end(folder):
         return
     try:
         Result(

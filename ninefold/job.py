@@ -257,6 +257,7 @@ class Job:
         """Be the job of `run`, with what this command says of `keys` that may change."""
         self._processes_before = run.frozen["parallel"]["processes"]
         self.frozen, self.choices = resume.carried_over(run, keys, self.frozen, self.choices)
+        self.overrides = resume.all_overrides(run.folder, self.overrides)
         self.resume = str(run.folder)
         with references.noted():
             self.values = _container(OmegaConf.create(self.frozen))

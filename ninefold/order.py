@@ -13,6 +13,7 @@ class Order:
     task: `train` or `evaluate`. job: the frozen job, YAML. started: time.time() at launch.
     report: a folder for the worker's failure, if it runs in a process of its own.
     overrides: what result.json is to say of the command line. notes: what it is to note besides.
+    shares: whether it runs in a process that other jobs of a sweep run in.
     grace: seconds from a signal to the end of the process.
     """
 
@@ -25,3 +26,4 @@ class Order:
     overrides: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     grace: float = 30
+    shares: bool = False

@@ -92,6 +92,15 @@ class Result:
         known = {name.name for name in fields(cls)}
         return cls(**{key: value for key, value in found.items() if key in known})
 
+    @classmethod
+    def of_end(cls, folder: Path) -> Result | None:
+        """The result in a run folder, None unless the run ended well."""
+        try:
+            result = cls.read(folder)
+        except (OSError, ValueError):
+            return None
+        return result if result.status == "ok" else None
+
     def write(self, folder: Path) -> None:
         write_json(folder / FILE, redacted(asdict(self)))
 

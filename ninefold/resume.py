@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold import manifest, references, stored
 from ninefold.check import OF_A_SWEEP, spelled
 from ninefold.errors import CheckpointError, ConfigError
+from ninefold.plain_yaml import require_plain
 from ninefold.result import FILE
 
 AUTO = "auto"
@@ -77,6 +79,20 @@ def named(overrides: list[str]) -> list[str]:
         else:
             found.append(key)
     return [key for key in found if key != "resume" and key.partition(".")[0] not in OF_A_SWEEP]
+
+
+def all_overrides(folder: Path, now: list[str]) -> list[str]:
+    """What the commands that began a run and now resume it have set, as if in one: a key once."""
+    try:
+        text = (folder / ".hydra" / "overrides.yaml").read_text(encoding="utf-8")
+        require_plain(text)
+        before = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError):
+        before = []  # whoever moved the run left it behind
+    texts = [text for text in before if isinstance(text, str)] if isinstance(before, list) else []
+    last = {text.lstrip("+~").partition("=")[0]: text for text in (*texts, *now)}
+    # A run that is resumed without its limit is one that never had any.
+    return [text for key, text in last.items() if text != "max_steps=null"]
 
 
 def differences(run: Stored, keys: list[str], now: Tree, values: Tree, choices: Tree) -> list[str]:

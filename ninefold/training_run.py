@@ -16,7 +16,7 @@ from ninefold import build, compiled, training
 from ninefold.amp import Amp
 from ninefold.order import Order
 from ninefold.parallel import device_names
-from ninefold.result import Result, environment
+from ninefold.result import FILE, Result, environment
 from ninefold.stop import Stop
 from ninefold.training import Training, closing
 
@@ -44,11 +44,20 @@ def train(order: Order, stop: Stop) -> None:
                 f"{build.local_world_size()} processes have a CPU thread each, where one process "
                 f"would have {job.threads}: this cell has more of them than its neighbors."
             )
+        began_at = run.state.step
         if place.rank == 0:
             announce(job, run, amp, notes)
+            if not run.finished:  # what an earlier part of this run came to no longer holds
+                (order.folder / FILE).unlink(missing_ok=True)
         with closing(run):
             evaluation = training.train(run)
         memory = peak_memory(run)
+        if order.shares and place.device.type == "cpu":
+            memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"
+            notes.append(f"Its peak memory is not known: {why}.")
+        elif run.state.step == began_at > 0:
+            memory = []
+            notes.append("It was resumed at its end: its peak memory and phases are not known.")
         run.probe.take()
         energy = joules(run)
         threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
@@ -57,6 +66,9 @@ def train(order: Order, stop: Stop) -> None:
         partial = clock.seconds - sum(run.state.epoch_seconds)
         if place.rank != 0:
             return
+        before = Result.of_end(order.folder)
+        if run.state.step == began_at and before is not None and before.steps == steps:
+            return  # it knows more: this process has trained nothing
         for line in measured(run):
             tell(line)
         Result(

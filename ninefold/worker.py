@@ -32,7 +32,6 @@ from ninefold.errors import (
 )
 from ninefold.folder import exclusive, log_file, logging_to
 from ninefold.order import Order
-from ninefold.result import FILE
 from ninefold.secrets import redact
 from ninefold.stop import SIGNALS, Stop
 
@@ -83,8 +82,6 @@ def run(order: Order, inline: bool = False) -> None:
         try:
             with exclusive(order.folder, rank):
                 if order.task == "train":
-                    if rank == 0:  # what an earlier part of this run came to no longer holds
-                        (order.folder / FILE).unlink(missing_ok=True)
                     with stopping(order, inline) as stop:
                         training_run.train(order, stop)
                 else:

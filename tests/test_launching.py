@@ -179,6 +179,8 @@ def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(
     for outside, inline in ((runs[0], runs[3]), (runs[2], runs[5])):
         assert metrics(outside, "test_loss")
         assert metrics(inline, "test_loss") == metrics(outside, "test_loss")
+        assert result(outside)["peak_memory_bytes"]
+        assert not result(inline)["peak_memory_bytes"], "it would be that of all jobs so far"
 
 
 # What ends a run

@@ -193,6 +193,8 @@ def test_a_run_goes_on_with_another_number_of_processes_in_the_same_order(shell:
     again = shell.train("resume=run", "parallel.processes=2", "max_steps=15")
     assert again.returncode == 0, again.stderr
     said(run, 2, 1)
+    told = [sorted(result(shell.folder / name)["overrides"]) for name in ("run", "straight")]
+    assert told[0] == told[1], "runs of the same job are those of one cell"
     assert metrics(run, "loss") == pytest.approx(
         metrics(shell.folder / "straight", "loss"), abs=0.03
     )
@@ -203,6 +205,20 @@ def said(run: Path, processes: int, before: int) -> None:
     assert result(run)["processes"] == processes
     (note,) = (note for note in result(run)["notes"] if "instead of" in note)
     assert f"{processes} process(es) instead of {before}" in note
+
+
+def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell: Shell, begun: Path) -> None:
+    """What is lost with its result.json is not known: the process that goes on trains nothing."""
+    run = copied(begun, "plain", shell.folder / "run")
+    before = (run / "result.json").read_bytes()
+    assert shell.train("resume=run").returncode == 0
+    assert (run / "result.json").read_bytes() == before
+    interrupted(run)
+    assert shell.train("resume=run").returncode == 0
+    found = result(run)
+    assert found["accuracy"] == json.loads(before)["accuracy"]
+    assert (found["peak_memory_bytes"], found["phase_seconds"]) == ([], {})
+    assert any("resumed at its end" in note for note in found["notes"])
 
 
 # Frozen jobs that cannot be used
