@@ -36,13 +36,9 @@ class Agenda:
             if left:
                 return rounds[place]
         due = self._due(stage)
-        again = None if due else self._to_repeat()
-        if not due and again is None:
+        number = due[0] if due else self._to_repeat()
+        if number is None or not self._may_begin(due):
             return None
-        if not self._may_begin(due):
-            return None
-        number = due[0] if due else again
-        assert number is not None
         same = [entry for entry in rounds if entry.round == number]
         entry = Round(number, self._plan.seeds[number], attempt=len(same), part=sitting.part)
         entry.shuffled = self._plan.compares

@@ -35,7 +35,7 @@ def begin(
     return Sitting(
         folder=folder, study=study, command=command, started=stamp(began), settings=settings,
         swept=plan.swept, parts=[_part(launcher)], planned_rounds=len(plan.seeds),
-        looks=plan.looks or 1, began=began,
+        looks=plan.looks, began=began,
     )  # fmt: skip
 
 
@@ -62,9 +62,8 @@ def take_up(
         sitting.parts.append(now)
         sitting.max_batch = None  # of another machine, or other code
     # Whoever adds rounds to those that were planned has seen the answer, and looks once more.
-    looks = plan.looks or 1
     added = len(plan.seeds) > sitting.planned_rounds
-    sitting.looks = sitting.looks + looks if added else max(sitting.looks, looks)
+    sitting.looks = sitting.looks + plan.looks if added else max(sitting.looks, plan.looks)
     sitting.settings, sitting.planned_rounds, sitting.began = settings, len(plan.seeds), began
     return sitting
 

@@ -33,7 +33,8 @@ class Plan:
 
     cells: in the order given. seeds: of the rounds, by their number, as many as there may come to
     be. stages: how many rounds there are to be before drifted ones are repeated and, with
-    repeats=auto, the answer is looked at. swept: the keys with several values, and those.
+    repeats=auto, the answer is looked at: looks is how often. swept: the keys with several values,
+    and those.
     """
 
     def __init__(
@@ -65,9 +66,8 @@ class Plan:
             if overrides not in cells:
                 cells[overrides] = Cell(self._name(config, overrides), overrides)
         self.cells = list(cells.values())
-        self.stages: Sequence[int]
         self.seeds, self.stages = _repeated(seeds, study["repeats"])
-        self.looks = len(LOOKS) if study["repeats"] == "auto" else None
+        self.looks = len(self.stages)
         self._require_folders(bool(study["mixed"] or (self.compares and study["retries"])))
 
     @property
@@ -92,15 +92,15 @@ class Plan:
                 cells.reverse()
         return cells
 
-    def overrides(self, cell: Cell, number: int) -> list[str]:
-        """Those of the run of `cell` in a round."""
-        return [*cell.overrides, f"seed={check.spelled(self.seeds[number])}"]
+    def overrides(self, cell: Cell, number: int, *instead: str) -> list[str]:
+        """Those of the run of `cell` in a round, with `instead` for its own of the same keys."""
+        own = [*cell.overrides, f"seed={check.spelled(self.seeds[number])}"]
+        keys = set(map(key_of, instead))
+        return [*(text for text in own if key_of(text) not in keys), *instead]
 
     def job(self, cell: Cell, number: int, *instead: str) -> Job:
-        """The run of `cell` in a round, not settled, with the overrides `instead` of its own."""
-        keys = set(map(key_of, instead))
-        own = [text for text in self.overrides(cell, number) if key_of(text) not in keys]
-        config = self._compose([*own, *instead])
+        """The run of `cell` in a round, not settled: see `overrides`."""
+        config = self._compose(self.overrides(cell, number, *instead))
         return Job(config, config.hydra)
 
     def folder_name(self, cell: Cell, number: int, run: int) -> str:

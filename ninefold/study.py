@@ -11,7 +11,7 @@ from typing import Any
 
 from ninefold.agenda import Agenda, duration
 from ninefold.capacity import FAILED, Largest
-from ninefold.plan import Cell, Plan, key_of
+from ninefold.plan import Cell, Plan
 from ninefold.sitting import BURN_IN, Round, Sitting
 
 # The overrides of some runs, and the number of the first -> what they returned.
@@ -60,7 +60,7 @@ class Study:
                         print(_progress_table(self.folder), flush=True)
                     returned += self._play(entry, stage)
                     played = True
-                if self._agenda.cut_short or (self._plan.looks and _settled(self.folder)):
+                if self._agenda.cut_short or (self._plan.looks > 1 and _settled(self.folder)):
                     break
             if self._settings["max_batch"]:
                 self._find_largest_batches()
@@ -92,12 +92,9 @@ class Study:
         steps = self._settings["burn_in"]
         given = self._plan.job(cell, 0).values["max_steps"]
         steps = steps if given is None else min(steps, given)
-        overrides = self._plan.overrides(cell, 0)
-        overrides = [text for text in overrides if key_of(text) != "max_steps"]
         print(f"burn-in  {cell.name}, {steps} steps, not counted", flush=True)
-        return self._returned(
-            [[*overrides, f"max_steps={steps}", f"hydra.sweep.subdir={BURN_IN}"]], 0
-        )
+        instead = (f"max_steps={steps}", f"hydra.sweep.subdir={BURN_IN}")
+        return self._returned([self._plan.overrides(cell, 0, *instead)], 0)
 
     def _play(self, entry: Round, stage: int) -> list[Any]:
         """Make the runs of a round that are left."""

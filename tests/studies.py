@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.report.statistics import Values
+from ninefold.report.differences import Values
 
 Array = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int, int], Array]  # cells, rounds -> [cells, rounds]

@@ -15,11 +15,11 @@ import yaml
 
 from ninefold.capacity import NO_SEARCH, WHOLE_SET
 from ninefold.errors import ConfigError
-from ninefold.report import progress_table, read_csv, settled, table, write
+from ninefold.report import progress_table, settled, write
 from ninefold.report.answer import build, evidence_of
-from ninefold.report.cells import PLAIN, groups, summarize
+from ninefold.report.cells import PLAIN, groups, parts, summarize
 from ninefold.report.curves import Point, read_curves
-from ninefold.report.evidence import Evidence, gather_evidence, parts
+from ninefold.report.evidence import Evidence, gather_evidence
 from ninefold.report.heat import panels
 from ninefold.report.measures import SECONDS as SECONDS_PER_EPOCH
 from ninefold.report.overlay import overlay_text
@@ -34,7 +34,8 @@ from ninefold.report.recommend import (
 )
 from ninefold.report.recording import Recording, gather_recording
 from ninefold.report.rounds import is_unfinished
-from ninefold.report.runs import Run
+from ninefold.report.runs import Run, read_csv
+from ninefold.report.tables import table
 from ninefold.report.text import progress_text
 from tests import conftest
 from tests.conftest import Shell
@@ -237,10 +238,10 @@ def test_a_copy_is_not_recommended_over_what_it_copies() -> None:
     assert fastest(known).cell == "none-autocast"
     assert excluded("dp-fp32", known) is not None
     assert not known.comparison.controls[0].held
-    said = caveats(known, None)[0]
+    said = caveats(known, {})[0]
     assert "The A/A control did not hold: dp-fp32 does the same work as none-fp32" in said
     assert " ms a step less. " in said
-    [slow] = caveats(evidence(runs_of({**seconds, "dp-fp32": 5.2}, steps=10**5)), None)
+    [slow] = caveats(evidence(runs_of({**seconds, "dp-fp32": 5.2}, steps=10**5)), {})
     assert " µs a step more. Some µs a step are the cost of dp's wrapper itself" in slow
 
 
@@ -398,7 +399,7 @@ def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it() -> None:
     assert known.to_target is not None
     assert known.values(known.to_target)["none-fp32"] == {0: 10.0, 1: 10.0}
     assert known.short == {"ddp-fp32": "1 of 2 runs"}
-    assert "ddp-fp32" not in known.of_goal("to_target")[1]
+    assert "ddp-fp32" not in known.of_goal("to_target")
 
 
 def test_without_a_target_it_is_the_baselines_accuracy_less_the_margin() -> None:
@@ -435,7 +436,7 @@ def test_times_pair_by_round_where_a_seed_comes_again() -> None:
     ]  # fmt: skip
     known = evidence(runs)
     assert known.accuracy == {PLAIN: {0: 50.0, 1: 50.0}}
-    assert known.values(known.of_goal("seconds")[0])[PLAIN] == {0: 1.0, 1: 2.0, 2: 3.0}  # type: ignore[arg-type]
+    assert known.of_goal("seconds")[PLAIN] == {0: 1.0, 1: 2.0, 2: 3.0}
 
 
 def read_report(folder: Path) -> dict[str, Any]:

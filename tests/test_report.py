@@ -14,8 +14,11 @@ import pytest
 
 from ninefold import report
 from ninefold.errors import ConfigError
-from ninefold.report import read_csv, read_json, read_published, table
 from ninefold.report.__main__ import main
+from ninefold.report.environment import read_json
+from ninefold.report.published import read_published
+from ninefold.report.runs import read_csv
+from ninefold.report.tables import table
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,15 +12,10 @@ import pytest
 from scipy import stats
 
 from ninefold.report import holm
-from ninefold.report.statistics import (
-    Comparison,
-    Pair,
-    Settings,
-    Values,
-    changes,
-    compare,
-    estimate,
-)
+from ninefold.report.differences import Values
+from ninefold.report.sittings import changes
+from ninefold.report.statistics import compare, estimate
+from ninefold.report.verdicts import Comparison, Pair, Settings
 from tests.studies import CELLS, Truth, drifting, noisy, together
 
 QUICK = Settings(draws=0)

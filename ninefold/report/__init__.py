@@ -10,7 +10,6 @@ from ninefold.report.environment import read_json
 from ninefold.report.figure import draw
 from ninefold.report.overlay import overlay_text
 from ninefold.report.page import page
-from ninefold.report.published import Published, read_published
 from ninefold.report.recommend import Recommendation, is_settled, recommend
 from ninefold.report.recording import (
     RECORDED,
@@ -21,15 +20,11 @@ from ninefold.report.recording import (
     read_runs,
     record,
 )
-from ninefold.report.runs import Run, read_csv
 from ninefold.report.tables import table
 from ninefold.report.text import console_text, progress_text, report_text
 from ninefold.result import write_json
 
-__all__ = [
-    "Published", "Run", "place", "progress_table", "read_csv", "read_json", "read_published",
-    "settled", "table", "write",
-]  # fmt: skip
+__all__ = ["place", "progress_table", "settled", "write"]
 
 OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
 DERIVED = ("table.md", "figure.png", "report.json", "report.md", "report.html", str(OVERLAY))

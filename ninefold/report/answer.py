@@ -14,16 +14,17 @@ from typing import Any
 from ninefold.capacity import FAILED, WHOLE_SET
 from ninefold.check import NAME
 from ninefold.errors import one_line
-from ninefold.report.cells import PLAIN, groups, largest_first, phase_shares, summarize
+from ninefold.report.cells import PLAIN, groups, largest_first, parts, phase_shares, summarize
 from ninefold.report.conditions import conditions, join
 from ninefold.report.environment import values
-from ninefold.report.evidence import Evidence, gather_evidence, parts
+from ninefold.report.evidence import Evidence, gather_evidence
 from ninefold.report.measures import (
     ACCURACY,
     BYTES,
     ENERGY,
     SECONDS,
     THROUGHPUT,
+    TO_TARGET,
     Measure,
 )
 from ninefold.report.notes import holders, number_notes
@@ -186,7 +187,7 @@ def sentence(goals: Sequence[Recommendation]) -> str:
 def _group(evidence: Evidence, recording: Recording) -> dict[str, Any]:
     group, comparison = evidence.group, evidence.comparison
     measures = _measures(evidence, recording.sweep)
-    notes = number_notes([run for run in recording.runs if run.counts])
+    notes = number_notes(recording.runs)
     return {
         "title": one_line(group.title), "dataset": group.dataset, "model": group.model,
         "batch_size": group.batch_size, "epochs": group.epochs, "variant": one_line(group.variant),
@@ -244,13 +245,13 @@ def _measures(
         if measure is ENERGY and (sources := {run.energy_source for run in evidence.group.runs}):
             named = sorted(filter(None, sources))
             about += f" Here: {', '.join(named)}." if named else ""
-        if measure.key == "to_target" and evidence.short and figures:
+        if measure is evidence.to_target and evidence.short and figures:
             missed = [f"{cell} ({reached})" for cell, reached in evidence.short.items()]
             about += f" Not reached by every run: {', '.join(missed)}."
         found.append((_about(measure, about, figures), figures))
     if evidence.to_target is None:
         found.append((
-            _of_measure("to_target", "Seconds to a target accuracy", "s", "", "less", False,
+            _of_measure(TO_TARGET, "Seconds to a target accuracy", "s", "", "less", False,
                         f"There is no target: {PLAIN} has no accuracy to set one by."), {},
         ))  # fmt: skip
     return [*found, _max_batch(evidence, sweep)]
@@ -371,7 +372,6 @@ def _published(evidence: Evidence, published: Sequence[Published]) -> dict[str, 
 
 
 def _notes(runs: Sequence[Run], found: Sequence[Evidence]) -> list[dict[str, Any]]:
-    numbered = number_notes([run for run in runs if run.counts])
     return [
         {
             "number": number, "text": one_line(note),
@@ -379,7 +379,7 @@ def _notes(runs: Sequence[Run], found: Sequence[Evidence]) -> list[dict[str, Any
                 cell for evidence in found for cell in holders(evidence.group, note)
             )),
         }
-        for note, number in numbered.items()
+        for note, number in number_notes(runs).items()
     ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ninefold.report.measures import Measure
 from ninefold.report.runs import AMP, PARALLEL, Run, finite, position
@@ -60,12 +61,12 @@ class Group:
     @property
     def ok(self) -> int:
         """How many of its runs ended well."""
-        return sum(run.status == "ok" for run in self.runs)
+        return sum(run.ok for run in self.runs)
 
     @property
     def accuracy(self) -> float:
         """The mean test accuracy of the runs that ended well, as a fraction; 0 of none."""
-        known = [finite(run.accuracy) for run in self.runs if run.status == "ok"]
+        known = [finite(run.accuracy) for run in self.runs if run.ok]
         return statistics.fmean([value for value in known if value is not None] or [0.0])
 
     def cell(self, parallel: str, amp: str) -> list[Run]:
@@ -99,17 +100,17 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     named = [run for run in runs if run.parallel and run.amp and run.counts]
     found: dict[_Key, list[Run]] = {}
     for run in named:
-        if run.status == "ok":
+        if run.ok:
             key = (
                 run.dataset, run.model, run.batch_size, run.to_train, run.settings, run.part or 0
             )  # fmt: skip
             found.setdefault(key, []).append(run)
     # Those that know most come first, so that those that know less find a group to join.
-    bad = [run for run in named if run.status != "ok"]
+    bad = [run for run in named if not run.ok]
     for run in sorted(bad, key=lambda run: (run.dataset, run.model, run.batch_size).count(None)):
         fitting = [key for key in found if _fits(run, key)]
         for key in fitting:
-            if not any((other.cell, other.seed) == (run.cell, run.seed) and other.status == "ok"
+            if not any((other.cell, other.seed) == (run.cell, run.seed) and other.ok
                        for other in found[key]):  # fmt: skip
                 found[key].append(run)
         if not fitting:
@@ -154,12 +155,24 @@ def _fits(run: Run, key: _Key) -> bool:
     return same and alike and (run.part or 0) == key[5]
 
 
+def parts(cell: str) -> tuple[str, str]:
+    """Return the strategy and the precision that a cell is named after."""
+    parallel, _, amp = cell.partition("-")
+    return parallel, amp
+
+
+def plainness(cell: str) -> tuple[Any, ...]:
+    """Return a sort key of cells: the simplest first."""
+    parallel, amp = parts(cell)
+    return position(parallel, PARALLEL), position(amp, AMP)
+
+
 def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:
     """Return the value of each seed that succeeded; runs of the same seed are averaged."""
     values: dict[int | None, list[float]] = {}
     for run in group.cell(parallel, amp):
         value = finite(measure.value(run))
-        if run.status == "ok" and value is not None:
+        if run.ok and value is not None:
             values.setdefault(run.seed, []).append(value)
     return {seed: statistics.fmean(found) for seed, found in values.items()}
 
@@ -170,7 +183,7 @@ def summarize(group: Group, parallel: str, amp: str, measure: Measure) -> Summar
     values = by_seed(group, parallel, amp, measure)
     baseline = by_seed(group, *BASELINE, measure)
     pairs = [measure.paired(values[seed], baseline[seed]) for seed in values if seed in baseline]
-    bad = [run.status for run in runs if run.status != "ok"]
+    bad = [run.status for run in runs if not run.ok]
     return Summary(
         by_seed=values,
         seeds=len({run.seed for run in runs}),
@@ -186,7 +199,7 @@ def phase_shares(group: Group, parallel: str, amp: str) -> dict[str, float] | No
     shares: list[list[float]] = []
     for run in group.cell(parallel, amp):
         seconds = [run.phase(name) or 0.0 for name in PHASES]
-        if run.status == "ok" and sum(seconds) > 0:
+        if run.ok and sum(seconds) > 0:
             shares.append([100 * part / sum(seconds) for part in seconds])
     if not shares:
         return None

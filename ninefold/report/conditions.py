@@ -25,7 +25,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         phrases.append(f"on {devices}")
     phrases += [f"torch {join(known)}" for known in [values(about.get("torch"))] if known]
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
-    ok = sum(run.status == "ok" for run in runs)
+    ok = sum(run.ok for run in runs)
     phrases.append(f"{len(runs)} run{'' if len(runs) == 1 else 's'}, {ok} ok")
     phrases += [f"{left} not counted" for left in [sum(not run.counts for run in runs)] if left]
     return phrases + [f"{seeds} per cell" for seeds in [_seeds(runs)] if seeds]

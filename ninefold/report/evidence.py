@@ -7,12 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninefold.report.cells import PLAIN, Group, by_seed, phase_shares
+from ninefold.report.cells import PLAIN, Group, by_seed, parts, phase_shares
 from ninefold.report.curves import Point
-from ninefold.report.measures import ACCURACY, BYTES, SECONDS, THROUGHPUT, Measure, to_target
+from ninefold.report.measures import (
+    ACCURACY,
+    BYTES,
+    SECONDS,
+    THROUGHPUT,
+    TO_TARGET,
+    Measure,
+    to_target,
+)
+from ninefold.report.numerics import OTHER
 from ninefold.report.rounds import planned_cells
 from ninefold.report.runs import Run, finite
-from ninefold.report.statistics import Comparison, Settings, compare
+from ninefold.report.statistics import compare
+from ninefold.report.verdicts import OPEN, Comparison, Settings
 
 NEAR = 0.9  # of the ceiling: a cell that reaches this share is not held up by its data
 WAITING = 10.0  # percent of a step in data and transfer from which a slow cell waits for them
@@ -69,7 +79,7 @@ class Evidence:
                 values = {
                     run.round: value
                     for run in self.runs(cell)
-                    if run.status == "ok" and (value := finite(measure.value(run))) is not None
+                    if run.ok and (value := finite(measure.value(run))) is not None
                 }
             else:
                 values = by_seed(self.group, *parts(cell), measure)
@@ -79,7 +89,7 @@ class Evidence:
 
     @functools.cached_property
     def _rounds_repeat_seeds(self) -> bool:
-        runs = [run for run in self.group.runs if run.status == "ok"]
+        runs = [run for run in self.group.runs if run.ok]
         rounds = {(run.round, run.seed) for run in runs}
         known = all(run.round is not None for run in runs)
         return known and len({seed for _, seed in rounds}) < len({number for number, _ in rounds})
@@ -106,15 +116,13 @@ class Evidence:
     def to_target(self) -> Measure | None:
         return None if self.target is None else to_target(self.target, self.points)
 
-    def of_goal(self, key: str) -> tuple[Measure | None, dict[str, dict[int, float]]]:
-        """Return the measure of a goal, and its values: all less is better."""
-        measure = {SECONDS.key: SECONDS, BYTES.key: BYTES}.get(key, self.to_target)
-        if measure is None:
-            return None, {}
-        values = self.values(measure)
-        if key not in (SECONDS.key, BYTES.key):  # who did not always get there has no mean time
-            values = {cell: known for cell, known in values.items() if cell not in self.short}
-        return measure, values
+    def of_goal(self, key: str) -> dict[str, dict[int, float]]:
+        """Return the values of a goal's measure: of all, less is better."""
+        if key != TO_TARGET:
+            return self.values({SECONDS.key: SECONDS, BYTES.key: BYTES}[key])
+        values = self.values(self.to_target) if self.to_target else {}
+        # Who did not always get there has no mean time.
+        return {cell: known for cell, known in values.items() if cell not in self.short}
 
     @functools.cached_property
     def short(self) -> dict[str, str]:
@@ -123,7 +131,7 @@ class Evidence:
             return {}
         found = {}
         for cell in self.cells:
-            ok = [run for run in self.runs(cell) if run.status == "ok"]
+            ok = self._ok(cell)
             reached = sum(self.to_target.value(run) is not None for run in ok)
             if reached < len(ok):
                 found[cell] = f"{reached} of {len(ok)} runs"
@@ -134,7 +142,7 @@ class Evidence:
         """The cells with a run that ended badly, and how the first of them did."""
         found: dict[str, str] = {}
         for run in self.group.runs:
-            if run.status != "ok":
+            if not run.ok:
                 found.setdefault(run.cell, run.status)
         return found
 
@@ -159,7 +167,7 @@ class Evidence:
         return {
             row["cell"]: str(row.get("sentence") or "")
             for row in rows
-            if row.get("verdict") == "not the same" and not row.get("by_design")
+            if row.get("verdict") == OTHER and not row.get("by_design")
         }
 
     @functools.cached_property
@@ -173,7 +181,7 @@ class Evidence:
         """What is known of each cell's accuracy: safe, worse, not enough runs."""
         found = {safety.cell: str(safety.verdict) for safety in self.comparison.safety}
         for cell in self.cells:
-            found.setdefault(cell, "not enough runs")
+            found.setdefault(cell, OPEN)
         return {**found, PLAIN: "safe"} if self._ok(PLAIN) else found
 
     def ceiling(self, cell: str) -> Ceiling | None:
@@ -214,25 +222,19 @@ class Evidence:
         }  # fmt: skip
 
     def _ok(self, cell: str) -> list[Run]:
-        return [run for run in self.runs(cell) if run.status == "ok"]
-
-
-def parts(cell: str) -> tuple[str, str]:
-    """Return the strategy and the precision that a cell is named after."""
-    parallel, _, amp = cell.partition("-")
-    return parallel, amp
+        return [run for run in self.runs(cell) if run.ok]
 
 
 def gather_evidence(
     group: Group,
     points: Sequence[Point],
-    sweep: Mapping[str, Any] | None,
+    sweep: Mapping[str, Any],
     numerics: Mapping[str, Any] | None,
     unfinished: bool = False,
 ) -> Evidence:
     """Return the evidence of a group; `sweep` says which margins to hold it against."""
     folders = {run.folder for run in group.runs}
-    settings, target = _settings(sweep or {})
+    settings, target = _settings(sweep)
     return Evidence(
         group, tuple(point for point in points if point.folder in folders), settings, target,
         numerics, tuple(planned_cells(sweep)), unfinished,

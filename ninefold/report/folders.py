@@ -38,24 +38,30 @@ def studies_below(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.rglob(SWEEP))
 
 
-def read_sweep(folder: Path) -> dict[str, Any] | None:
-    """Return sweep.json, or None where the sweep left none that can be read."""
-    sweep = read_object(folder / SWEEP)
+def read_sweep(folder: Path) -> dict[str, Any]:
+    """Return sweep.json, empty where the sweep left none that can be read."""
+    sweep = read_object(folder / SWEEP) or {}
     numbers = ("wall_seconds", "runs")
-    if sweep is None or not all(isinstance(sweep.get(key), int | float) for key in numbers):
-        return None
-    return sweep
+    return sweep if all(isinstance(sweep.get(key), int | float) for key in numbers) else {}
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
     """Return a file's JSON object; None for anything else: a folder may come from anybody."""
     try:
-        if not path.is_file() or path.stat().st_size > LONGEST:
-            return None
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) and _depth_at_most(content, DEEPEST) else None
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text, empty where it is none that is worth reading."""
+    try:
+        if not path.is_file() or path.stat().st_size > LONGEST:
+            return ""
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 def _depth_at_most(tree: Any, levels: int) -> bool:
@@ -93,7 +99,7 @@ def choices_of(path: Path) -> dict[str, str]:
     """Return the group choices that Hydra wrote down for a run, without the null ones."""
     choices: dict[str, str] = {}
     indent = None
-    for line in _lines(path):
+    for line in read_text(path).splitlines():
         depth = len(line) - len(line.lstrip())
         if line.strip() == "choices:":
             indent = depth
@@ -107,16 +113,7 @@ def choices_of(path: Path) -> dict[str, str]:
 
 
 def _number(path: Path, name: str) -> int | None:
-    for line in _lines(path):
+    for line in read_text(path).splitlines():
         if found := re.fullmatch(rf"{name}: (\d+)", line.rstrip()):
             return int(found[1])
     return None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        if not path.is_file() or path.stat().st_size > LONGEST:
-            return []
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return []

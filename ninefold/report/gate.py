@@ -19,7 +19,7 @@ from ninefold.report.measures import SECONDS
 from ninefold.report.overlay import settings_of
 from ninefold.report.recording import Recording, find_recording
 from ninefold.report.runs import Run
-from ninefold.report.statistics import Change, changes
+from ninefold.report.sittings import Change, changes
 
 # Of environment.json, what another time may come from that is not the code.
 MACHINE = ("cpu", "cores", "driver")
@@ -171,7 +171,7 @@ def _conditions(group: Group) -> dict[str, Any]:
 
 
 def _ok(group: Group) -> list[Run]:
-    return [run for run in group.runs if run.status == "ok"]
+    return [run for run in group.runs if run.ok]
 
 
 def _warnings(new: Recording, old: Recording, allowed: float) -> list[str]:

@@ -10,13 +10,14 @@ from typing import Any
 from ninefold.report.cells import PLAIN
 from ninefold.report.markdown import MISSING
 from ninefold.report.strips import Strip, between, chance, counted, scale, signed, times
+from ninefold.report.verdicts import OPEN
 
 # What a verdict looks like: a glyph and a word that do without color, and the color's class.
 _LOOKS = {
     "faster": ("▲", "faster", "good"), "slower": ("▼", "slower", "bad"),
     "better": ("▲", "better", "good"), "worse": ("▼", "worse", "bad"),
     "tie": ("=", "tie", "even"), "safe": ("✓", "safe", "good"),
-    "not enough runs": ("?", "too few", "open"),
+    OPEN: ("?", "too few", "open"),
 }  # fmt: skip
 _OPPOSITE = {"faster": "slower", "slower": "faster", "better": "worse", "worse": "better"}
 
@@ -97,7 +98,7 @@ def _matrix(
 
 def _summary(items: Sequence[Mapping[str, Any]]) -> str:
     counts = Counter(item["verdict"] for item in items)
-    unsettled, ties = counts.pop("not enough runs", 0), counts.pop("tie", 0)
+    unsettled, ties = counts.pop(OPEN, 0), counts.pop("tie", 0)
     differ = sum(counts.values())
     text = f"Of {counted(items, 'pair')} {differ} {'differs' if differ == 1 else 'differ'} and "
     text += f"{ties} {'is a tie' if ties == 1 else 'are ties'}."
@@ -132,7 +133,7 @@ def _row(
         name, against, look(item["verdict"]), item["verdict"], show(estimate),
         f"at least {show(low)}" if one_sided else between(low, high, show),
         chance(item["adjusted"]), item["n"],
-        str(item["needed"] or (MISSING if item["verdict"] == "not enough runs" else "")),
+        str(item["needed"] or (MISSING if item["verdict"] == OPEN else "")),
         Strip(
             place(estimate if estimate is not None else even),
             None if low is None else place(low),

@@ -12,6 +12,11 @@ from ninefold.report.markdown import signed
 from ninefold.report.runs import Run
 
 
+def ratio(value: float, baseline: float) -> float:
+    """Return value / baseline, nan where that is 0."""
+    return value / baseline if baseline else math.nan
+
+
 def geometric_mean(ratios: Sequence[float]) -> float:
     """Return the geometric mean, nan where one is not above 0: ratios up and down weigh alike."""
     return math.exp(fmean(map(math.log, ratios))) if all(x > 0 for x in ratios) else math.nan
@@ -30,12 +35,12 @@ class Measure:
     title: str
     about: str
     value: Callable[[Run], float | None]
-    paired: Callable[[float, float], float]
-    pair_text: Callable[[float], str]
-    decimals: int | None = None  # None: as many as the smallest value of a table needs
-    key: str = ""
-    unit: str = ""
+    key: str
+    unit: str
     better: str = "less"
+    decimals: int | None = None  # None: as many as the smallest value of a table needs
+    paired: Callable[[float, float], float] = ratio
+    pair_text: Callable[[float], str] = "×{:.2f}".format
     why_not: str = "No run recorded it."
     brackets: str = ""
     middle: Callable[[Sequence[float]], float] = geometric_mean
@@ -55,10 +60,6 @@ def _mebibytes(run: Run) -> float | None:
     return sum(run.peak_memory_bytes) / 2**20 if run.peak_memory_bytes else None
 
 
-def _ratio(value: float, baseline: float) -> float:
-    return value / baseline if baseline else float("nan")
-
-
 def _joules_per_epoch(run: Run) -> float | None:
     return run.energy_joules / run.epochs if run.energy_joules and run.epochs else None
 
@@ -67,25 +68,24 @@ SECONDS = Measure(
     "Seconds per epoch",
     "Inner clock, `train_seconds / epochs`: training steps only, without evaluation, checkpoints "
     "and logging.",
-    _seconds_per_epoch, _ratio, "×{:.2f}".format, key="seconds", unit="s",
+    _seconds_per_epoch, key="seconds", unit="s",
 )  # fmt: skip
 THROUGHPUT = Measure(
     "Images per second",
     "Training images over the inner clock, all devices together.",
-    lambda run: run.images_per_second, _ratio, "×{:.2f}".format,
-    key="throughput", unit="images/s", better="more",
+    lambda run: run.images_per_second, key="throughput", unit="images/s", better="more",
 )  # fmt: skip
 ACCURACY = Measure(
     "Test accuracy, percent",
     "After the last epoch.",
-    _percent, lambda value, baseline: value - baseline, lambda pair: signed(pair, 2), decimals=2,
-    key="accuracy", unit="%", better="more", brackets="the difference in percentage points",
-    middle=fmean,
+    _percent, key="accuracy", unit="%", better="more", decimals=2,
+    paired=lambda value, baseline: value - baseline, pair_text=lambda pair: signed(pair, 2),
+    middle=fmean, brackets="the difference in percentage points",
 )  # fmt: skip
 MEMORY = Measure(
     "Peak memory, MiB",
     "Sum over devices; on a CPU the peak resident memory of the processes.",
-    _mebibytes, _ratio, "×{:.2f}".format, key="memory", unit="MiB",
+    _mebibytes, key="memory", unit="MiB",
 )  # fmt: skip
 MEASURES = (SECONDS, THROUGHPUT, ACCURACY, MEMORY)  # of table.md
 BYTES = replace(
@@ -95,9 +95,10 @@ BYTES = replace(
 ENERGY = Measure(
     "Energy per epoch",
     "Of all devices over the inner clock, as NVML counts it for GPUs and RAPL for CPUs.",
-    _joules_per_epoch, _ratio, "×{:.2f}".format, key="energy", unit="J",
+    _joules_per_epoch, key="energy", unit="J",
     why_not="Neither NVML nor RAPL gave an energy here.",
 )  # fmt: skip
+TO_TARGET = "to_target"  # the key of the measure that is made for a target
 
 
 def to_target(target: float, points: Iterable[Point]) -> Measure:
@@ -112,6 +113,6 @@ def to_target(target: float, points: Iterable[Point]) -> Measure:
     return Measure(
         f"Seconds to {target:.2f} % test accuracy",
         "Inner clock at the first evaluation that reaches it, which is the end of an epoch.",
-        lambda run: reached.get(run.folder), _ratio, "×{:.2f}".format, key="to_target", unit="s",
+        lambda run: reached.get(run.folder), key=TO_TARGET, unit="s",
         why_not="No run reached it, or none recorded when.",
     )  # fmt: skip

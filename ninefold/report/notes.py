@@ -12,8 +12,8 @@ _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number_notes(runs: Sequence[Run]) -> dict[str, int]:
-    """Return every distinct note with its number, in the order of the runs."""
-    notes = dict.fromkeys(note for run in runs for note in run.notes)
+    """Return every distinct note of the runs that count with its number, in their order."""
+    notes = dict.fromkeys(note for run in runs if run.counts for note in run.notes)
     return {note: number for number, note in enumerate(notes, start=1)}
 
 

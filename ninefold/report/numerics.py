@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.report.cells import BASELINE, PLAIN, Group, groups
-from ninefold.report.runs import AMP, PARALLEL, Run, position
+from ninefold.report.cells import BASELINE, PLAIN, Group, groups, plainness
+from ninefold.report.runs import Run
 from ninefold.result import NUMERICS
 
 LONGEST, WIDEST = 10_000, 1 << 20  # steps, and elements of each, in a file that is read
@@ -133,13 +133,8 @@ def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> dict[str, Any] | None
     return {
         "steps": steps,
         "about": ABOUT.format(steps=steps),
-        "rows": [_cell(cell, cells[cell]) for cell in sorted(cells, key=_position)],
+        "rows": [_cell(cell, cells[cell]) for cell in sorted(cells, key=plainness)],
     }
-
-
-def _position(cell: str) -> tuple[Any, ...]:
-    parallel, _, amp = cell.partition("-")
-    return position(parallel, PARALLEL), position(amp, AMP)
 
 
 def _cell(cell: str, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any]:

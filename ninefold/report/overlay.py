@@ -15,7 +15,7 @@ from ninefold.check import NAME, OF_A_SWEEP
 from ninefold.errors import one_line
 from ninefold.plain_yaml import require_plain
 from ninefold.report.cells import groups, largest_first
-from ninefold.report.folders import LONGEST, choices_of
+from ninefold.report.folders import choices_of, read_text
 from ninefold.report.runs import Run
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -39,7 +39,7 @@ def overlays(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for group in largest_first(groups(runs))[:1]:
         for cell in dict.fromkeys(run.cell for run in group.runs):
-            ok = [run for run in group.runs if run.cell == cell and run.status == "ok"]
+            ok = [run for run in group.runs if run.cell == cell and run.ok]
             each = [_overlay(folder / run.folder / ".hydra") for run in ok]
             if known := [overlay for overlay in each if overlay is not None]:
                 found[cell] = _shared(known)
@@ -83,12 +83,10 @@ def _read(path: Path) -> dict[str, Any] | None:
     import yaml
 
     try:
-        if not path.is_file() or path.stat().st_size > LONGEST:
-            return None
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         require_plain(text)
         tree = yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+    except (ValueError, RecursionError, yaml.YAMLError):
         return None
     return tree if isinstance(tree, dict) else None
 

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from ninefold.report import matrix, pictures
 from ninefold.report.cells import MOST
 from ninefold.report.heat import panels
+from ninefold.report.numerics import OTHER, SAME, WITHIN
 from ninefold.report.rounds import round_number
 from ninefold.report.strips import chance, counted, number, signed, small, times
 from ninefold.result import PHASES
@@ -85,9 +86,9 @@ def _group(group: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any
         "ceilings": any(cell["ceiling"] for cell in group["cells"]),
         "bound": [cell["cell"] for cell in group["cells"] if cell["data_bound"]],
         "numerics_looks": {
-            "the same": matrix.Look("=", "the same", "good"),
-            "the same within its precision": matrix.Look("≈", "within its precision", "even"),
-            "not the same": matrix.Look("≠", "not the same", "bad"),
+            SAME: matrix.Look("=", "the same", "good"),
+            WITHIN: matrix.Look("≈", "within its precision", "even"),
+            OTHER: matrix.Look("≠", "not the same", "bad"),
         },
     }
 

@@ -11,25 +11,15 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from ninefold.report.cells import BASELINE, PLAIN
+from ninefold.report.cells import BASELINE, PLAIN, plainness
 from ninefold.report.differences import EQUAL, NOTHING
 from ninefold.report.evidence import Evidence
 from ninefold.report.markdown import decimals_for
-from ninefold.report.measures import BYTES, SECONDS
+from ninefold.report.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.rounds import round_number, rounds_of
-from ninefold.report.runs import AMP, PARALLEL, position
-from ninefold.report.statistics import (
-    Comparison,
-    Control,
-    Estimate,
-    Pair,
-    Safety,
-    Settings,
-    compare,
-    estimate,
-)
+from ninefold.report.statistics import compare, estimate
+from ninefold.report.verdicts import OPEN, Comparison, Control, Estimate, Pair, Safety, Settings
 
-UNKNOWN = "not enough runs"
 UNFINISHED = (
     "The study was not finished: to go on with it, repeat its command with study.resume=FOLDER."
 )
@@ -85,7 +75,7 @@ GOALS = (
     ),
     Goal(
         "fastest to target",
-        "to_target",
+        TO_TARGET,
         "is faster",
         "take longer",
         "is the fastest to the target",
@@ -109,7 +99,7 @@ def is_settled(recommendation: Recommendation) -> bool:
 
 
 def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
-    _, values = evidence.of_goal(goal.key)
+    values = evidence.of_goal(goal.key)
     if not values:
         return None if goal is not GOALS[0] else Recommendation(
             goal, None,
@@ -120,8 +110,8 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
     pairs = _pairs(evidence, goal, values)
     means = {cell: mean for cell in values if (mean := estimate(values[cell]).mean) is not None}
     possible = [cell for cell in means if excluded(cell, evidence) is None]
-    safe = sorted((cell for cell in possible if evidence.safe[cell] == "safe"), key=_plainness)
-    unknown = [cell for cell in possible if evidence.safe[cell] == UNKNOWN]
+    safe = sorted((cell for cell in possible if evidence.safe[cell] == "safe"), key=plainness)
+    unknown = [cell for cell in possible if evidence.safe[cell] == OPEN]
     if not safe:
         return Recommendation(
             goal, None, _nothing_safe(evidence, goal), open=unknown or evidence.cells
@@ -133,19 +123,19 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
     best = min(unbeaten or safe, key=lambda cell: means[cell])
     level = [
         cell for cell in unbeaten
-        if cell == best or pairs.verdict(best, cell) in ("tie", UNKNOWN)
+        if cell == best or pairs.verdict(best, cell) in ("tie", OPEN)
     ]  # fmt: skip
     cell = level[0] if level else best
     tied = [other for other in level if other != cell and pairs.verdict(cell, other) == "tie"]
     # What another round could still change: who might be faster than it, and might be safe.
-    unsure = [other for other in safe if pairs.verdict(cell, other) == UNKNOWN and other != cell]
+    unsure = [other for other in safe if pairs.verdict(cell, other) == OPEN and other != cell]
     unsure += [
         other for other in unknown
-        if pairs.verdict(cell, other) in ("faster", UNKNOWN)
-        or (pairs.verdict(cell, other) == "tie" and _plainness(other) < _plainness(cell))
+        if pairs.verdict(cell, other) in ("faster", OPEN)
+        or (pairs.verdict(cell, other) == "tie" and plainness(other) < plainness(cell))
     ]  # fmt: skip
     others = [other for other in possible if other != cell and evidence.safe[other] != "worse"]
-    if others and all(pairs.verdict(cell, other) == UNKNOWN for other in others):
+    if others and all(pairs.verdict(cell, other) == OPEN for other in others):
         return Recommendation(
             goal, None, _not_enough(evidence, goal, means, pairs, cell, unsure), open=others
         )
@@ -174,7 +164,7 @@ class Pairs:
         if pair := self._pairs.get((second, first)):
             turned = {"faster": "slower", "slower": "faster"}
             return turned.get(pair.verdict, str(pair.verdict))
-        return UNKNOWN
+        return OPEN
 
     def ratio(self, first: str, second: str) -> tuple[float, float | None, float | None] | None:
         """Return the ratio second/first and its interval, None where it is not known."""
@@ -228,11 +218,6 @@ def excluded(cell: str, evidence: Evidence) -> str | None:
     return None
 
 
-def _plainness(cell: str) -> tuple[Any, ...]:
-    parallel, _, amp = cell.partition("-")
-    return (*position(parallel, PARALLEL), *position(amp, AMP))
-
-
 def _nothing_safe(evidence: Evidence, goal: Goal) -> str:
     if PLAIN not in evidence.accuracy:
         do = f"Run it with parallel={BASELINE[0]} amp={BASELINE[1]}."
@@ -268,9 +253,9 @@ def _seeds_for(evidence: Evidence, pairs: Pairs, cell: str, unsure: Sequence[str
     """Return the seeds in all that settle every open question, None where one is not known."""
     found = []
     for other in unsure:
-        if pairs.verdict(cell, other) == UNKNOWN:
+        if pairs.verdict(cell, other) == OPEN:
             found.append(pairs.needed(cell, other))
-        if evidence.safe[other] == UNKNOWN:
+        if evidence.safe[other] == OPEN:
             safety = _safety(evidence, other)
             found.append(safety.needed if safety else None)
     known = [seeds for seeds in found if seeds is not None]
@@ -282,7 +267,7 @@ def _sentence(
 ) -> str:
     value = goal.unit(means[cell], evidence)
     if len(means) == 1:
-        missed = goal.key == "to_target" and set(evidence.short) - {cell}
+        missed = goal.key == TO_TARGET and set(evidence.short) - {cell}
         alone = "got there in every run" if missed else "was measured"
         return f"{cell}: {value}; no other cell {alone}."
     if cell == PLAIN:
@@ -352,7 +337,7 @@ def _reasons(
     for other in evidence.cells:
         if other not in means:
             why = excluded(other, evidence)
-            if goal.key == "to_target" and other in evidence.short and why is None:
+            if goal.key == TO_TARGET and other in evidence.short and why is None:
                 why = f"{other} reached the target in {evidence.short[other]}."
             reasons += [why] if why else []
     return reasons
@@ -361,7 +346,7 @@ def _reasons(
 def _what_settles(evidence: Evidence, pairs: Pairs, cell: str, other: str) -> str:
     if seeds := _seeds_for(evidence, pairs, cell, [other]):
         return f"about {seeds} seeds in all would settle it"
-    if not pairs.held and pairs.verdict(cell, other) == UNKNOWN:
+    if not pairs.held and pairs.verdict(cell, other) == OPEN:
         return "as the A/A control did not hold, more seeds need not settle it"
     return "more seeds may settle it"
 
@@ -413,7 +398,7 @@ def _safety(evidence: Evidence, cell: str) -> Safety | None:
     return next((each for each in evidence.comparison.safety if each.cell == cell), None)
 
 
-def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
+def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
     """Return what a reader of the answer must know of how it was come by."""
     found = [_failed_control(evidence, control) for control in evidence.comparison.controls
              if not control.held]  # fmt: skip
@@ -432,17 +417,17 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
         )
     if evidence.different:
         found.append(
-            f"{join(sorted(evidence.different, key=_plainness))} does not compute what {PLAIN} "
+            f"{join(sorted(evidence.different, key=plainness))} does not compute what {PLAIN} "
             "does: it is another experiment, not another way of doing this one."
         )
     if evidence.batch_norm:
-        who = join(sorted(evidence.batch_norm, key=_plainness))
+        who = join(sorted(evidence.batch_norm, key=plainness))
         found.append(
             f"Batch norm sees a part of each batch at a time in {who}: whether that costs anything "
             "is for the accuracy to say (parallel.sync_batchnorm=true takes the whole)."
         )
     if evidence.bad:
-        found.append(f"Not every run ended well: {join(sorted(evidence.bad, key=_plainness))}.")
+        found.append(f"Not every run ended well: {join(sorted(evidence.bad, key=plainness))}.")
     waiting = [cell for cell in evidence.cells
                if (ceiling := evidence.ceiling(cell)) and ceiling.data_bound]  # fmt: skip
     if waiting:
@@ -458,7 +443,7 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any] | None) -> list[str]:
 
 def _failed_control(evidence: Evidence, control: Control) -> str:
     steps = [run.train_seconds / run.steps for run in evidence.runs(control.first)
-             if run.status == "ok" and run.train_seconds and run.steps]  # fmt: skip
+             if run.ok and run.train_seconds and run.steps]  # fmt: skip
     apart = abs(control.ratio - 1) * 1e3 * fmean(steps or [0.0])
     shown = f"{apart:.3g} ms" if apart >= 1 else f"{1e3 * apart:.0f} µs"
     each = f", {shown} a step {'more' if control.ratio > 1 else 'less'}" if steps else ""

@@ -15,9 +15,7 @@ SUPERSEDED = "superseded/"  # where a study puts away runs that it does again
 _NOT_COUNTED = {"round": None, "attempt": None, "drifted": None, "counted": False, "part": None}
 
 
-def join(
-    results: Sequence[Mapping[str, Any]], sweep: Mapping[str, Any] | None
-) -> list[dict[str, Any]]:
+def join(results: Sequence[Mapping[str, Any]], sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the results with round, attempt, drifted, counted and part as the study has them.
 
     Where a sweep has no rounds, all its runs count but the burn-in and what was superseded. Where
@@ -41,9 +39,9 @@ def join(
     ]
 
 
-def rounds_of(sweep: Mapping[str, Any] | None, part: int | None = None) -> list[dict[str, Any]]:
+def rounds_of(sweep: Mapping[str, Any], part: int | None = None) -> list[dict[str, Any]]:
     """Return the rounds that a study recorded, all or a part's; none where none can be read."""
-    rounds = (sweep or {}).get("rounds")
+    rounds = sweep.get("rounds")
     return [
         entry
         for entry in (rounds if isinstance(rounds, list) else [])
@@ -52,7 +50,7 @@ def rounds_of(sweep: Mapping[str, Any] | None, part: int | None = None) -> list[
     ]  # fmt: skip
 
 
-def planned_cells(sweep: Mapping[str, Any] | None) -> list[str]:
+def planned_cells(sweep: Mapping[str, Any]) -> list[str]:
     """Return the cells that a study was to run; none where it did not sweep both axes."""
     swept = _swept(sweep)
     return [
@@ -62,7 +60,7 @@ def planned_cells(sweep: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def name_of(run: Run, sweep: Mapping[str, Any] | None) -> str | None:
+def name_of(run: Run, sweep: Mapping[str, Any]) -> str | None:
     """Return what a study calls the cell of a run, the values that it swept included.
 
     None where the run does not say which of them it had.
@@ -80,14 +78,14 @@ def name_of(run: Run, sweep: Mapping[str, Any] | None) -> str | None:
     return " ".join(words)
 
 
-def is_unfinished(sweep: Mapping[str, Any] | None, runs: Sequence[Run]) -> bool:
+def is_unfinished(sweep: Mapping[str, Any], runs: Sequence[Run]) -> bool:
     """Whether a study has yet to make runs of its rounds, or to end some that it began."""
     rounds = rounds_of(sweep)
     entries = [entry for entry in rounds if entry.get("counted") or entry is rounds[-1]]
     cells = math.prod(map(len, _swept(sweep).values()))
     names = {folder for entry in entries for folder in entry["runs"] if isinstance(folder, str)}
     return (
-        _rounds_are_missing(sweep or {}, rounds)
+        _rounds_are_missing(sweep, rounds)
         or any(len(entry["runs"]) < cells for entry in entries)
         or any(run.folder in names and run.status in STOPPED for run in runs)
     )
@@ -100,16 +98,16 @@ def _rounds_are_missing(sweep: Mapping[str, Any], rounds: Sequence[Mapping[str, 
     return planned is not None and not ends_when_settled and 0 < len(begun) < planned
 
 
-def _swept(sweep: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+def _swept(sweep: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The keys that a study gave several values, and those."""
-    swept = (sweep or {}).get("swept")
+    swept = sweep.get("swept")
     found = swept.items() if isinstance(swept, dict) else ()
     return {key: values for key, values in found if isinstance(values, list) and key != "seed"}
 
 
-def drift_allowed(sweep: Mapping[str, Any] | None) -> float | None:
+def drift_allowed(sweep: Mapping[str, Any]) -> float | None:
     """Return the share above which a round has drifted, None where no study says one."""
-    allowed = finite(_settings(sweep or {}).get("drift"))
+    allowed = finite(_settings(sweep).get("drift"))
     return allowed if allowed is not None and allowed > 0 else None
 
 
@@ -130,11 +128,11 @@ def round_number(entry: Mapping[str, Any]) -> str:
     return f"{number + 1}{again}" if isinstance(number, int) else MISSING
 
 
-def why_not(run: Run, sweep: Mapping[str, Any] | None) -> str | None:
+def why_not(run: Run, sweep: Mapping[str, Any]) -> str | None:
     """Return why a run enters no figure, or None where it counts."""
     if run.counts:
         return None
-    if run.folder == (sweep or {}).get("burn_in"):
+    if run.folder == sweep.get("burn_in"):
         return "the burn-in: it warms the machine up"
     if _put_away(run.folder, sweep):
         return "superseded: the study did it again"
@@ -143,8 +141,8 @@ def why_not(run: Run, sweep: Mapping[str, Any] | None) -> str | None:
     return "it is in no round that counts"
 
 
-def _put_away(folder: str, sweep: Mapping[str, Any] | None) -> bool:
+def _put_away(folder: str, sweep: Mapping[str, Any]) -> bool:
     """Whether a run is the burn-in, or one that was done again."""
-    superseded = (sweep or {}).get("superseded")
+    superseded = sweep.get("superseded")
     listed = isinstance(superseded, list) and folder in superseded
-    return listed or folder.startswith(SUPERSEDED) or folder == (sweep or {}).get("burn_in")
+    return listed or folder.startswith(SUPERSEDED) or folder == sweep.get("burn_in")

@@ -82,6 +82,11 @@ class Run:
         return self.counted is not False
 
     @property
+    def ok(self) -> bool:
+        """Whether the run ended well."""
+        return self.status == "ok"
+
+    @property
     def to_train(self) -> float | None:
         """The epochs that the run was to train, which may be more than it did."""
         return self.epochs if self.planned_epochs is None else self.planned_epochs

@@ -11,7 +11,6 @@ from scipy import stats
 
 from ninefold.report import holm
 from ninefold.report.differences import Array, Differences, Values, differences, number
-from ninefold.report.sittings import Change, changes
 from ninefold.report.verdicts import (
     OPEN,
     Comparison,
@@ -21,11 +20,6 @@ from ninefold.report.verdicts import (
     Safety,
     Settings,
 )
-
-__all__ = [
-    "Change", "Comparison", "Control", "Estimate", "Pair", "Safety", "Settings", "Values",
-    "changes", "compare", "estimate",
-]  # fmt: skip
 
 
 def estimate(values: Mapping[int, float]) -> Estimate:

@@ -10,6 +10,7 @@ from ninefold.report.cells import (
     Summary,
     groups,
     largest_first,
+    parts,
     phase_shares,
     shown,
     summarize,
@@ -31,20 +32,20 @@ def table(
     """Return the text of table.md; the same arguments give the same bytes."""
     every = groups(runs)
     found = shown(every)
-    notes = number_notes([run for run in runs if run.counts])
-    parts = [_head(runs, environment, found)]
+    notes = number_notes(runs)
+    sections = [_head(runs, environment, found)]
     for group in found:
-        parts.append(f"## {plain(group.title)}")
+        sections.append(f"## {plain(group.title)}")
         marks = mark_cells(group, notes)
-        parts += [measure_section(group, measure, marks) for measure in MEASURES]
-        parts.append(_phase_section(group))
+        sections += [measure_section(group, measure, marks) for measure in MEASURES]
+        sections.append(_phase_section(group))
         if published:
-            parts.append(compare(group, published))
-    parts += [
+            sections.append(compare(group, published))
+    sections += [
         _rest_section(every, found), _clock_section(runs, environment),
         note_section(found, notes), _bad_section(runs), _not_counted_section(runs, environment),
     ]  # fmt: skip
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def _head(runs: Sequence[Run], environment: Mapping[str, Any], found: Sequence[Group]) -> str:
@@ -61,7 +62,7 @@ def _head(runs: Sequence[Run], environment: Mapping[str, Any], found: Sequence[G
 
 def _reading(found: Sequence[Group]) -> str:
     seeds = [
-        [run.seed for run in group.cell(parallel, amp) if run.status == "ok"]
+        [run.seed for run in group.cell(parallel, amp) if run.ok]
         for group in found for parallel in group.parallels for amp in group.amps
     ]  # fmt: skip
     sizes = [len(set(cell)) for cell in seeds]
@@ -141,9 +142,8 @@ def _rest_section(every: Sequence[Group], found: Sequence[Group]) -> str:
     rows = []
     for group in largest_first(every):
         for cell in dict.fromkeys(run.cell for run in group.runs):
-            parallel, _, amp = cell.partition("-")
             time, accuracy = (
-                summarize(group, parallel, amp, measure) for measure in (SECONDS, ACCURACY)
+                summarize(group, *parts(cell), measure) for measure in (SECONDS, ACCURACY)
             )
             decimals = decimals_for(time.mean or 1.0)
             rows.append([
@@ -180,7 +180,7 @@ def _clock_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
 def _bad_section(runs: Sequence[Run]) -> str:
     lines = []
     for run in runs:
-        if run.status != "ok":
+        if not run.ok:
             seed = "" if run.seed is None else f", seed {run.seed}"
             error = f": {code(run.error)}" if run.error else ""
             lines.append(f"- {run.cell}{seed} ({code(run.folder)}) {run.status}{error}")
@@ -190,7 +190,7 @@ def _bad_section(runs: Sequence[Run]) -> str:
 def _not_counted_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
     lines = [
         f"- {run.cell}, seed {run.seed} ({code(run.folder)}): "
-        f"{why_not(run, environment.get('sweep'))}"
+        f"{why_not(run, environment.get('sweep') or {})}"
         for run in runs
         if not run.counts
     ]

@@ -177,9 +177,9 @@ def console_text(report: Mapping[str, Any], runs: Sequence[Run]) -> str:
         parts.append(f"train with it: {answer['train']}")
     every = groups(runs)
     found = shown(every)
-    notes = number_notes([run for run in runs if run.counts])
+    notes = number_notes(runs)
     tables = [_tables(group, mark_cells(group, notes)) for group in found]
-    bad = sum(run.status != "ok" for run in runs)
+    bad = sum(not run.ok for run in runs)
     below = [_left_out(every), f"{bad} of {len(runs)} runs are not ok" if bad else ""]
     return "\n\n".join(filter(None, [
         "\n".join(parts), *tables, "\n".join(_marked_notes(found, notes)), *below

@@ -14,7 +14,9 @@ import pytest
 from scipy import stats
 
 from ninefold.report.differences import _moderated, _moments, differences
-from ninefold.report.statistics import Settings, changes, compare
+from ninefold.report.sittings import changes
+from ninefold.report.statistics import compare
+from ninefold.report.verdicts import Settings
 from tests.studies import (
     CELLS,
     Array,
