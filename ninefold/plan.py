@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Plan:
         self._compose = compose
         self._seed = study["seed"]
         given: dict[str, list[str]] = {}
-        for text in (text for job in jobs for text in job):
+        for text in chain.from_iterable(jobs):
             value, values = text.partition("=")[2], given.setdefault(key_of(text), [])
             values += [value] * (value not in values)
         self.swept = {key: texts for key, texts in given.items()
