@@ -9,6 +9,7 @@ import signal
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.context import ForkContext, ForkProcess
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,8 @@ def gathered(
 def _ahead(images: Images, batches: Sequence[Rows], workers: int) -> Generator[Tensor, None, None]:
     ahead = AHEAD * min(workers, len(batches))  # batches asked for beyond the one in use
     shape = (ahead + 1, max(map(len, batches)), *images.shape[1:])
-    processes: list[ForkProcess] = []
+    context = _Fork()
+    processes = context.made
     iterator: _Reports | None = None
     try:
         try:
@@ -55,7 +57,7 @@ def _ahead(images: Images, batches: Sequence[Rows], workers: int) -> Generator[T
             slots = np.frombuffer(mmap.mmap(-1, math.prod(shape)), np.uint8).reshape(shape)
             # Where a pipe and semaphores cannot be had, DataLoader would fail with noise on stderr.
             multiprocessing.get_context("fork").SimpleQueue().close()
-            iterator = _start(_Slots(images, batches, slots), ahead // AHEAD, _into(processes))
+            iterator = _start(_Slots(images, batches, slots), ahead // AHEAD, context)
         except OSError as error:
             raise ResourceError(
                 "loader.workers", workers, f"no loader process can be started ({error.strerror})",
@@ -110,24 +112,20 @@ class _Reports(_MultiProcessingDataLoaderIter):
         """Nothing: one whose second process could not be started would fail, with noise."""
 
 
-def _into(processes: list[ForkProcess]) -> ForkContext:
-    """The context of fork, which adds to `processes` each that it starts.
+class _Fork(ForkContext):
+    """The context of fork. made: its processes; multiprocessing forgets one that died at once."""
 
-    Of multiprocessing's own children one that died at once is missing.
-    """
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[ForkProcess] = []
 
-    class Listed(ForkProcess):
-        def start(self) -> None:
-            super().start()
-            processes.append(self)
-
-    class Context(ForkContext):
-        Process = Listed
-
-    return Context()
+    def Process(self, *args: Any, **kwargs: Any) -> ForkProcess:  # type: ignore[override]  # noqa: N802
+        process = ForkProcess(*args, **kwargs)
+        self.made.append(process)
+        return process
 
 
-def _start(slots: _Slots, workers: int, context: ForkContext) -> _Reports:
+def _start(slots: _Slots, workers: int, context: _Fork) -> _Reports:
     """The loader processes, at work. Raises OSError."""
     # DataLoader's handler of SIGCHLD raises wherever the training process happens to be, in a
     # checkpoint or in a destructor, which swallows it. Told that it is set, it sets none.

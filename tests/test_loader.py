@@ -291,6 +291,7 @@ def test_loader_processes_die_with_a_training_process_that_is_killed(shell: Shel
 @contextmanager
 def files_left(count: int) -> Iterator[None]:
     """So many can be opened; the numbers of any that were closed meanwhile are taken."""
+    gc.collect()  # what other tests left would close theirs in between
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     with ExitStack() as taken:
@@ -301,6 +302,19 @@ def files_left(count: int) -> Iterator[None]:
             yield
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_epochs_leave_no_open_file() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        opened = []
+        for _ in range(3):
+            assert len(list(gathered(IMAGES, BATCHES, 2))) == len(BATCHES)
+            opened.append(len(os.listdir("/proc/self/fd")))
+    finally:
+        gc.enable()
+    assert opened[0] == opened[1] == opened[2]
 
 
 @pytest.mark.parametrize("files", [5, 10], ids=["none", "one of two"])
