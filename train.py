@@ -3,7 +3,8 @@
 import hydra
 from omegaconf import DictConfig
 
-from ninefold import launch, resolvers
+from ninefold import main as launch
+from ninefold.config import resolvers
 
 resolvers.register()
 

@@ -35,7 +35,7 @@ from benchmarks.measure import (
     take_turns,
     verdict,
 )
-from ninefold.report.markdown import grid
+from ninefold.report.render.markdown import grid
 from ninefold.result import environment, write_json
 
 SUBJECTS = ("step", "inputs", "epoch", "scaling", "start", "checkpoints", "compiled", "defaults")

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_most, ratio
-from ninefold import training
-from ninefold.training import Training
+from ninefold.train import training
+from ninefold.train.training import Training
 
 PIXELS, BATCH = 64, 16
 JOB = (

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.measure import OURS, Bench, Row, Turns, ratio
-from ninefold.compiled import Compiled
 from ninefold.model.convnet import ConvNet
+from ninefold.train.compiled import Compiled
 
 STEPS = 5
 

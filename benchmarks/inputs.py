@@ -19,16 +19,16 @@ from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, at_most, ratio
 from benchmarks.rivals.post import Pictures
-from ninefold.allocator import keep_freed
-from ninefold.batches import Batches, Preparation
-from ninefold.clock import Clock
 from ninefold.dataset import Examples
+from ninefold.dataset.batches import Batches, Preparation
 from ninefold.dataset.cifar10 import CIFAR10
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.errors import DataError
+from ninefold.measure.clock import Clock
 from ninefold.model.convnet import ConvNet
 from ninefold.model.resnet18 import resnet18
 from ninefold.parallel import Place
+from ninefold.train.allocator import keep_freed
 
 BATCH = 64
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

@@ -13,11 +13,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from ninefold import build, resolvers
-from ninefold.job import ROOT, Job
-from ninefold.stop import Stop
+from ninefold.config import resolvers
+from ninefold.config.job import ROOT, Job
+from ninefold.signals import Stop
 from ninefold.task import Task
-from ninefold.training import Training, closing, train
+from ninefold.train import build
+from ninefold.train.training import Training, closing, train
 
 
 def job(*overrides: str) -> Job:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
-from ninefold import execution, forkserver
-from ninefold.order import Order
+from ninefold.config.order import Order
+from ninefold.launch import forkserver
+from ninefold.launch import run as execution
 from ninefold.result import Result
 
 STEPS = 2

@@ -22,8 +22,8 @@ from benchmarks import ours
 from benchmarks.apart import apart
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_most, ratio
 from benchmarks.rivals import raw
-from ninefold.batches import epoch_order
 from ninefold.dataset import Examples
+from ninefold.dataset.batches import epoch_order
 from ninefold.dataset.synthetic import Synthetic
 
 BATCH = 64

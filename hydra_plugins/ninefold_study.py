@@ -1,4 +1,4 @@
-"""Hydra's sweeper of train.py. It hands the jobs of a sweep to ninefold.study, round by round."""
+"""Hydra's sweeper of train.py. It hands a sweep to ninefold.study."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StudySweeper(BasicSweeper):
         super().__init__(max_batch_size=None, params=params)
 
     def sweep(self, arguments: list[str]) -> Any:
-        from ninefold import sweeper
+        from ninefold.study import sweep as sweeper
 
         assert self.hydra_context is not None
         assert self.config is not None

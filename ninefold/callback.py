@@ -13,12 +13,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from ninefold import check, opening, plan, preflight, resume, sweep
-from ninefold.beside import Runs
+from ninefold.config import resume, rules
+from ninefold.config.job import GROUPS, ROOT, UNSAID, Job, not_a_name
 from ninefold.errors import ConfigError, Failure
-from ninefold.job import GROUPS, ROOT, UNSAID, Job, not_a_name
-from ninefold.ranks import under_torchrun
-from ninefold.session import SESSION, failure_of, refuse
+from ninefold.launch import preflight
+from ninefold.launch.concurrent import Runs
+from ninefold.launch.ranks import under_torchrun
+from ninefold.launch.session import SESSION, failure_of, refuse
+from ninefold.study import composition, plan, start
 
 CONF = ROOT / "conf" / "train.yaml"
 
@@ -42,8 +44,8 @@ class Check(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         problems = odd_options(config.hydra.overrides.task) or plan.not_honored(config, CONF)
         if not problems and config.hydra.runtime.choices["hydra/sweeper"] != plan.SWEEPER:
-            problems = opening.taken(Path(config.hydra.sweep.dir), "choose another")
-        problems = problems or check.breach(
+            problems = start.taken(Path(config.hydra.sweep.dir), "choose another")
+        problems = problems or rules.breach(
             "launch.grace", OmegaConf.select(config, "launch.grace")
         )
         if under_torchrun() and not problems:
@@ -58,9 +60,9 @@ class Check(Callback):
         SESSION.study_name = config.hydra.runtime.choices.get("experiments")
         loader = GlobalHydra.instance().config_loader()
         if config.hydra.runtime.choices["hydra/launcher"] == "basic":
-            sweep.share(loader, look_ahead)
+            composition.share(loader, look_ahead)
         else:
-            sweep.share(loader, lambda config: None)
+            composition.share(loader, lambda config: None)
             SESSION.beside = Runs(config.launch.grace)
 
 
@@ -107,7 +109,7 @@ def odd_options(overrides: Sequence[str]) -> list[Failure]:
         found += [
             not_a_name(group, option)
             for option in options
-            if isinstance(option, str) and not check.NAME.fullmatch(option)
+            if isinstance(option, str) and not rules.NAME.fullmatch(option)
         ]
     return found
 

@@ -10,9 +10,9 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from ninefold import resolvers
 from ninefold.callback import Check
-from ninefold.session import SESSION
+from ninefold.config import resolvers
+from ninefold.launch.session import SESSION
 from tests.conftest import ROOT
 
 Command = Callable[..., int]

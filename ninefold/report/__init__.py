@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from ninefold.errors import ResourceError
-from ninefold.report.answer import build, evidence_of, overlay_of, winner
-from ninefold.report.environment import read_json
-from ninefold.report.figure import draw
-from ninefold.report.overlay import overlay_text
-from ninefold.report.page import page
-from ninefold.report.recommend import Recommendation, is_settled, recommend
-from ninefold.report.recording import (
+from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
+from ninefold.report.answer.recommend import Recommendation, is_settled, recommend
+from ninefold.report.data.environment import read_json
+from ninefold.report.data.overlay import overlay_text
+from ninefold.report.data.recording import (
     RECORDED,
     Recording,
     find_recording,
@@ -20,8 +18,10 @@ from ninefold.report.recording import (
     read_runs,
     record,
 )
-from ninefold.report.tables import table
-from ninefold.report.text import console_text, progress_text, report_text
+from ninefold.report.render.figure import draw
+from ninefold.report.render.page import page
+from ninefold.report.render.tables import table
+from ninefold.report.render.text import console_text, progress_text, report_text
 from ninefold.result import write_json
 
 __all__ = ["place", "progress_table", "settled", "write"]

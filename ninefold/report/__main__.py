@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ninefold.errors import ConfigError, Failure
 from ninefold.report import place, write
-from ninefold.report.gate import hold_against, share_of
+from ninefold.report.answer.gate import hold_against, share_of
 
 ALLOWED = 0.03  # what is marked as slower where nothing is to fail
 

@@ -23,9 +23,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ninefold import build
-from ninefold.stop import Stop
+from ninefold.signals import Stop
 from ninefold.task.classification import Classification
+from ninefold.train import build
 from tests.faults import mutants
 from tests.faults.writer import finish_writing
 

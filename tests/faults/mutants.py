@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ninefold import loader, parent_death
-from ninefold.batches import Batches
-from ninefold.state import State
-from ninefold.stop import SIGNALS
+from ninefold import signals
+from ninefold.dataset import loader
+from ninefold.dataset.batches import Batches
+from ninefold.signals import SIGNALS
+from ninefold.train.state import State
 
 
 def changed_content(change: Callable[[dict[str, Any]], None]) -> None:
@@ -77,7 +78,7 @@ def loaders_take_signals() -> None:
 
 def no_leash() -> None:
     """Processes outlive their parents. To be applied before anything of ours is imported."""
-    parent_death.follow_parent = lambda: None
+    signals.follow_parent = lambda: None
 
 
 def apply() -> None:

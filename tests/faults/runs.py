@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ninefold.checkpoint import Checkpoints, read
+from ninefold.checkpoint.store import Checkpoints, read
 from tests.conftest import Shell
 
 STEPS, PER_EPOCH = 18, 6

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.checkpoint import read
+from ninefold.checkpoint.store import read
 from tests.conftest import ROOT, Shell, metrics, result
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from ninefold import checkpoint
-from ninefold.checkpoint import Checkpoints
-from tests.faults.test_c_checkpoints import DAMAGE, crashes, damages, kills
+from ninefold.checkpoint import store
+from ninefold.checkpoint.store import Checkpoints
+from tests.faults.test_checkpoint_files import DAMAGE, crashes, damages, kills
 
 pytestmark = pytest.mark.slow
 Record = Callable[[str, object], None]
@@ -28,10 +28,10 @@ class InPlace(Checkpoints):
     def save(self, content: Mapping[str, Any], best: bool) -> None:
         with (self.folder / "last.pt").open("wb") as file:
             torch.save(dict(content), file)
-        sha256 = checkpoint._sha256(self.folder / "last.pt")
+        sha256 = store._sha256(self.folder / "last.pt")
         files = self.manifest()
         files["last.pt"] = [{"sha256": sha256, "size": 1, "step": content["step"]}]
-        checkpoint.manifest.write(self.folder, files)
+        store.manifest.write(self.folder, files)
 
 
 class ListedLate(Checkpoints):
@@ -40,9 +40,9 @@ class ListedLate(Checkpoints):
     def save(self, content: Mapping[str, Any], best: bool) -> None:
         new = self.folder / ".new.pt"
         new.unlink(missing_ok=True)
-        entry = checkpoint._write(new, content)
+        entry = store._write(new, content)
         new.replace(self.folder / "last.pt")
-        checkpoint.manifest.write(self.folder, self.manifest() | {"last.pt": [entry]})
+        store.manifest.write(self.folder, self.manifest() | {"last.pt": [entry]})
 
 
 def test_c1_sees_a_writer_that_writes_in_place(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_c4_sees_that_a_checksum_is_not_looked_at(
         entries = Checkpoints(path.parent, 2).manifest().get(path.name)
         return entries[0]["sha256"] if entries and path.is_file() else None
 
-    monkeypatch.setattr(checkpoint, "_digest", believe)
+    monkeypatch.setattr(store, "_digest", believe)
     cases, wrong = damages(tmp_path, DAMAGE)
     assert len(wrong) > cases / 2
     assert any("flipped" in what and "was not detected" in what for what in wrong)

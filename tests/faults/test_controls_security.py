@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.faults.runs import run_commands
-from tests.faults.test_g_security import CASES, trained
+from tests.faults.test_hostile_files import CASES, trained
 
 __all__ = ["trained"]
 LOADS_ANYTHING = (

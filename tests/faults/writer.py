@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 
-from ninefold.checkpoint import Checkpoints, read
+from ninefold.checkpoint.store import Checkpoints, read
+from ninefold.checkpoint.writer import Saver
 from ninefold.errors import Failure, ResourceError
-from ninefold.saver import Saver
 
 KEEP = 2
 PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ninefold.report.differences import _moderated, _moments, differences
-from ninefold.report.sittings import changes
-from ninefold.report.statistics import compare
-from ninefold.report.verdicts import Settings
-from tests.studies import (
+from ninefold.report.stats.differences import _moderated, _moments, differences
+from ninefold.report.stats.sittings import changes
+from ninefold.report.stats.statistics import compare
+from ninefold.report.stats.verdicts import Settings
+from tests.report.studies import (
     CELLS,
     Array,
     Noise,
@@ -29,7 +29,7 @@ from tests.studies import (
     skewed,
     together,
 )
-from tests.test_statistics import DIFFERENT, find, wrong
+from tests.report.test_statistics import DIFFERENT, find, wrong
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,45 @@
+"""The resolvers of conf/: where the project is, and the names of folders."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from ninefold.config import resume, rules
+from ninefold.config.job import ROOT
+
+
+def register() -> None:
+    """Make them known to OmegaConf, before hydra.main."""
+    resolvers: dict[str, Callable[..., Any]] = {
+        "project_root": lambda: str(ROOT),
+        "sweep_folder": lambda resumed, study, time: (
+            resumed or f"outputs/{file_name(study or 'sweep')}/{time}"
+        ),
+        "cell_name": lambda *parts: file_name("_".join(map(str, parts))),
+        "run_folder": _run_folder,
+        "hydra_folder": lambda resumed: None if _resumes(resumed) else ".hydra",
+    }
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
+def file_name(text: str) -> str:
+    """`text` as one name of a folder, which stays in the folder that it is put into."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:64]
+    return name if rules.NAME.fullmatch(name) else f"_{name[1:]}"
+
+
+def _run_folder(resumed: str | None) -> str:
+    if _resumes(resumed):
+        return str(resumed)  # a resumed run goes on in place
+    return time.strftime("outputs/runs/%Y-%m-%d_%H-%M-%S_") + f"{time.time_ns() // 1000 % 10**6:06}"
+
+
+def _resumes(resumed: str | None) -> bool:
+    """Whether `resumed` is a run folder; for AUTO, the callback says so when it has found one."""
+    return bool(resumed) and resumed != resume.AUTO

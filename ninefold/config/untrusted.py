@@ -1,0 +1,183 @@
+"""A job out of a file that anybody may have written: looked through before anything is built.
+
+Building what a configuration names is running it. From a file we build only what `conf/` names,
+at the place where it names it, and resolve no reference but one to the environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from ninefold.config import rules
+from ninefold.config.plain_yaml import require_plain
+from ninefold.errors import CheckpointError
+
+CONF = Path(__file__).parents[2] / "conf"
+EVALUATED = ("model", "task", "dataset", "amp", "parallel")  # what an evaluation may take of it
+# What some reader of configurations calls: Hydra's, and those of logging.config.dictConfig.
+CALLED = ("_target_", "()", "class")
+NEEDED = {
+    "parallel": ("processes", "max_processes"),
+    "model": ("net", "input_channels", "input_size", "memory_format"),
+}
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The mapping that `text` (YAML) holds, references unresolved. Raises ValueError."""
+    try:
+        require_plain(text)
+        tree = OmegaConf.to_container(OmegaConf.create(text))
+    except ValueError:
+        raise
+    except Exception as error:  # YAML's, OmegaConf's and Python's own, of many types
+        raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
+    if not isinstance(tree, dict):
+        raise ValueError(f"a mapping is expected, it is a {type(tree).__name__}")
+    return {str(key): value for key, value in tree.items()}
+
+
+@functools.cache
+def allowed() -> dict[str, dict[str, frozenset[str]]]:
+    """By place (`model.net`), each `_target_` that a file in conf/ names there, and its keys."""
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for path in CONF.glob("*/*.yaml"):
+        for place, node in _nodes(OmegaConf.to_container(OmegaConf.load(path)), path.parent.name):
+            if "_target_" in node:
+                targets = found.setdefault(place, {})
+                keys = frozenset(map(str, node))
+                targets[node["_target_"]] = targets.get(node["_target_"], frozenset()) | keys
+    return found
+
+
+def require_known_targets(
+    tree: Any, field: str, path: Path, do: str, user: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse a configuration that names anything to call that conf/ does not name at its place.
+
+    user: the flat configuration of this command; what it names at the same place, it may.
+    Raises CheckpointError.
+    """
+    for place, node in _nodes(tree, ""):
+        for key, target in node.items():
+            if _plain(key) not in CALLED:
+                continue
+            known = key == "_target_" and isinstance(target, str)
+            if known and (target in allowed().get(place, {}) or
+                          (user or {}).get(f"{place}.{key}") == target):  # fmt: skip
+                continue
+            raise CheckpointError(
+                field, path, f"its configuration names the target {target}",
+                f"at {place or 'its top'}.{key}; only what conf/ names there is built", do,
+            )  # fmt: skip
+
+
+def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str, Any]:
+    """What an evaluation takes of the job in a checkpoint: the groups it does not name itself.
+
+    Nothing in it is called, fetched or resolved that conf/ would not: see the module. Of the
+    environment it may take where the data is, which is read and told to nobody.
+    Raises CheckpointError.
+    """
+    try:
+        tree = parse(text)
+    except ValueError as error:
+        raise CheckpointError(
+            "ckpt", path, "its configuration cannot be read", str(error),
+            "see config.yaml of a run of ours",
+        ) from error  # fmt: skip
+    require_known_targets(tree, "ckpt", path, "add a yaml with it there if you trust it")
+    taken = {group: tree[group] for group in EVALUATED
+             if tree.get(group) is not None and named.get(group) is None}  # fmt: skip
+    for wrong in (*_references(taken), *_foreign_keys(taken), *_misfits(taken)):
+        raise CheckpointError(
+            "ckpt", path, "its configuration is not used as it is", wrong,
+            "name that group on the command line, as in model=convnet",
+        )  # fmt: skip
+    if "dataset" in taken and "download" in taken["dataset"]:
+        taken["dataset"]["download"] = False  # only a command may fetch
+    choices = tree.get("choices")
+    choices = choices if isinstance(choices, dict) else {}
+    names = {group: str(choices.get(group)) for group in taken}
+    taken["choices"] = {
+        group: name if rules.NAME.fullmatch(name) else "unknown" for group, name in names.items()
+    }
+    return taken
+
+
+def only_environment(text: str) -> bool:
+    """Whether all that `text` refers to is the environment, as frozen jobs of ours do."""
+    while "${" in text:
+        shorter = re.sub(r"\$\{oc\.(env|decode):[^{}]*\}", "", text)
+        if shorter == text:
+            return False
+        text = shorter
+    return True
+
+
+def strings(tree: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every string in `tree`, keys included, with its place."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            inner = f"{place}.{key}".lstrip(".")
+            yield inner, str(key)
+            yield from strings(value, inner)
+    elif isinstance(tree, list | tuple):
+        for number, value in enumerate(tree):
+            yield from strings(value, f"{place}.{number}")
+    elif isinstance(tree, str):
+        yield place, tree
+
+
+def misfits(tree: Mapping[str, Any]) -> Iterator[str]:
+    """What the groups in `tree` lack, or have of another kind."""
+    for group, keys in NEEDED.items():
+        node = tree.get(group)
+        if group in tree and isinstance(node, Mapping):
+            yield from (f"it has no {group}.{key}" for key in keys if key not in node)
+    for group in tree:
+        if not isinstance(tree[group], Mapping):
+            yield f"{group} is no section"
+
+
+def _misfits(taken: Mapping[str, Any]) -> Iterator[str]:
+    yield from misfits(taken)
+    yield from map(str, rules.problems(taken, taken))
+
+
+def _references(taken: Mapping[str, Any]) -> Iterator[str]:
+    for place, text in strings(taken):
+        if "${" in text and not (place == "dataset.root" and only_environment(text)):
+            yield f"it refers to something in {place}"
+
+
+def _foreign_keys(taken: Mapping[str, Any]) -> Iterator[str]:
+    """Arguments that conf/ does not give a target: torchvision's `weights` would download."""
+    for place, node in _nodes(taken, ""):
+        if "_target_" in node:
+            known = allowed()[place][node["_target_"]]
+            yield from (f"conf/ has no {place}.{key} for it" for key in node if key not in known)
+
+
+def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+    """Every mapping in `tree`, in lists too, with its place."""
+    pairs: Any = ()
+    if isinstance(tree, Mapping):
+        yield place, tree
+        pairs = tree.items()
+    elif isinstance(tree, list | tuple):
+        pairs = enumerate(tree)
+    for key, value in pairs:
+        yield from _nodes(value, f"{place}.{key}".lstrip("."))
+
+
+def _plain(key: Any) -> str:
+    """`key` without disguise: blanks, unprintable characters and look-alikes of other widths."""
+    text = unicodedata.normalize("NFKC", str(key))
+    return "".join(c for c in text if c.isprintable() and not c.isspace()).lower()

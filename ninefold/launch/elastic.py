@@ -1,0 +1,213 @@
+"""Worker processes through torch elastic: from a warm forkserver, over a store on loopback.
+
+Imported late, because it imports torch: see ninefold.launch.run.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from torch.distributed import PrefixStore, TCPStore
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from ninefold.checkpoint.store import has_checkpoint
+from ninefold.config.order import Order
+from ninefold.errors import Failure, Interrupted, PeerError, Preempted, ResourceError, relay
+from ninefold.launch import mailbox, worker
+from ninefold.launch.supervisor import Supervisor
+from ninefold.signals import SIGNALS
+from ninefold.signals import failure as ending
+
+LOOPBACK = "127.0.0.1"
+LOST = 255  # how multiprocessing tells that a worker's end was not seen
+STOPPED_BY = {Preempted.code: signal.SIGTERM, Interrupted.code: signal.SIGINT}  # a forced exit
+
+
+class Loopback(RendezvousHandler):
+    """The rendezvous of a one-host job: one agent, and a store that only this host can reach.
+
+    Elastic's own handlers listen on all interfaces, even when they are given 127.0.0.1.
+    """
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self._run_id = parameters.run_id
+        self._timeout = timedelta(seconds=parameters.get_as_int("timeout") or 60)
+
+    def get_backend(self) -> str:
+        return "loopback"
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """A new store each time: restarted workers must not find their predecessors' addresses."""
+        listener = socket.create_server((LOOPBACK, 0))
+        port = listener.getsockname()[1]
+        self._store = TCPStore(
+            LOOPBACK,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=self._timeout,
+            master_listen_fd=listener.detach(),  # the store owns it from here on
+        )
+        store = PrefixStore(self._run_id, self._store)
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, port))
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        return None
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        return True
+
+
+rendezvous_handler_registry.register("loopback", Loopback)
+
+
+def launch(order: Order, processes: int, max_restarts: int) -> None:
+    """Run `order` in `processes` worker processes and wait for them.
+
+    Raises the Failure of the worker that failed first; Preempted or Interrupted if the launcher
+    was told to stop.
+    """
+    with tempfile.TemporaryDirectory(prefix="ninefold-") as name, quiet():
+        folder = Path(name)
+        config = launch_config(processes, folder / "elastic", max_restarts)
+        with Supervisor(folder, order.grace) as supervisor:
+            try:
+                elastic_launch(config, worker.work)(replace(order, report=folder))
+            except ChildFailedError as error:
+                exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
+                raise first_failure(supervisor, folder, exits, order) from error
+        if supervisor.signal is not None:  # it came as the run ended: a sweep ends with it
+            raise stopped(supervisor.signal, order.folder)
+
+
+def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig:
+    """Elastic's settings, each one named: its defaults restart workers and trust the network."""
+    settings: dict[str, Any] = {
+        "min_nodes": 1,
+        "max_nodes": 1,
+        "nproc_per_node": processes,
+        "run_id": uuid.uuid4().hex,
+        "role": "worker",
+        "rdzv_backend": "loopback",
+        "rdzv_endpoint": LOOPBACK,
+        "rdzv_configs": {"timeout": 60},
+        "max_restarts": max_restarts,
+        "monitor_interval": 0.02,  # seconds; each run waits half of it on average
+        "start_method": "forkserver",
+        "logs_specs": DefaultLogsSpecs(log_dir=str(logs)),
+        "log_line_prefix_template": None,
+        "metrics_cfg": {},
+        "local_addr": LOOPBACK,
+        "event_log_handler": "null",
+        "signals_to_handle": "",  # the supervisor does
+        "duplicate_stdout_filters": None,
+        "duplicate_stderr_filters": None,
+        "virtual_local_rank": False,
+        "shutdown_timeout": 30,
+    }
+    known = {field.name for field in fields(LaunchConfig)}  # torch 2.10 lacks the last few
+    config = LaunchConfig(**{key: value for key, value in settings.items() if key in known})
+    # Left alone, it would pin workers to the cores next to their GPU where there is one for each,
+    # and so give the cells of a matrix different cores.
+    config.numa_options = None
+    return config
+
+
+def stopped(number: int, folder: Path) -> Failure:
+    """The failure of a run that was stopped without a report of where it was saved."""
+    saved = has_checkpoint(folder)
+    return ending(number)(
+        "signal", signal.Signals(number).name, "the run was stopped",
+        f"its last checkpoint is in {folder}" if saved else "it had no checkpoint yet",
+        f"go on with: python train.py resume={folder}" if saved else "start it again",
+    )  # fmt: skip
+
+
+def first_failure(
+    supervisor: Supervisor, folder: Path, exits: dict[int, int], order: Order
+) -> Failure:
+    """What made a run fail: a signal, or the earliest report, that of a peer's absence last."""
+    found = mailbox.read(folder)
+    causes = [report for report in found if report.kind != PeerError.__name__]
+    if causes:
+        return relay(causes[0].kind, causes[0].line)
+    if supervisor.signal is not None:
+        return stopped(supervisor.signal, order.folder)
+    for rank in sorted(supervisor.hung):
+        return PeerError(
+            "rank", rank, "its process hung: the others waited for it in vain",
+            f"launch.timeout is how long they wait; logs are in {order.folder}",
+            "see what it was doing, and resume",
+        )  # fmt: skip
+    for rank, code in exits.items():
+        if code == -signal.SIGKILL:
+            return ResourceError(
+                "rank", rank, "its process was killed (SIGKILL)",
+                "most often the kernel was short of memory", "lower batch_size, see dmesg",
+            )  # fmt: skip
+        if code == LOST:
+            return ResourceError(
+                "forkserver", "killed", "the process that workers are forked from is gone",
+                "they end with it", "see dmesg, then resume",
+            )  # fmt: skip
+        if code == -signal.SIGABRT:
+            return PeerError(
+                "rank", rank, "its process aborted", "as NCCL does when a peer does not answer",
+                f"see the logs in {order.folder}; launch.timeout is how long one waits",
+            )  # fmt: skip
+        if -code in SIGNALS or code in (Preempted.code, Interrupted.code):
+            return stopped(-code if code < 0 else STOPPED_BY[code], order.folder)
+        if code < 0:
+            name = signal.Signals(-code).name
+            return Failure(
+                "rank", rank, f"its process died of {name}", "no report was left",
+                f"see the logs in {order.folder}",
+            )  # fmt: skip
+    if found:
+        return relay(found[0].kind, found[0].line)
+    rank, code = next(iter(exits.items()))
+    return Failure(
+        "rank", rank, f"its process ended with {code}", "no report was left", f"see {order.folder}"
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Elastic logs its own account of each failure; the run has one line and run.log."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)

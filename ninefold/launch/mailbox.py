@@ -1,0 +1,86 @@
+"""What a launcher and its workers tell each other, as small files in a folder of theirs.
+
+rank1.0.pid: a worker that has started, in attempt 0. rank1.0.json: its failure. stop: a signal that
+the launcher received. A worker first registers and then looks for `stop`, the launcher writes
+`stop` and then looks for workers, so none is overlooked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Container
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ninefold.errors import KINDS, Failure
+from ninefold.result import write_json
+from ninefold.signals import failure as ending
+
+
+@dataclass(frozen=True)
+class Report:
+    """A worker's failure: its class, its line, and when it was written (seconds)."""
+
+    rank: int
+    attempt: int
+    kind: str
+    line: str
+    time: float
+
+
+def register(folder: Path, rank: str, attempt: int) -> None:
+    """A worker: say that it is there."""
+    (folder / f"rank{rank}.{attempt}.pid").write_text(str(os.getpid()))
+
+
+def unregister(folder: Path, rank: str, attempt: int) -> None:
+    """A worker that is not to be told anything any more: take that back."""
+    (folder / f"rank{rank}.{attempt}.pid").write_text("")
+
+
+def workers(folder: Path) -> dict[int, int]:
+    """The process of each rank of the newest attempt."""
+    attempt = _newest(folder)
+    found = {}
+    for path in folder.glob(f"rank*.{attempt}.pid"):
+        if text := path.read_text():
+            found[int(path.name[4:].partition(".")[0])] = int(text)
+    return found
+
+
+def write(folder: Path, rank: str, attempt: int, failure: Failure) -> None:
+    """A worker: leave its failure."""
+    report = Report(int(rank), attempt, type(failure).__name__, str(failure), time.time())
+    write_json(folder / f"rank{rank}.{attempt}.json", asdict(report))
+
+
+def read(folder: Path) -> list[Report]:
+    """The failures of all attempts, those of the newest attempt first, then the earliest first."""
+    found = [Report(**json.loads(path.read_text())) for path in folder.glob("rank*.json")]
+    return sorted(found, key=lambda report: (-report.attempt, report.time))
+
+
+def current(folder: Path) -> list[Report]:
+    """The failures of the newest attempt, earliest first."""
+    attempt = _newest(folder)
+    return [report for report in read(folder) if report.attempt == attempt]
+
+
+def _newest(folder: Path) -> int:
+    return max((int(path.name.split(".")[1]) for path in folder.glob("rank*.pid")), default=0)
+
+
+def tell_to_stop(folder: Path, number: int) -> None:
+    """The launcher: have workers that are yet to start leave instead."""
+    (folder / "stop").write_text(str(number))
+
+
+def final(folder: Path, kinds: Container[str]) -> int | None:
+    """A worker that starts: the exit code to leave with, if there is no use in starting."""
+    stop = folder / "stop"
+    if stop.exists() and (text := stop.read_text()):
+        return ending(int(text)).code
+    codes = [KINDS[report.kind].code for report in read(folder) if report.kind in kinds]
+    return codes[0] if codes else None

@@ -1,0 +1,86 @@
+"""The launcher's eye on its workers: hands on signals, and kills what does not end in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from ninefold.errors import PeerError
+from ninefold.launch import mailbox
+from ninefold.signals import heeded
+
+PATIENCE = 3.0  # seconds for the peers of a process that misses one to report the same
+
+
+class Supervisor:
+    """Watches over the workers that report to `folder`, while its `with` block lasts.
+
+    signal: the first signal that the launcher received, or None. hung: the ranks that were killed
+    because their peers had waited for them in vain. A signal that was ignored stays so (nohup
+    ignores SIGHUP). A second SIGINT kills the workers at once, `grace` seconds do so in any case.
+    """
+
+    def __init__(self, folder: Path, grace: float) -> None:
+        self.signal: int | None = None
+        self.hung: set[int] = set()
+        self._folder = folder
+        self._grace = grace
+        self._deadline = float("inf")
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Supervisor:
+        self._before = heeded()
+        for number in self._before:
+            signal.signal(number, self._receive)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._over.set()
+        self._thread.join()
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal = number
+            self._deadline = time.monotonic() + self._grace
+            mailbox.tell_to_stop(self._folder, number)
+            self._send(number)
+        elif number == signal.SIGINT:
+            self._send(signal.SIGKILL)
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            if time.monotonic() > self._deadline:
+                self._send(signal.SIGKILL)
+            self._free_peers()
+
+    def _free_peers(self) -> None:
+        """Kill what a worker's peers have given up on: it would be waited for in vain again."""
+        found = mailbox.current(self._folder)
+        if not found or any(report.kind != PeerError.__name__ for report in found):
+            return
+        if time.time() < found[0].time + PATIENCE:
+            return
+        self.hung |= self._send(signal.SIGKILL, but={report.rank for report in found})
+
+    def _send(self, number: int, but: Collection[int] = ()) -> set[int]:
+        """Send a signal to all workers `but` some; returns the ranks that were there to get it."""
+        reached = set()
+        for rank, process in mailbox.workers(self._folder).items():
+            if rank not in but:
+                with suppress(ProcessLookupError):  # it has ended
+                    os.kill(process, number)
+                    reached.add(rank)
+        return reached

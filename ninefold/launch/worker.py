@@ -1,0 +1,153 @@
+"""A worker process: it carries out one order, and its failure is one line."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch.distributed as dist
+
+from ninefold import signals
+from ninefold.checkpoint.store import has_checkpoint
+from ninefold.config import environment
+from ninefold.config.order import Order
+from ninefold.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    Failure,
+    Interrupted,
+    NumericsError,
+    PeerError,
+    Preempted,
+    memory_failure,
+    resource_failure,
+)
+from ninefold.launch import mailbox
+from ninefold.launch.run_folder import exclusive, log_file, logging_to
+from ninefold.secrets import redact
+from ninefold.signals import SIGNALS, Stop
+from ninefold.train import run as training_run
+
+log = logging.getLogger(__name__)
+
+
+NO_USE_AGAIN = {
+    kind.__name__
+    for kind in (ConfigError, CheckpointError, DataError, NumericsError, Preempted, Interrupted)
+}
+
+
+def work(order: Order) -> None:
+    """The entry point of a process that the launcher started: never returns with a failure."""
+    assert "ninefold.launch.preload" in sys.modules, "the forkserver would outlive its launcher"
+    assert order.report is not None
+    signals.follow_parent()
+    gc.freeze()  # what the forkserver has imported stays, and its pages stay shared
+    gc.enable()
+    if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep gloo's sockets there
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    rank = os.environ.get("RANK", "0")
+    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    mailbox.register(order.report, rank, attempt)
+    end = mailbox.final(order.report, NO_USE_AGAIN)
+    if end is not None:  # the launcher was told to stop, or the attempt before failed for good
+        os._exit(end)
+    try:
+        run(replace(order, resume=order.resume or (attempt > 0 and has_checkpoint(order.folder))))
+        # All is done, and elastic would wait forever for a worker that dies before it is let go.
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        os._exit(Interrupted.code)
+    except Failure as failure:
+        mailbox.write(order.report, rank, attempt, failure)
+        logging.shutdown()
+        sys.stdout.flush()
+        if isinstance(failure, PeerError):
+            time.sleep(0.5)  # the launcher is to notice the peer first
+        os._exit(failure.code)  # at once: a peer that waits for this process would never return
+
+
+def run(order: Order, inline: bool = False) -> None:
+    """Do what `order` says in this process. Raises Failure, and nothing else but an interrupt."""
+    rank = int(os.environ.get("RANK", "0"))
+    with logging_to(order.folder, rank), environment.noted():
+        try:
+            with exclusive(order.folder, rank):
+                if order.task == "train":
+                    with stopping(order, inline) as stop:
+                        training_run.train(order, stop)
+                else:
+                    from ninefold.train import (
+                        evaluate as evaluation_run,  # it draws, and matplotlib loads slowly
+                    )
+
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+                    evaluation_run.evaluate(order)
+        except Exception as error:
+            log.error("%s", traceback.format_exc())
+            raise failure_of(error, order.folder, rank) from error
+
+
+@contextmanager
+def stopping(order: Order, inline: bool) -> Iterator[Stop]:
+    """What tells this process, and those of this run beside it, to stop."""
+    rank, world_size = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    notice = order.folder / f".stop-{order.started:.6f}"
+    if rank == 0:
+        for path in order.folder.glob(".stop-*"):  # of a launch that was killed
+            if path != notice:
+                path.unlink(missing_ok=True)
+    shared = world_size > 1 and here == world_size
+    stop = Stop(notice if shared else None, alone=world_size <= 1)
+    try:
+        with stop.listening(0.8 * order.grace, inline):
+            yield stop
+    finally:
+        if rank == 0:
+            notice.unlink(missing_ok=True)
+
+
+PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting",
+             "Broken pipe", "Socket Timeout", "wait timeout")  # fmt: skip
+
+
+def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
+    """`error` as a failure with a line and an exit code of its own."""
+    details = f"traceback in {log_file(folder, rank)}"
+    text = redact(str(error))  # before any of it is cut short: half a secret is one too
+    if isinstance(error, Failure):
+        return error
+    if exhausted := memory_failure(error, details):
+        return exhausted
+    before, missing, _ = text.partition(" does not have a deterministic implementation")
+    if missing:
+        return ConfigError(
+            "deterministic", "true", f"{before.rpartition(' ')[2]} has no deterministic kernel",
+            details, "choose another model or leave it out",
+        )  # fmt: skip
+    if type(error).__module__ in ("torch._dynamo.exc", "torch._inductor.exc"):
+        return ConfigError(
+            "compile", "true", f"the network cannot be compiled ({text.partition(chr(10))[0]})",
+            details, "leave compile out, or see what it says of the network",
+        )  # fmt: skip
+    if isinstance(error, OSError):
+        return resource_failure(error, details, "see that it can be written to")
+    if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
+        said = text.partition("Last error:")[2].strip() or text  # of NCCL, which begins elsewhere
+        return PeerError(
+            "rank", rank, f"a peer went away or did not answer ({said[:120]})", details,
+            "see the other ranks' logs; launch.timeout is how long one waits",
+        )  # fmt: skip
+    return Failure("rank", rank, f"{type(error).__name__}: {text}", details, "please report it")

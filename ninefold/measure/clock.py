@@ -1,0 +1,105 @@
+"""Time spent training, and where in a step it goes, without slowing what is measured."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from ninefold.measure.devices import Meter
+from ninefold.result import PHASES
+
+
+class Clock:
+    """The inner clock: seconds of training steps, the device synchronized at both ends.
+
+    It runs between `start` and `stop`; whatever else happens in between (log points,
+    evaluation, checkpoints) belongs inside `with clock.paused()`.
+
+    One step in `sample` also has its phases timed: on CUDA by events in the stream, so that the
+    host never waits, on a CPU by the host's clock. 0 times none.
+
+    joules: what `meter` counted while it ran; NaN: not known.
+    """
+
+    def __init__(self, device: torch.device, sample: int, meter: Meter | None = None) -> None:
+        self.seconds = self.joules = 0.0
+        self.meter = meter or Meter()
+        self.sampled_steps = 0
+        self._device = device
+        self._joules_before = 0.0
+        self._sample = sample
+        self._since = 0.0
+        self._seen = 0
+        self._marks: list[tuple[str, Any]] = []
+        self._pending: list[list[tuple[str, Any]]] = []
+        self._phases: dict[str, float] = defaultdict(float)
+
+    def start(self) -> None:
+        self._synchronize()
+        self._joules_before = self.meter.joules()
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        self._synchronize()
+        self.seconds += time.perf_counter() - self._since
+        self.joules += self.meter.joules() - self._joules_before
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time inside is not training time."""
+        self.stop()
+        yield
+        self.start()
+
+    def begin_step(self) -> None:
+        """The first moment of a step: before its batch is gathered."""
+        self._seen += 1
+        # In the middle, as what follows a log point or a checkpoint finds cold caches.
+        if self._sample and self._seen % self._sample == self._sample // 2:
+            self._marks = [("", self._now())]
+
+    def mark(self, phase: str) -> None:
+        """`phase` ends here. A phase may end more than once in a step; its parts add up."""
+        if self._marks:
+            self._marks.append((phase, self._now()))
+
+    def end_step(self) -> None:
+        if self._marks:
+            self._pending.append(self._marks)
+            self._marks = []
+
+    def phase_seconds(self, steps: int) -> dict[str, float]:
+        """Estimated seconds that each phase took over `steps` steps: the sampled mean times them.
+
+        Empty while no step has been sampled. Call it with the device synchronized.
+        """
+        for marks in self._pending:
+            self.sampled_steps += 1
+            for (_, before), (phase, after) in pairwise(marks):
+                self._phases[phase] += self._between(before, after)
+        self._pending.clear()
+        if not self.sampled_steps:
+            return {}
+        return {phase: self._phases[phase] / self.sampled_steps * steps for phase in PHASES}
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _now(self) -> Any:
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, before: Any, after: Any) -> float:
+        if self._device.type != "cuda":
+            return float(after - before)
+        return float(before.elapsed_time(after)) / 1000

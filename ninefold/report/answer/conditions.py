@@ -1,0 +1,77 @@
+"""Says in one line under which conditions the runs of a report were made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ninefold.report.data.cells import groups
+from ninefold.report.data.environment import values
+from ninefold.report.data.runs import Run
+
+
+def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]:
+    """Return the conditions that all the runs were made under, a phrase each."""
+    about = environment.get("environment") or {}
+    phrases = []
+    for name, label in (("dataset", "dataset"), ("model", "model"), ("batch_size", "batch size")):
+        if known := values(environment.get(name)):
+            phrases.append(f"{label} {join(known)}")
+    for name, unit in (("epochs", "epoch"), ("threads", "CPU thread")):
+        if known := values(environment.get(name)):
+            phrases.append(f"{join(known)} {unit}{'' if known == [1] else 's'}")
+    if devices := _devices(environment):
+        phrases.append(f"on {devices}")
+    phrases += [f"torch {join(known)}" for known in [values(about.get("torch"))] if known]
+    phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
+    ok = sum(run.ok for run in runs)
+    phrases.append(f"{len(runs)} run{'' if len(runs) == 1 else 's'}, {ok} ok")
+    phrases += [f"{left} not counted" for left in [sum(not run.counts for run in runs)] if left]
+    return phrases + [f"{seeds} per cell" for seeds in [_seeds(runs)] if seeds]
+
+
+def _seeds(runs: Sequence[Run]) -> str:
+    counts = sorted(
+        {
+            len({run.seed for run in group.cell(parallel, amp)})
+            for group in groups(runs) for parallel in group.parallels for amp in group.amps
+        }
+    )  # fmt: skip
+    if not counts:
+        return ""
+    span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{span} seed{'' if counts == [1] else 's'}"
+
+
+def _devices(environment: Mapping[str, Any]) -> str:
+    about = environment.get("environment") or {}
+    cpu = [str(model) for model in values(about.get("cpu"))]
+    cores = [f"{join(known)} cores" for known in [values(about.get("cores"))] if known]
+    described = []
+    for name, count in Counter(environment.get("devices") or []).items():
+        if name == "cpu":  # the processes of a CPU run share one
+            details = ", ".join([*cpu, *cores])
+            described.append(f"cpu ({details})" if details else "cpu")
+        else:
+            described.append(f"{count} × {name}")
+    return " and ".join(described)
+
+
+def _commit(about: Mapping[str, Any]) -> str:
+    commits = [str(commit)[:10] for commit in values(about.get("commit"))]
+    if not commits:
+        return ""
+    dirty = values(about.get("dirty"))
+    state = " with uncommitted changes" if True in dirty else " clean" if dirty else ""
+    return f"commit {join(commits)}{state}"
+
+
+def _date(about: Mapping[str, Any]) -> str:
+    time = about.get("time")
+    return str(time["first"])[:10] if isinstance(time, dict) and time.get("first") else ""
+
+
+def join(items: Sequence[Any]) -> str:
+    """Return the items as one phrase."""
+    return ", ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in items)

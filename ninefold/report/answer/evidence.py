@@ -1,0 +1,263 @@
+"""What the runs of one group come to: values by cell and seed, and how the cells compare."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ninefold.report.data.cells import PLAIN, Group, by_seed, parts, phase_shares
+from ninefold.report.data.curves import Point
+from ninefold.report.data.rounds import planned_cells
+from ninefold.report.data.runs import Run, finite
+from ninefold.report.stats.measures import (
+    ACCURACY,
+    BYTES,
+    SECONDS,
+    THROUGHPUT,
+    TO_TARGET,
+    Measure,
+    to_target,
+)
+from ninefold.report.stats.numerics import OTHER
+from ninefold.report.stats.statistics import compare
+from ninefold.report.stats.verdicts import OPEN, Comparison, Settings
+
+NEAR = 0.9  # of the ceiling: a cell that reaches this share is not held up by its data
+WAITING = 10.0  # percent of a step in data and transfer from which a slow cell waits for them
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What a cell would reach if batches cost nothing, and the share of it that it reaches."""
+
+    images_per_second: float
+    share: float
+    data_bound: bool
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One group of comparable runs with what can be said of its cells.
+
+    `different` holds why a cell's numerics are not the same as the baseline's. `planned` are the
+    cells of its study, `unfinished` whether that has runs to make.
+    """
+
+    group: Group
+    points: tuple[Point, ...]
+    settings: Settings
+    given_target: float | None  # percent
+    numerics: Mapping[str, Any] | None
+    planned: tuple[str, ...] = ()
+    unfinished: bool = False
+
+    @functools.cached_property
+    def cells(self) -> list[str]:
+        """The cells that any run names, simplest first."""
+        named = {run.cell for run in self.group.runs}
+        return [
+            f"{parallel}-{amp}"
+            for parallel in self.group.parallels
+            for amp in self.group.amps
+            if f"{parallel}-{amp}" in named
+        ]
+
+    def runs(self, cell: str) -> list[Run]:
+        """Return the runs of a cell, those that ended badly too."""
+        return self.group.cell(*parts(cell))
+
+    def values(self, measure: Measure) -> dict[str, dict[int, float]]:
+        """Return what a measure gives by cell and pair, without the cells that have nothing.
+
+        Runs pair by seed. Where a seed comes again in another round, times pair by round.
+        """
+        found: dict[str, dict[int, float]] = {}
+        for cell in self.cells:
+            if measure.key != ACCURACY.key and self._rounds_repeat_seeds:
+                values = {
+                    run.round: value
+                    for run in self.runs(cell)
+                    if run.ok and (value := finite(measure.value(run))) is not None
+                }
+            else:
+                values = by_seed(self.group, *parts(cell), measure)
+            if known := {key: value for key, value in values.items() if key is not None}:
+                found[cell] = known
+        return found
+
+    @functools.cached_property
+    def _rounds_repeat_seeds(self) -> bool:
+        runs = [run for run in self.group.runs if run.ok]
+        rounds = {(run.round, run.seed) for run in runs}
+        known = all(run.round is not None for run in runs)
+        return known and len({seed for _, seed in rounds}) < len({number for number, _ in rounds})
+
+    @functools.cached_property
+    def accuracy(self) -> dict[str, dict[int, float]]:
+        """Test accuracies in percent."""
+        return self.values(ACCURACY)
+
+    @functools.cached_property
+    def comparison(self) -> Comparison:
+        """Seconds per epoch and accuracy, every pair of cells."""
+        return compare(self.values(SECONDS), self.accuracy, self.settings, self.controls)
+
+    @functools.cached_property
+    def target(self) -> float | None:
+        """The accuracy in percent to time the way to, None where nothing gives one."""
+        if self.given_target is not None:
+            return self.given_target
+        plain = list(self.accuracy.get(PLAIN, {}).values())
+        return sum(plain) / len(plain) - self.settings.margin if plain else None
+
+    @functools.cached_property
+    def to_target(self) -> Measure | None:
+        return None if self.target is None else to_target(self.target, self.points)
+
+    def of_goal(self, key: str) -> dict[str, dict[int, float]]:
+        """Return the values of a goal's measure: of all, less is better."""
+        if key != TO_TARGET:
+            return self.values({SECONDS.key: SECONDS, BYTES.key: BYTES}[key])
+        values = self.values(self.to_target) if self.to_target else {}
+        # Who did not always get there has no mean time.
+        return {cell: known for cell, known in values.items() if cell not in self.short}
+
+    @functools.cached_property
+    def short(self) -> dict[str, str]:
+        """The cells of which some run never reached the target, and how many did."""
+        if self.to_target is None:
+            return {}
+        found = {}
+        for cell in self.cells:
+            ok = self._ok(cell)
+            reached = sum(self.to_target.value(run) is not None for run in ok)
+            if reached < len(ok):
+                found[cell] = f"{reached} of {len(ok)} runs"
+        return found
+
+    @functools.cached_property
+    def bad(self) -> dict[str, str]:
+        """The cells with a run that ended badly, and how the first of them did."""
+        found: dict[str, str] = {}
+        for run in self.group.runs:
+            if not run.ok:
+                found.setdefault(run.cell, run.status)
+        return found
+
+    @functools.cached_property
+    def copies(self) -> dict[str, str]:
+        """The cells that do what another does: dp on one device copies none."""
+        return {
+            cell: f"none-{parts(cell)[1]}"
+            for cell in self.cells
+            if cell.startswith("dp-") and {run.replicas for run in self._ok(cell)} == {1}
+        }
+
+    @functools.cached_property
+    def controls(self) -> list[tuple[str, str]]:
+        """The A/A pairs: cells that do the same work."""
+        return [(first, second) for second, first in self.copies.items() if self._ok(first)]
+
+    @functools.cached_property
+    def different(self) -> dict[str, str]:
+        """The cells whose first steps do not compute what the baseline's do, and why."""
+        rows = (self.numerics or {}).get("rows") or []
+        return {
+            row["cell"]: str(row.get("sentence") or "")
+            for row in rows
+            if row.get("verdict") == OTHER and not row.get("by_design")
+        }
+
+    @functools.cached_property
+    def batch_norm(self) -> list[str]:
+        """The cells that compute something else by design, so that accuracy alone can judge."""
+        rows = (self.numerics or {}).get("rows") or []
+        return [row["cell"] for row in rows if row.get("by_design")]
+
+    @functools.cached_property
+    def safe(self) -> dict[str, str]:
+        """What is known of each cell's accuracy: safe, worse, not enough runs."""
+        found = {safety.cell: str(safety.verdict) for safety in self.comparison.safety}
+        for cell in self.cells:
+            found.setdefault(cell, OPEN)
+        return {**found, PLAIN: "safe"} if self._ok(PLAIN) else found
+
+    def ceiling(self, cell: str) -> Ceiling | None:
+        """Return how near a cell comes to what it would do on batches that cost nothing.
+
+        Data-bound is a cell that misses a tenth of it and spends a tenth of its steps, or more, on
+        batches.
+        """
+        ok = [
+            (run.images_per_second, run.ceiling_images_per_second)
+            for run in self._ok(cell)
+            if run.images_per_second and run.ceiling_images_per_second
+        ]
+        if not ok:
+            return None
+        most = sum(ceiling for _, ceiling in ok) / len(ok)
+        share = sum(speed / ceiling for speed, ceiling in ok) / len(ok)
+        phases = phase_shares(self.group, *parts(cell)) or {}
+        waits = phases.get("data", 0.0) + phases.get("transfer", 0.0)
+        return Ceiling(most, share, share < NEAR and waits >= WAITING)
+
+    def speedup(self, cell: str) -> dict[str, Any] | None:
+        """Return a cell's throughput over none's in its precision, and what its devices allow.
+
+        Processes of a CPU share its cores, so that more of them allow nothing.
+        """
+        parallel, amp = parts(cell)
+        speeds = self.values(THROUGHPUT)
+        one, own = speeds.get(f"none-{amp}", {}), speeds.get(cell, {})
+        pairs = [own[key] / one[key] for key in own if one.get(key)]
+        if parallel == "none" or not pairs:
+            return None
+        devices = max((run.devices for run in self._ok(cell)), key=len, default=())
+        ideal = 1 if set(devices) <= {"cpu"} else len(devices)
+        return {
+            "value": sum(pairs) / len(pairs), "ideal": ideal,
+            "devices": 1 if set(devices) == {"cpu"} else len(devices),
+        }  # fmt: skip
+
+    def _ok(self, cell: str) -> list[Run]:
+        return [run for run in self.runs(cell) if run.ok]
+
+
+def gather_evidence(
+    group: Group,
+    points: Sequence[Point],
+    sweep: Mapping[str, Any],
+    numerics: Mapping[str, Any] | None,
+    unfinished: bool = False,
+) -> Evidence:
+    """Return the evidence of a group; `sweep` says which margins to hold it against."""
+    folders = {run.folder for run in group.runs}
+    settings, target = _settings(sweep)
+    return Evidence(
+        group, tuple(point for point in points if point.folder in folders), settings, target,
+        numerics, tuple(planned_cells(sweep)), unfinished,
+    )  # fmt: skip
+
+
+def _settings(sweep: Mapping[str, Any]) -> tuple[Settings, float | None]:
+    """Return the settings that a sweep was told, with ours for what cannot be read."""
+    section = sweep.get("settings")
+    said = section.get("report") if isinstance(section, dict) else None
+    said = said if isinstance(said, dict) else {}
+
+    def share(name: str, most: float) -> float | None:
+        value = finite(said.get(name))
+        return value if value is not None and 0 < value < most else None
+
+    looks = sweep.get("looks")
+    ours = Settings()
+    settings = Settings(
+        margin=share("margin", 100) or ours.margin,
+        same=share("same", 1) or ours.same,
+        looks=looks if isinstance(looks, int) and 0 < looks < 10**6 else ours.looks,
+        baseline=PLAIN,
+    )
+    target = share("target", 1)
+    return settings, None if target is None else 100 * target

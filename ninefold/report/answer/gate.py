@@ -1,0 +1,229 @@
+"""Holds the times of one sitting against those of another, for a check that may fail."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ninefold.errors import ConfigError, Failure, Slower
+from ninefold.report.answer.conditions import join
+from ninefold.report.answer.evidence import gather_evidence
+from ninefold.report.data.cells import Group, largest_first
+from ninefold.report.data.cells import groups as sorted_groups
+from ninefold.report.data.environment import values
+from ninefold.report.data.overlay import settings_of
+from ninefold.report.data.recording import Recording, find_recording
+from ninefold.report.data.runs import Run
+from ninefold.report.render.markdown import MISSING, decimals_for, grid
+from ninefold.report.stats.measures import SECONDS
+from ninefold.report.stats.sittings import Change, changes
+
+# Of environment.json, what another time may come from that is not the code.
+MACHINE = ("cpu", "cores", "driver")
+VERSIONS = ("python", "torch", "cuda", "torchvision", "numpy")
+
+
+def share_of(text: str) -> float:
+    """Return the share that `3%` or `0.03` stands for. ValueError for anything else."""
+    number = text.strip()
+    share = float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    if not 0 <= share < 1:
+        raise ValueError(f"{text} is no share below 1")
+    return share
+
+
+def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:
+    """Return what became of the seconds per epoch of each cell, warnings, and what fails the gate.
+
+    It fails where a cell is slower, and where none could be judged. Either folder is a sweep's or a
+    recorded sitting; nothing is written. allowed: the share by which a cell may be slower.
+    ConfigError where a folder holds no runs that ended well, or the sittings are of different
+    conditions.
+    """
+    (before, _), (after, _) = find_recording(old), find_recording(new)
+    for folder, recording in ((new, after), (old, before)):
+        if not any(group.ok for group in sorted_groups(recording.runs)):
+            raise ConfigError(
+                "folder", folder, "no run of it that counts ended well",
+                "a time needs one, of the same cells in both sittings", "mend what failed",
+            )  # fmt: skip
+    pairs = _pairs(after, before)
+    if otherwise := _set_otherwise(after, before):
+        raise _other_work(otherwise)
+    warnings = _warnings(after, before, allowed) + _unmatched(pairs, after, before)
+    lines: list[str] = []
+    every: list[Change] = []
+    for group, other in pairs:
+        now, then = _seconds(group, after), _seconds(other, before)
+        found = changes(now, then, allowed)
+        every += found
+        lines += ["", group.title, _table(found, now, then)]
+        lines += [f"{cell} has no time before" for cell in now if cell not in then]
+        warnings += [f"{cell} has no time now" for cell in then if cell not in now]
+        warnings += [
+            f"{one.cell} has too few runs to be judged" for one in found if one.low is None
+        ]
+    return "\n".join(lines), warnings, _failure(every, allowed)
+
+
+def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
+    if all(change.low is None for change in found):
+        return ConfigError(
+            "fail-if-slower", f"{100 * allowed:g}%", "no cell could be judged",
+            "that takes two runs of a cell in each sitting", "run both with more seeds",
+        )  # fmt: skip
+    slower = [change for change in found if change.slower]
+    if not slower:
+        return None
+    worst = max(slower, key=lambda change: change.ratio or 0.0)
+    return Slower(
+        worst.cell, _times(worst.ratio), "it is slower than before",
+        f"at most {_times(1 + allowed)} is allowed, and the interval is {_interval(worst)}"
+        + (f"; {len(slower)} cells are slower in all" if len(slower) > 1 else ""),
+        "see what changed, or allow more with --fail-if-slower",
+    )  # fmt: skip
+
+
+def _seconds(group: Group, recording: Recording) -> dict[str, dict[int, float]]:
+    return gather_evidence(group, (), recording.sweep, None).values(SECONDS)
+
+
+def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
+    """Return the groups of the same conditions. ConfigError where there are none."""
+    now, then = (largest_first(sorted_groups(recording.runs)) for recording in (new, old))
+    pairs = [
+        (group, other)
+        for group in now
+        for other in then
+        if not _differences(group, other) and group.part == max(
+            each.part for each in now if not _differences(each, other)
+        )
+    ]  # fmt: skip
+    if pairs:
+        return pairs
+    raise _other_work(_differences(now[0], then[0]))
+
+
+def _other_work(differences: Sequence[tuple[str, Any, Any]]) -> ConfigError:
+    (name, ours, theirs), *others = differences
+    more = f", and {join([each[0] for each in others])} differ" if others else ""
+    return ConfigError(
+        name, ours, f"the other sitting has {theirs}{more}",
+        "times of different work say nothing of each other", "compare sittings of the same study",
+    )  # fmt: skip
+
+
+def _set_otherwise(new: Recording, old: Recording) -> list[tuple[str, Any, Any]]:
+    """Return what a cell's configuration has otherwise, where both sittings recorded it."""
+    found = [recording.environment.get("overlays") for recording in (new, old)]
+    now, then = (overlays if isinstance(overlays, dict) else {} for overlays in found)
+    for cell in now:
+        mine, theirs = settings_of(now[cell]), settings_of(then.get(cell))
+        if mine and theirs and mine != theirs:
+            return [
+                (key, mine.get(key, "conf's own"), theirs.get(key, "conf's own"))
+                for key in {**mine, **theirs}
+                if mine.get(key) != theirs.get(key)
+            ]
+    return []
+
+
+def _unmatched(pairs: Sequence[tuple[Group, Group]], new: Recording, old: Recording) -> list[str]:
+    """A warning of each group that is compared with none."""
+    compared = [group for pair in pairs for group in pair]
+    return [
+        f"{group.title} of the {which} sitting is compared with nothing"
+        for recording, which in ((new, "new"), (old, "old"))
+        for group in sorted_groups(recording.runs)
+        if group not in compared
+    ]
+
+
+def _differences(group: Group, other: Group) -> list[tuple[str, Any, Any]]:
+    """Return the conditions in which two groups differ: name, the first's, the second's."""
+    mine, theirs = _conditions(group), _conditions(other)
+    return [
+        (name, mine[name], theirs[name])
+        for name in mine
+        if name in theirs and mine[name] != theirs[name]
+    ]
+
+
+def _conditions(group: Group) -> dict[str, Any]:
+    """What makes the work of an epoch; of a cell also how many processes share it."""
+    overrides = [", ".join(run.overrides) for run in _ok(group)][:1]
+    study = next((run.study for run in _ok(group) if run.study), None)
+    found: dict[str, Any] = {
+        "dataset": group.dataset, "model": group.model, "batch_size": group.batch_size,
+        "epochs": group.epochs, "overrides": "".join(overrides) or "none",
+    }  # fmt: skip
+    if study:
+        found["experiments"] = study
+    for run in _ok(group):
+        if run.steps and run.epochs:
+            found["steps per epoch"] = round(run.steps / run.epochs)
+        if run.processes:
+            found[f"processes of {run.cell}"] = run.processes
+    return found
+
+
+def _ok(group: Group) -> list[Run]:
+    return [run for run in group.runs if run.ok]
+
+
+def _warnings(new: Recording, old: Recording, allowed: float) -> list[str]:
+    found = []
+    now, then = (recording.environment.get("environment") or {} for recording in (new, old))
+    for name in (*MACHINE, *VERSIONS):
+        mine, theirs = values(now.get(name)), values(then.get(name))
+        if mine and theirs and mine != theirs:
+            found.append(f"{name} was {join(theirs)} and is {join(mine)}: times may differ by that")
+    if new.environment.get("devices") != old.environment.get("devices"):
+        found.append("the devices are not the same: times may differ by that")
+    probes = [_probe(recording.runs) for recording in (new, old)]
+    if probes[0] and probes[1]:
+        ratio = probes[0] / probes[1]
+        if abs(math.log(ratio)) > math.log1p(allowed):
+            what = "slower" if ratio > 1 else "faster"
+            found.append(
+                f"a fixed piece of work took {_times(ratio)} of its time before: what is {what} "
+                "may be the machine"
+            )
+    return found
+
+
+def _probe(runs: Sequence[Run]) -> float | None:
+    """The median seconds of the fixed piece of work around the runs that count."""
+    seconds = [each for run in runs if run.counts for each in run.probe_seconds if each > 0]
+    return statistics.median(seconds) if seconds else None
+
+
+def _table(
+    found: Sequence[Change], now: dict[str, dict[int, float]], then: dict[str, dict[int, float]]
+) -> str:
+    rows = [
+        [
+            change.cell, _mean(then[change.cell]), _mean(now[change.cell]), _times(change.ratio),
+            _interval(change), "slower" if change.slower else "",
+        ]
+        for change in found
+    ]  # fmt: skip
+    return grid(["cell", "s per epoch before", "now", "ratio", "interval", ""], rows)
+
+
+def _mean(known: dict[int, float]) -> str:
+    mean = statistics.fmean(known.values())
+    return f"{mean:.{decimals_for(mean)}f} ({len(known)})"
+
+
+def _times(ratio: float | None) -> str:
+    return MISSING if ratio is None else f"×{ratio:.3f}"
+
+
+def _interval(change: Change) -> str:
+    if change.low is None or change.high is None:
+        return "too few runs"
+    return f"{_times(change.low)} to {_times(change.high)}"

@@ -1,0 +1,100 @@
+"""Learning curves: what each evaluation of each run said, curves.csv."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from ninefold.errors import ConfigError
+from ninefold.report.data.runs import finite
+
+METRICS = "metrics.jsonl"
+LONGEST = 1 << 28  # bytes of a file that is read
+MOST = 10_000  # evaluations of a run
+
+
+@dataclass(frozen=True)
+class Point:
+    """One evaluation: `seconds` is the inner clock then, `accuracy` a fraction; None: not known."""
+
+    folder: str
+    epoch: float
+    step: int
+    seconds: float | None
+    accuracy: float
+    loss: float | None
+
+
+def read_metrics(folder: Path, runs: Sequence[str]) -> list[Point]:
+    """Return the evaluations in the run folders `runs`, which are relative to `folder`."""
+    return [point for run in runs for point in _evaluations(folder / run / METRICS, run)]
+
+
+def _evaluations(path: Path, run: str) -> list[Point]:
+    found: list[Point] = []
+    try:
+        if not path.is_file() or path.stat().st_size > LONGEST:
+            return []
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if '"test_accuracy"' in line and (point := _point(line, run)):
+                    found.append(point)
+    except OSError:
+        return []
+    return found[:MOST]
+
+
+def _point(line: str, run: str) -> Point | None:
+    """Return what a line says; None where it does not say it: a folder may come from anybody."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    names = ("epoch", "step", "seconds", "test_accuracy", "test_loss")
+    epoch, step, seconds, accuracy, loss = (finite(said.get(name)) for name in names)
+    if epoch is None or step is None or accuracy is None:
+        return None
+    return Point(run, epoch, int(step), seconds, accuracy, loss)
+
+
+def write_curves(path: Path, points: Iterable[Point]) -> None:
+    """Write curves.csv, in the order given."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(field.name for field in fields(Point))
+        for point in points:
+            values = (getattr(point, field.name) for field in fields(Point))
+            writer.writerow("" if value is None else value for value in values)
+
+
+def read_curves(path: Path) -> list[Point]:
+    """Read curves.csv; none where there is no such file, ConfigError where it cannot be read."""
+    if not path.is_file():
+        return []
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [
+                Point(
+                    row["folder"], _known(row["epoch"]), int(_known(row["step"])),
+                    _known(row["seconds"]) if row["seconds"] else None,
+                    _known(row["accuracy"]), _known(row["loss"]) if row["loss"] else None,
+                )
+                for row in csv.DictReader(file)
+            ]  # fmt: skip
+    except (KeyError, TypeError, ValueError, csv.Error) as problem:
+        raise ConfigError(
+            "curves.csv", path, f"it cannot be read ({problem})", "the file that the report wrote",
+            "restore the file from version control",
+        ) from None  # fmt: skip
+
+
+def _known(text: str) -> float:
+    number = finite(float(text))
+    if number is None:
+        raise ValueError(f"{text[:100]!r} was not measured")
+    return number

@@ -1,0 +1,78 @@
+"""Says in one place what the runs of a sweep had in common: environment.json."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ninefold.errors import ConfigError
+from ninefold.report.data.runs import Run
+
+_CONDITIONS = ("study", "dataset", "model", "batch_size", "epochs", "threads")
+
+
+def gather(
+    runs: Sequence[Run],
+    environments: Sequence[Mapping[str, Any]],
+    sweep: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the content of environment.json.
+
+    A value that all runs share stands as it is; one that differs is `{"values": [...]}`, and
+    the runs' times are `{"first": ..., "last": ...}`. A run that does not know a value, or does
+    not count in its study, is left out. `devices` holds each name as often as the run that used
+    it most.
+    """
+    names = dict.fromkeys(name for environment in environments for name in environment)
+    shared = {name: _merge(environment.get(name) for environment in environments) for name in names}
+    times = sorted(str(item["time"]) for item in environments if item.get("time"))
+    if times:
+        shared["time"] = {"first": times[0], "last": times[-1]}
+    counted = [run for run in runs if run.counts]
+    devices: Counter[str] = Counter()
+    for run in runs:
+        devices |= Counter(run.devices)
+    return {
+        **{name: _merge(getattr(run, name) for run in counted) for name in _CONDITIONS},
+        "devices": sorted(devices.elements()),
+        "environment": shared,
+        "sweep": dict(sweep) if sweep else None,
+    }
+
+
+def values(merged: Any) -> list[Any]:
+    """Return the distinct values that a merged entry stands for, none when nobody knew it."""
+    if merged is None:
+        return []
+    if (
+        isinstance(merged, dict)
+        and merged.keys() == {"values"}
+        and isinstance(merged["values"], list)
+    ):
+        return list(merged["values"])
+    return [merged]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read environment.json; ConfigError when it is missing or no JSON object."""
+    try:
+        environment = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        environment = None
+    if not isinstance(environment, dict):
+        raise ConfigError(
+            "environment.json", path, "is missing or no JSON object",
+            "the file that the report wrote next to runs.csv",
+            "restore it from version control",
+        )  # fmt: skip
+    return environment
+
+
+def _merge(found: Iterable[Any]) -> Any:
+    distinct = {json.dumps(value, sort_keys=True): value for value in found if value is not None}
+    if len(distinct) < 2:
+        return next(iter(distinct.values()), None)
+    return {"values": list(distinct.values())}

@@ -1,0 +1,118 @@
+"""What a report shows of every run: time, throughput, accuracy, memory, energy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from ninefold.report.data.curves import Point
+from ninefold.report.data.runs import Run
+from ninefold.report.render.markdown import signed
+
+
+def ratio(value: float, baseline: float) -> float:
+    """Return value / baseline, nan where that is 0."""
+    return value / baseline if baseline else math.nan
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Return the geometric mean, nan where one is not above 0: ratios up and down weigh alike."""
+    return math.exp(fmean(map(math.log, ratios))) if all(x > 0 for x in ratios) else math.nan
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One thing that a table shows of every run.
+
+    `paired` holds a value against none-fp32's of the same seed, `middle` is the mean of that over
+    the seeds. `key`, `unit` and `better` ("less" or "more") are what report.json says of it,
+    `why_not` what it says where no run has a value. `brackets`: what a table has in them, if not a
+    ratio.
+    """
+
+    title: str
+    about: str
+    value: Callable[[Run], float | None]
+    key: str
+    unit: str
+    better: str = "less"
+    decimals: int | None = None  # None: as many as the smallest value of a table needs
+    paired: Callable[[float, float], float] = ratio
+    pair_text: Callable[[float], str] = "×{:.2f}".format
+    why_not: str = "No run recorded it."
+    brackets: str = ""
+    middle: Callable[[Sequence[float]], float] = geometric_mean
+
+
+def _seconds_per_epoch(run: Run) -> float | None:
+    if run.train_seconds is None or not run.epochs:
+        return None
+    return run.train_seconds / run.epochs
+
+
+def _percent(run: Run) -> float | None:
+    return None if run.accuracy is None else 100 * run.accuracy
+
+
+def _mebibytes(run: Run) -> float | None:
+    return sum(run.peak_memory_bytes) / 2**20 if run.peak_memory_bytes else None
+
+
+def _joules_per_epoch(run: Run) -> float | None:
+    return run.energy_joules / run.epochs if run.energy_joules and run.epochs else None
+
+
+SECONDS = Measure(
+    "Seconds per epoch",
+    "Inner clock, `train_seconds / epochs`: training steps only, without evaluation, checkpoints "
+    "and logging.",
+    _seconds_per_epoch, key="seconds", unit="s",
+)  # fmt: skip
+THROUGHPUT = Measure(
+    "Images per second",
+    "Training images over the inner clock, all devices together.",
+    lambda run: run.images_per_second, key="throughput", unit="images/s", better="more",
+)  # fmt: skip
+ACCURACY = Measure(
+    "Test accuracy, percent",
+    "After the last epoch.",
+    _percent, key="accuracy", unit="%", better="more", decimals=2,
+    paired=lambda value, baseline: value - baseline, pair_text=lambda pair: signed(pair, 2),
+    middle=fmean, brackets="the difference in percentage points",
+)  # fmt: skip
+MEMORY = Measure(
+    "Peak memory, MiB",
+    "Sum over devices; on a CPU the peak resident memory of the processes.",
+    _mebibytes, key="memory", unit="MiB",
+)  # fmt: skip
+MEASURES = (SECONDS, THROUGHPUT, ACCURACY, MEMORY)  # of table.md
+BYTES = replace(
+    MEMORY, title="Peak memory", unit="bytes",
+    value=lambda run: sum(run.peak_memory_bytes) or None,
+)  # fmt: skip
+ENERGY = Measure(
+    "Energy per epoch",
+    "Of all devices over the inner clock, as NVML counts it for GPUs and RAPL for CPUs.",
+    _joules_per_epoch, key="energy", unit="J",
+    why_not="Neither NVML nor RAPL gave an energy here.",
+)  # fmt: skip
+TO_TARGET = "to_target"  # the key of the measure that is made for a target
+
+
+def to_target(target: float, points: Iterable[Point]) -> Measure:
+    """Return the measure of the inner seconds until an evaluation first reaches `target` percent.
+
+    Nothing is interpolated: the end of the epoch counts. A run that never reaches it has no value.
+    """
+    reached: dict[str, float] = {}
+    for point in points:
+        if point.seconds is not None and 100 * point.accuracy >= target:
+            reached.setdefault(point.folder, point.seconds)
+    return Measure(
+        f"Seconds to {target:.2f} % test accuracy",
+        "Inner clock at the first evaluation that reaches it, which is the end of an epoch.",
+        lambda run: reached.get(run.folder), key=TO_TARGET, unit="s",
+        why_not="No run reached it, or none recorded when.",
+    )  # fmt: skip

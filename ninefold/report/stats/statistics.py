@@ -1,0 +1,210 @@
+"""What a sitting's numbers allow to be said of its cells; docs/method.md has why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy import stats
+
+from ninefold.report.stats import holm
+from ninefold.report.stats.differences import Array, Differences, Values, differences, number
+from ninefold.report.stats.verdicts import (
+    OPEN,
+    Comparison,
+    Control,
+    Estimate,
+    Pair,
+    Safety,
+    Settings,
+)
+
+
+def estimate(values: Mapping[int, float]) -> Estimate:
+    """Return the mean of one cell's values, with Student's interval."""
+    found = np.array([value for value in values.values() if math.isfinite(value)])
+    n = len(found)
+    if n < 2:
+        return Estimate(n, float(found[0]) if n else None, None, None, None)
+    mean, sd = float(found.mean()), float(found.std(ddof=1))
+    reach = float(stats.t.isf(0.025, n - 1)) * sd / math.sqrt(n)
+    return Estimate(n, mean, sd, mean - reach, mean + reach)
+
+
+def compare(
+    seconds: Values,
+    accuracy: Values,
+    settings: Settings,
+    controls: Sequence[tuple[str, str]] = (),
+) -> Comparison:
+    """Return the verdicts; accuracy in points, and empty where there is none.
+
+    controls: pairs of cells that compute the same in the same way. A value that is missing, not
+    finite, or a time that is not above 0 takes its round out of the pairs of its cell.
+    """
+    time = differences(_table(seconds, logs=True))
+    points = differences(_table(accuracy), _places(list(accuracy), controls))
+    p = np.concatenate([time.p(), points.p()])
+    adjusted = holm.adjusted(p, settings.looks)
+    pairs = len(time.rounds)
+    each = settings.level / settings.looks / max(int(np.isfinite(p).sum()), 1)
+    log_same = math.log1p(settings.same)
+    seconds_pairs = _pairs(
+        list(seconds), time, adjusted[:pairs], log_same, settings, each, ("faster", "slower")
+    )
+    accuracy_pairs = _pairs(
+        list(accuracy), points, adjusted[pairs:], settings.margin, settings, each,
+        ("worse", "better"),
+    )  # fmt: skip
+    judged = _controls(seconds_pairs, controls, settings)
+    if not all(control.held for control in judged):
+        floor = math.log1p(judged[0].floor)
+        seconds_pairs = [
+            replace(pair, verdict=OPEN, needed=None) if abs(pair.estimate or 0.0) <= floor else pair
+            for pair in seconds_pairs
+        ]
+    return Comparison(
+        seconds=[_as_ratio(pair) for pair in seconds_pairs],
+        accuracy=accuracy_pairs,
+        safety=_safety(list(accuracy), points, accuracy_pairs, settings, each),
+        controls=judged,
+    )
+
+
+def _table(values: Values, logs: bool = False) -> Array:
+    """float64 [cells, rounds], nan where a cell has no value."""
+    rounds = sorted({round for cell in values.values() for round in cell})
+    table = np.array([[cell.get(round, np.nan) for round in rounds] for cell in values.values()])
+    table = table.reshape(len(values), len(rounds)).astype(np.float64)
+    if logs:
+        table = np.log(np.where(table > 0, table, np.nan))
+    return np.where(np.isfinite(table), table, np.nan)
+
+
+def _places(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> set[tuple[int, int]]:
+    """Where pairs stand in `names`, the lower place first."""
+    there = [pair for pair in pairs if set(pair) <= set(names)]
+    found = [sorted((names.index(first), names.index(second))) for first, second in there]
+    return {(low, high) for low, high in found}
+
+
+def _pairs(
+    names: Sequence[str],
+    seen: Differences,
+    adjusted: Array,
+    same: float,
+    settings: Settings,
+    each: float,
+    words: tuple[str, str],
+) -> list[Pair]:
+    """The pairs of one measure, seconds still in logs.
+
+    each: the level that Holm leaves to the first of all pairs. words: for below and above 0.
+    """
+    level = settings.level / settings.looks
+    reach = seen.reach(level, settings.draws)
+    low, high = seen.mean - reach, seen.mean + reach
+    needed = seen.needed(np.maximum(seen.power_of_difference(each), seen.power_inside(same, level)))
+    p = seen.p()
+    pairs = []
+    for i in range(len(seen.rounds)):
+        if -same <= low[i] and high[i] <= same:
+            verdict = "tie"
+        elif adjusted[i] <= settings.level and (high[i] < 0 or low[i] > 0):
+            verdict = words[int(low[i] > 0)]
+        else:
+            verdict = OPEN
+        pairs.append(
+            Pair(
+                names[seen.first[i]], names[seen.second[i]], int(seen.rounds[i]),
+                number(seen.mean[i]), number(low[i]), number(high[i]), number(p[i]),
+                number(adjusted[i]), verdict, needed[i] if verdict == OPEN else None,
+            )
+        )  # fmt: skip
+    return pairs
+
+
+def _as_ratio(pair: Pair) -> Pair:
+    estimate, low, high = (
+        None if log is None else math.exp(log) for log in (pair.estimate, pair.low, pair.high)
+    )
+    return replace(pair, estimate=estimate, low=low, high=high)
+
+
+def _controls(
+    pairs: Sequence[Pair], controls: Sequence[tuple[str, str]], settings: Settings
+) -> list[Control]:
+    """The controls that have an interval; `pairs` are of seconds, in logs."""
+    known = {(pair.first, pair.second): (pair, 1.0) for pair in pairs}
+    known.update({(pair.second, pair.first): (pair, -1.0) for pair in pairs})
+    found = [known[control] for control in controls if control in known]
+    seen = [(pair, sign) for pair, sign in found if pair.low is not None]
+    logs = [
+        sorted(sign * (log or 0.0) for log in (pair.low, pair.estimate, pair.high))
+        for pair, sign in seen
+    ]
+    # A family of their own: nothing may hide a control that failed.
+    adjusted = holm.adjusted(np.array([pair.p for pair, _ in seen], dtype=float), settings.looks)
+    floor = math.expm1(max((max(-low, high) for low, _, high in logs), default=0.0))
+    return [
+        Control(
+            *((pair.first, pair.second) if sign > 0 else (pair.second, pair.first)),
+            ratio=math.exp(log), low=math.exp(low), high=math.exp(high), floor=floor,
+            held=pair.verdict == "tie" or bool(p > settings.level),
+        )
+        for (pair, sign), (low, log, high), p in zip(seen, logs, adjusted, strict=True)
+    ]  # fmt: skip
+
+
+def _safety(
+    names: Sequence[str],
+    seen: Differences,
+    pairs: Sequence[Pair],
+    settings: Settings,
+    each: float,
+) -> list[Safety]:
+    """Every cell but the baseline; nothing without a baseline."""
+    if settings.baseline not in names:
+        return []
+    baseline = names.index(settings.baseline)
+    sign = np.where(seen.first == baseline, 1.0, -1.0)
+    tested = (seen.first == baseline) | (seen.second == baseline)
+    difference = sign * seen.mean
+    above = difference + settings.margin
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = np.where(seen.error == 0, 0.0, stats.t.sf(above / seen.error, seen.freedom))
+        alone = np.where(seen.error == 0, 0.0, stats.t.sf(above / seen.alone, seen.alone_freedom))
+    p = np.where(tested, p, np.nan)
+    level = settings.level / settings.looks
+    # What the others lend to a cell may not be its own: no cell is safe that alone is not.
+    adjusted = np.maximum(holm.adjusted(p, settings.looks), np.minimum(alone * settings.looks, 1.0))
+    reach = np.maximum(
+        stats.t.isf(level / holm.divisors(p, level), seen.freedom) * seen.error,
+        stats.t.isf(level, seen.alone_freedom) * seen.alone,
+    )
+    low = difference - np.where(seen.error == 0, 0.0, reach)
+    lost = np.where((difference < 0)[:, None], seen.power_of_difference(each), 0.0)
+    tests = max(int(np.isfinite(p).sum()), 1)
+    shown = np.minimum(
+        seen.power_above(above, level / tests), seen.power_above(above, level, alone=True)
+    )
+    needed = seen.needed(np.maximum(shown, lost))
+    asked = seen.error != 0  # where the two are equal nothing was tested
+    safety = []
+    for i in map(int, np.flatnonzero(tested)):
+        pair, turned = pairs[i], bool(sign[i] < 0)
+        if adjusted[i] <= settings.level:
+            verdict = "safe"
+        else:
+            verdict = "worse" if pair.verdict == ("better" if turned else "worse") else OPEN
+        safety.append(
+            Safety(
+                pair.first if turned else pair.second, pair.n, number(difference[i]),
+                number(low[i]), number(p[i]) if asked[i] else None,
+                number(adjusted[i]) if asked[i] else None, verdict,
+                needed[i] if verdict == OPEN else None,
+            )
+        )  # fmt: skip
+    return sorted(safety, key=lambda one: names.index(one.cell))

@@ -1,0 +1,735 @@
+"""Checkpoints: whatever happens to a writer or a file, what is read is whole and runs no code."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import os
+import pickle
+import random
+import re
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from ninefold.amp import Amp
+from ninefold.checkpoint.store import Checkpoints, read
+from ninefold.errors import CheckpointError, ResourceError
+from ninefold.parallel import Place
+from ninefold.parallel.none import Single
+from ninefold.train.average import Average
+from ninefold.train.build import restore
+from ninefold.train.state import State
+from ninefold.train.watch import Watch
+from tests.faults.writer import content, exit_code, fork, names, require_whole
+
+CPU = torch.device("cpu")
+ALONE = Place(0, 1, CPU)
+
+
+def saved(folder: Path, *steps: int, keep: int = 2, best: int | None = None) -> Checkpoints:
+    checkpoints = Checkpoints(folder, keep)
+    for step in steps:
+        checkpoints.save(content(step), best=step == best)
+    return checkpoints
+
+
+def flip_a_byte(path: Path) -> None:
+    """Damage `path` where it lies, under all of its names."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+# What is saved
+
+
+def test_what_was_saved_last_is_the_newest(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
+    for step in (1, 2, 3):
+        checkpoints.save(content(step), best=False)
+        assert checkpoints.newest() == tmp_path / "checkpoints" / "last.pt"
+        assert require_whole(checkpoints.newest()) == step
+
+
+def test_a_checkpoint_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    given = {
+        **content(7),
+        "half": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3),
+        "nothing": None,
+        "plain": [1, 2.5, "three", {"four": True}],
+    }
+    checkpoints.save(given, best=False)
+    found = read(tmp_path / "last.pt")
+    assert found["half"].dtype == torch.bfloat16
+    assert torch.equal(found["half"], given["half"])
+    assert {k: found[k] for k in ("nothing", "plain")} == {
+        k: given[k] for k in ("nothing", "plain")
+    }
+
+
+def test_the_manifest_lists_each_file_with_its_size_and_sha256(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2, best=1)
+    listed = json.loads((tmp_path / "manifest.json").read_text())["files"]
+    assert set(listed) == names(tmp_path) - {"manifest.json"}
+    for name, (entry, *_) in listed.items():
+        data = (tmp_path / name).read_bytes()
+        assert entry["sha256"] == hashlib.sha256(data).hexdigest()
+        assert entry["size"] == len(data)
+        assert checkpoints.verifies(tmp_path / name)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_so_many_step_checkpoints_stay_as_are_kept(tmp_path: Path, keep: int) -> None:
+    saved(tmp_path, *range(1, 6), keep=keep)
+    steps = {f"step-{step:08d}.pt" for step in range(6 - keep, 6)}
+    assert names(tmp_path) == steps | {"last.pt", "manifest.json"}
+
+
+def test_the_best_stays_while_others_come_and_go(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, *range(1, 6), keep=1, best=2)
+    assert require_whole(tmp_path / "best.pt") == 2
+    assert checkpoints.verifies(tmp_path / "best.pt")
+    assert require_whole(checkpoints.newest()) == 5
+
+
+def test_a_better_one_takes_the_place_of_the_best(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2, 3, best=2)
+    saved(tmp_path, 4, best=4)
+    assert require_whole(tmp_path / "best.pt") == 4
+
+
+# Damage
+
+
+def test_a_flipped_byte_is_detected_and_the_checkpoint_before_it_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = saved(tmp_path, 1, 2, 3, best=1)
+    flip_a_byte(tmp_path / "last.pt")
+    with caplog.at_level(logging.WARNING):
+        newest = checkpoints.newest()
+    assert require_whole(newest) == 2
+    # last.pt and the newest step-N.pt are two names of one file: it is warned of once
+    said = f"{tmp_path / 'last.pt'} is missing or damaged; trying the checkpoint before it"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    assert capsys.readouterr() == ("", f"warning: {said}\n")
+
+
+def test_of_several_processes_one_tells_of_a_damaged_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    flip_a_byte(tmp_path / "last.pt")
+    assert require_whole(checkpoints.newest(tell=False)) == 1
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_best_is_taken_where_it_is_the_newest_that_is_left(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2, 3, best=3)
+    (tmp_path / "last.pt").unlink()
+    (tmp_path / "step-00000003.pt").unlink()
+    assert checkpoints.newest() == tmp_path / "best.pt"
+
+
+def test_a_best_that_was_being_replaced_is_not_taken_for_a_newer_one(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2, best=1)
+    written = json.loads((tmp_path / "manifest.json").read_text())
+    new = {"sha256": "0" * 64, "size": 1, "step": 3}
+    for name in ("last.pt", "best.pt", "step-00000003.pt"):  # as a save leaves it that dies here
+        written["files"].setdefault(name, []).insert(0, new)
+    (tmp_path / "manifest.json").write_text(json.dumps(written))
+    assert checkpoints.newest() == tmp_path / "last.pt"
+    (tmp_path / "last.pt").unlink()
+    assert require_whole(checkpoints.newest()) == 2
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "emptied", "removed"])
+def test_one_damaged_name_gives_one_warning_and_costs_no_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    last = tmp_path / "last.pt"
+    data = bytearray(last.read_bytes())
+    last.unlink()  # step-N.pt keeps the content
+    if damage == "flipped":
+        data[len(data) // 2] ^= 1
+    if damage != "removed":
+        half = len(data) // 2
+        last.write_bytes({"flipped": data, "truncated": data[:half], "emptied": b""}[damage])
+    with caplog.at_level(logging.WARNING):
+        newest = checkpoints.newest()
+    assert require_whole(newest) == 2
+    assert [str(last) in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_an_undamaged_folder_gives_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(tmp_path, 1, 2, best=1).newest()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("damage", ["nothing was saved", "all are damaged", "all are missing"])
+def test_a_folder_with_nothing_usable_is_a_checkpoint_error(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    checkpoints = saved(folder) if damage == "nothing was saved" else saved(folder, 1, 2)
+    if damage == "all are damaged":
+        for path in {path.stat().st_ino: path for path in folder.glob("*.pt")}.values():
+            flip_a_byte(path)
+    if damage == "all are missing":
+        for path in folder.glob("*.pt"):
+            path.unlink()
+    with pytest.raises(CheckpointError, match="no checkpoint in it can be used") as caught:
+        checkpoints.newest()
+    assert caught.value.code == 3
+    assert str(tmp_path / "run") in str(caught.value)
+
+
+MANIFEST = {"format": 2, "files": {}}
+MANIFESTS = {
+    "lost": None,
+    "empty": "",
+    "cut short": '{"format": 2, "files": {"last.pt": [',
+    "not text": b"\xff\xfe\x00",
+    "nested without end": "[" * 100_000,
+    "a list": "[]",
+    "of no format": {"files": MANIFEST["files"]},
+    "of a newer format": {**MANIFEST, "format": 3},
+    "with files of another type": {**MANIFEST, "files": ["last.pt"]},
+    "without files": MANIFEST,
+}
+
+
+@pytest.mark.parametrize("damage", MANIFESTS)
+def test_without_its_manifest_a_run_is_not_gone_on_with(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    folder.parent.mkdir()
+    checkpoints = saved(folder, 1, 2)
+    given = MANIFESTS[damage]
+    if given is None:
+        (folder / "manifest.json").unlink()
+    else:
+        text = given if isinstance(given, str | bytes) else json.dumps(given)
+        (folder / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    before = names(folder)
+    with pytest.raises(CheckpointError, match=r"manifest\.json is missing, damaged") as caught:
+        checkpoints.newest()
+    assert caught.value.code == 3
+    assert "found last.pt, step-00000001.pt, step-00000002.pt" in str(caught.value)
+    # and a run that starts afresh there loses nothing that was there under another name
+    saved(folder, 3)
+    assert before <= names(folder)
+    assert newest_step(folder) == 3
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        None,
+        {},
+        ["text"],
+        [{}],
+        [{"sha256": 3, "size": 1, "step": 9}],
+        [{"sha256": "0" * 64, "size": 1, "step": "9"}],
+        [{"sha256": "0" * 64, "size": 1, "step": True}],
+        [{"sha256": "0" * 64, "size": 1, "step": 1e400}],
+        [{"sha256": "0" * 64, "step": 9}],
+    ],
+    ids=str,
+)
+def test_entries_of_a_manifest_that_are_not_well_formed_are_none(
+    tmp_path: Path, entries: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    written = json.loads((tmp_path / "manifest.json").read_text())
+    written["files"] |= {"last.pt": entries, "step-00000009.pt": entries}
+    (tmp_path / "manifest.json").write_text(json.dumps(written))
+    assert set(checkpoints.manifest()) == {"step-00000001.pt", "step-00000002.pt"}
+    assert require_whole(checkpoints.newest()) == 2
+    assert caplog.records == []
+    saved(tmp_path, 3)
+    assert newest_step(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside.pt", "/{0}/outside.pt", "{0}/outside.pt", "..", ".", "", ".outside.pt", "a/b.pt",
+     "last.pt\n", "x" * 65, "step-\u0661.pt", "\ud800.pt", "step-1.pt\0"],
+    ids=ascii,
+)  # fmt: skip
+def test_a_name_in_a_manifest_leads_nowhere_outside_its_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "checkpoints"
+    checkpoints = saved(folder, 1)
+    torch.save(content(9), tmp_path / "outside.pt")
+    sha256 = hashlib.sha256((tmp_path / "outside.pt").read_bytes()).hexdigest()
+    written = json.loads((folder / "manifest.json").read_text())
+    outside = [{"sha256": sha256, "size": 1, "step": 9}]
+    written["files"] = {name.format(tmp_path): outside, **written["files"]}
+    (folder / "manifest.json").write_text(json.dumps(written))
+    assert set(checkpoints.manifest()) == {"last.pt", "step-00000001.pt"}
+    for path in folder.glob("*.pt"):
+        path.unlink()
+    with pytest.raises(CheckpointError, match="no checkpoint in it can be used"):
+        checkpoints.newest()
+    saved(folder, 10, keep=1)
+    assert (tmp_path / "outside.pt").exists()
+
+
+def test_a_manifest_without_end_is_no_manifest(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1)
+    with (tmp_path / "manifest.json").open("ab") as file:
+        file.truncate(1 << 40)  # a terabyte of zeros that takes no room
+    assert checkpoints.manifest() == {}
+
+
+def test_a_file_that_differs_from_its_manifest_is_not_read(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    torch.save(content(9), tmp_path / "last.pt")  # whole, but not what was saved there
+    with pytest.raises(CheckpointError, match="its sha256 is not the one in the manifest"):
+        read(tmp_path / "last.pt")
+
+
+# Writers that die
+
+
+def newest_step(folder: Path) -> int:
+    """The step to go on from; the checkpoint must be whole, whatever was left around it."""
+    return require_whole(Checkpoints(folder, keep=2).newest())
+
+
+def test_a_writer_killed_at_any_moment_leaves_every_checkpoint_it_finished(tmp_path: Path) -> None:
+    since = time.perf_counter()
+    saved(tmp_path, 0)
+    took = time.perf_counter() - since
+    moments = random.Random(0)
+    advances = 0
+    for _ in range(20):
+        begun = newest_step(tmp_path)
+        read_end, write_end = os.pipe()
+
+        def keep_saving(begun: int = begun, write_end: int = write_end) -> None:
+            for step in range(begun + 1, sys.maxsize):
+                saved(tmp_path, step)
+                os.write(write_end, b"%d " % step)
+
+        process = fork(keep_saving)
+        os.close(write_end)
+        time.sleep(moments.uniform(0, 0.02 + 5 * took))
+        os.kill(process, signal.SIGKILL)
+        assert exit_code(process) == -signal.SIGKILL
+        with os.fdopen(read_end) as pipe:
+            finished = [begun, *map(int, pipe.read().split())][-1]
+        assert newest_step(tmp_path) in (finished, finished + 1)
+        advances += finished > begun
+    assert advances  # else the moments were no test
+
+
+OPERATIONS = ("open", "os.rename", "os.link", "os.remove", "os.mkdir")  # on the file system
+
+
+def dying(folder: Path, step: int, operation: int, keep: int) -> Callable[[], None]:
+    """A writer that saves `step` and dies before its n-th operation on the file system."""
+
+    def save() -> None:
+        left = operation
+
+        def watch(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal left
+            if event in OPERATIONS:
+                left -= 1
+                if left == 0:
+                    os._exit(77)
+
+        sys.addaudithook(watch)
+        Checkpoints(folder, keep).save(content(step), best=True)
+
+    return save
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_writer_may_die_before_any_operation_on_the_file_system(
+    tmp_path: Path, keep: int
+) -> None:
+    for operation in range(1, 100):
+        folder = tmp_path / str(operation)
+        saved(folder, 1, 2, best=1, keep=keep)
+        died = exit_code(fork(dying(folder, 3, operation, keep))) == 77
+        assert newest_step(folder) in ((2, 3) if died else (3,))
+        assert Checkpoints(folder, keep).verifies(folder / "best.pt")
+        saved(folder, 4, keep=keep)  # what was left lying around is in nobody's way
+        assert newest_step(folder) == 4
+        assert names(folder) == {*Checkpoints(folder, keep).manifest(), "manifest.json"}
+        assert len(list(folder.glob("step-*.pt"))) == keep
+        assert require_whole(folder / "best.pt") in ((1, 3) if died else (3,))
+        if not died:
+            break
+    assert operation > 8
+
+
+class Death(BaseException):
+    """The end of a writer, in a process that goes on."""
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_the_writer_that_goes_on_after_a_death_may_die_as_well(tmp_path: Path, keep: int) -> None:
+    def die_twice_at_every_pair_of_operations() -> None:
+        left = 0
+
+        def watch(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal left
+            if event in OPERATIONS:
+                left -= 1
+                if left == 0:
+                    raise Death
+
+        def dies(folder: Path, step: int, operation: int) -> bool:
+            nonlocal left
+            left = operation
+            try:
+                Checkpoints(folder, keep).save(content(step), best=False)
+            except Death:
+                return True
+            finally:
+                left = 0
+            return False
+
+        sys.addaudithook(watch)  # for good: hence a process of its own
+        for first in range(1, 100):
+            for second in range(1, 100):
+                folder = tmp_path / f"{first}-{second}"
+                saved(folder, 1, 2, keep=keep)
+                died_first, died_second = dies(folder, 3, first), dies(folder, 4, second)
+                require_whole(Checkpoints(folder, keep).newest())
+                if not died_second:
+                    break
+            if not died_first:
+                os._exit(77 if first > 8 else 78)
+
+    assert exit_code(fork(die_twice_at_every_pair_of_operations)) == 77
+
+
+# Disks that are full
+
+
+def test_a_full_disk_is_a_resource_error_and_the_earlier_checkpoints_stay(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    (tmp_path / ".manifest.json.tmp").symlink_to("/dev/full")  # the kernel's disk without room
+    before = names(tmp_path)
+    with pytest.raises(ResourceError, match=r"No space left on device\); ") as caught:
+        checkpoints.save(content(3), best=True)
+    assert caught.value.code == 5
+    assert re.search(r"; [\d,]+ bytes needed, .* free on /\S*; make room, then", str(caught.value))
+    assert newest_step(tmp_path) == 2
+    assert names(tmp_path) == before
+    (tmp_path / ".manifest.json.tmp").unlink()  # somebody made room
+    saved(tmp_path, 3)
+    assert newest_step(tmp_path) == 3
+
+
+@pytest.mark.parametrize("found", ["a file", "nothing above it"])
+def test_a_folder_that_cannot_be_made_is_a_resource_error(tmp_path: Path, found: str) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    if found == "a file":
+        folder.parent.mkdir()
+        folder.write_bytes(b"")
+    reason = "File exists" if found == "a file" else "No such file or directory"
+    with pytest.raises(ResourceError, match=rf"written \({reason}\); .*then start again") as caught:
+        saved(folder, 1)
+    assert str(caught.value).startswith(f"error: checkpoint={folder}: ")
+
+
+def test_a_file_that_may_not_grow_is_a_resource_error_and_the_earlier_checkpoint_stays(
+    tmp_path: Path,
+) -> None:
+    saved(tmp_path, 1)
+    before = names(tmp_path)
+
+    def save_too_much() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
+        try:
+            Checkpoints(tmp_path, keep=2).save(content(2, size=2**16), best=True)
+        except ResourceError as error:
+            os._exit(error.code if "File too large" in str(error) else 99)
+
+    assert exit_code(fork(save_too_much)) == 5
+    assert newest_step(tmp_path) == 1
+    assert names(tmp_path) == before
+
+
+# Foreign and hostile files
+
+
+class Hostile:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (open, (str(self.canary), "w"))
+
+
+@pytest.mark.parametrize("kind", ["zip", "bare pickle"])
+def test_a_malicious_pickle_is_refused_and_not_run(tmp_path: Path, kind: str) -> None:
+    path, canary = tmp_path / "evil.pt", tmp_path / "canary"
+    hostile = {"model": Hostile(canary)}
+    if kind == "zip":
+        torch.save(hostile, path)
+    else:
+        path.write_bytes(pickle.dumps(hostile, protocol=2))
+    with pytest.raises(CheckpointError, match="it cannot be read"):
+        read(path)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("data", [b"", b"this is text\n", b"\x80\x04", bytes(1000)])
+def test_a_file_that_is_no_checkpoint_is_a_checkpoint_error(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "file.pt"
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"^error: ckpt=\S+: it cannot be read; ") as failure:
+        read(path)
+    assert "weights_only" not in str(failure.value)  # as torch would have it
+
+
+def test_what_a_file_holds_besides_tensors_is_named(tmp_path: Path) -> None:
+    torch.save(torch.nn.Identity(), tmp_path / "file.pt")
+    with pytest.raises(CheckpointError, match=r"it holds a torch\.nn\.modules.*Identity; only"):
+        read(tmp_path / "file.pt")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_file_is_a_checkpoint_error(tmp_path: Path, share: float) -> None:
+    path = tmp_path / "file.pt"
+    torch.save(content(1, size=1000), path)
+    os.truncate(path, int(path.stat().st_size * share))
+    with pytest.raises(CheckpointError, match="it cannot be read"):
+        read(path)
+
+
+@pytest.mark.parametrize("kind", ["missing", "a folder"])
+def test_a_path_without_a_file_is_a_checkpoint_error(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(CheckpointError, match="it cannot be read"):
+        read(tmp_path if kind == "a folder" else tmp_path / "missing.pt")
+
+
+@pytest.mark.parametrize(
+    "held", [[torch.zeros(1)], torch.zeros(1), 3], ids=["list", "Tensor", "int"]
+)
+def test_a_file_that_holds_no_dictionary_is_a_checkpoint_error(tmp_path: Path, held: Any) -> None:
+    path = tmp_path / "file.pt"
+    torch.save(held, path)
+    with pytest.raises(CheckpointError, match=f"it holds a {type(held).__name__}; a dictionary"):
+        read(path)
+
+
+def test_a_newer_format_is_a_checkpoint_error_that_names_both(tmp_path: Path) -> None:
+    path = tmp_path / "file.pt"
+    torch.save({**content(1), "format": 3}, path)
+    with pytest.raises(CheckpointError, match="a newer format version, 3; this one reads up to 2"):
+        read(path)
+
+
+@pytest.mark.parametrize("format", [1, 2, "zip", "99", None, [3], 3.0], ids=repr)
+def test_an_older_format_and_what_is_no_format_of_ours_are_read(
+    tmp_path: Path, format: Any
+) -> None:
+    path = tmp_path / "file.pt"
+    torch.save({**content(1), "format": format}, path)
+    assert read(path)["format"] == format
+
+
+def test_a_checkpoint_error_names_the_key_that_was_given(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"^error: resume=") as caught:
+        read(tmp_path / "missing.pt", "resume")
+    assert caught.value.code == 3
+
+
+def test_a_foreign_file_needs_no_manifest_and_no_format(tmp_path: Path) -> None:
+    path = tmp_path / "file.pt"
+    torch.save({"weight": torch.ones(2)}, path)
+    assert torch.equal(read(path)["weight"], torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "null", "not json", '{"files": []}', '{"files": ["file.pt"]}']
+)
+def test_a_manifest_of_another_program_is_in_nobodys_way(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "file.pt"
+    torch.save({"weight": torch.ones(2)}, path)
+    (tmp_path / "manifest.json").write_text(text)
+    assert torch.equal(read(path)["weight"], torch.ones(2))
+
+
+# The state of a run
+
+
+def fresh(seed: int, scaler: bool = True) -> State:
+    """A run's objects, with dropout, momentum, a scheduler and a scaler that all have a state."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    amp = Amp(dtype="bfloat16", scaler=scaler, init_scale=16.0, growth_interval=3)
+    scheduler = ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
+    grad_scaler = amp.grad_scaler(CPU)
+    watch = Watch(optimizer, grad_scaler, CPU, skip=False)
+    return State(model, optimizer, scheduler, grad_scaler, Average(model, 0.9), watch)
+
+
+def advance(state: State, steps: int) -> list[float]:
+    """Train; the losses depend on everything that the state holds."""
+    losses = []
+    for _ in range(steps):
+        state.step += 1
+        inputs = torch.rand(6, 4)
+        loss = state.model(inputs).square().sum()
+        state.scaler.scale(loss).backward()
+        if state.step % 5 == 0:  # a step that is skipped
+            next(state.model.parameters()).grad.fill_(torch.inf)  # type: ignore[union-attr]
+        state.scaler.step(state.optimizer)
+        state.scaler.update()
+        state.optimizer.zero_grad()
+        state.watch.see(loss.detach())
+        state.scheduler.step(1.0)  # type: ignore[attr-defined]
+        losses.append(loss.item())
+    return losses
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal to the last bit, in containers of any kind."""
+    if isinstance(left, Tensor):
+        return torch.equal(left, right) and left.dtype == right.dtype
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+@pytest.mark.parametrize("scaler", [False, True])
+def test_a_restored_run_goes_on_exactly_where_it_was(tmp_path: Path, scaler: bool) -> None:
+    run = fresh(0, scaler)
+    advance(run, 7)
+    run.best_accuracy, run.train_seconds, run.evaluate_seconds = 0.75, 12.5, 2.5
+    run.epoch_seconds = [5.0, 7.5]
+    Checkpoints(tmp_path, keep=1).save(run.capture(Single(), ALONE), best=False)
+    expected = advance(run, 7)
+
+    other = fresh(1, scaler)
+    advance(other, 2)
+    other.restore(read(tmp_path / "last.pt"), ALONE)
+    assert other.step == 7
+    assert (other.best_accuracy, other.train_seconds, other.evaluate_seconds) == (0.75, 12.5, 2.5)
+    assert other.epoch_seconds == [5.0, 7.5]
+    assert int(other.scaler.skipped) == (1 if scaler else 0)
+    if scaler:
+        assert advance(other, 7) == expected
+        assert same(other.capture(Single(), ALONE), run.capture(Single(), ALONE))
+
+
+def test_capturing_after_restoring_gives_what_was_captured() -> None:
+    run, other = fresh(0), fresh(1)
+    advance(run, 6)
+    captured = run.capture(Single(), ALONE)
+    assert captured["optimizer"]["state"]
+    assert captured["scheduler"]["num_bad_epochs"] == run.scheduler.num_bad_epochs  # type: ignore[attr-defined]
+    assert captured["scaler"]["scale"] == run.scaler.get_scale()
+    other.restore(captured, ALONE)
+    assert same(other.capture(Single(), ALONE), captured)
+
+
+def test_what_was_captured_does_not_change_with_the_run() -> None:
+    run, other = fresh(0), fresh(1)
+    advance(run, 3)
+    captured = run.capture(Single(), ALONE)
+    before = copy.deepcopy(captured)
+    advance(run, 3)
+    run.epoch_seconds.append(1.0)
+    other.restore(captured, ALONE)
+    advance(other, 3)
+    other.epoch_seconds.append(1.0)
+    assert same(captured, before)
+
+
+def test_an_optimizer_without_a_state_is_restored_to_none() -> None:
+    run = fresh(0)
+    captured = run.capture(Single(), ALONE)
+    advance(run, 3)
+    run.restore(captured, ALONE)
+    assert not run.optimizer.state_dict()["state"]
+    assert run.scaler.get_scale() == 16.0
+
+
+def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(saved: Any, place: Place) -> None:
+        raise RuntimeError(text)
+
+    run, checkpoints = fresh(0), saved(tmp_path, 1)
+    monkeypatch.setattr(run, "restore", full)
+    text = "CUDA error: out of memory"
+    with pytest.raises(RuntimeError, match=text):
+        restore(run, checkpoints, ALONE)
+    text = "size mismatch for 0.weight"
+    with pytest.raises(CheckpointError, match=text):
+        restore(run, checkpoints, ALONE)
+
+
+def two_processes(run: State) -> dict[str, Any]:
+    """What two processes would have captured together, each with its own losses and RNG."""
+    torch.manual_seed(10)
+    first = run.capture(Single(), ALONE)
+    torch.manual_seed(11)
+    second = run.capture(Single(), ALONE)
+    rng = [torch.cat(pair) for pair in zip(first["rng"], second["rng"], strict=True)]
+    return {
+        **first,
+        "rng": rng,
+        "losses": torch.tensor([[2.0, 0.0], [5.0, 0.0]], dtype=torch.float64),
+    }
+
+
+@pytest.mark.parametrize(("rank", "loss_sum"), [(0, 2.0), (1, 5.0)])
+def test_each_process_takes_up_its_own_losses_and_random_numbers(
+    rank: int, loss_sum: float
+) -> None:
+    run = fresh(0)
+    run.restore(two_processes(run), Place(rank, 2, CPU))
+    drawn = torch.rand(5)
+    torch.manual_seed(10 + rank)
+    assert torch.equal(drawn, torch.rand(5))
+    assert run.watch.total == loss_sum
+
+
+@pytest.mark.parametrize("place", [ALONE, Place(0, 4, CPU), Place(3, 4, CPU)], ids=str)
+def test_on_another_number_of_processes_the_losses_are_averaged_and_the_rng_starts_afresh(
+    place: Place,
+) -> None:
+    run, other = fresh(0), fresh(1)
+    advance(run, 3)
+    captured = two_processes(run)
+    torch.manual_seed(42)
+    other.restore(captured, place)
+    drawn = torch.rand(5)
+    torch.manual_seed(42)
+    assert torch.equal(drawn, torch.rand(5))
+    assert other.watch.total == 3.5
+    assert other.step == 3
+    assert same(other.model.state_dict(), run.model.state_dict())

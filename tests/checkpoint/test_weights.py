@@ -1,0 +1,196 @@
+"""Weights from anybody's file: what fits is loaded, and what does not is told."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ninefold.checkpoint.store import read
+from ninefold.checkpoint.weights import load_weights, weights
+
+
+def small(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+
+
+def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "module.module.",
+        "_orig_mod.module._orig_mod.",
+    ],
+)  # fmt: skip
+def test_wrappers_prefixes_are_dropped_in_any_nesting(prefix: str) -> None:
+    model, theirs = small(0), small(1).state_dict()
+    report = load_weights(model, {prefix + key: value for key, value in theirs.items()})
+    assert report.complete
+    assert report.loaded == sorted(theirs)
+    assert same(model.state_dict(), theirs)
+
+
+def test_a_prefix_inside_a_name_is_dropped_as_well() -> None:
+    model, theirs = small(0), small(1).state_dict()  # a compiled block in a plain model
+    report = load_weights(model, {k.replace(".", "._orig_mod."): v for k, v in theirs.items()})
+    assert report.complete
+    assert same(model.state_dict(), theirs)
+
+
+def test_the_prefixes_that_torch_itself_writes_are_dropped() -> None:
+    theirs = small(1)
+    wrapped = nn.DataParallel(torch.compile(nn.DataParallel(theirs)))  # type: ignore[arg-type]
+    found = wrapped.state_dict()
+    assert all(key.startswith("module._orig_mod.module.") for key in found)
+    model = small(0)
+    assert load_weights(model, found).complete
+    assert same(model.state_dict(), theirs.state_dict())
+
+
+@pytest.mark.parametrize("key", [None, "model", "state_dict", "model_state_dict"])
+def test_weights_are_found_bare_or_under_a_usual_key(tmp_path: Path, key: str | None) -> None:
+    theirs = small(1).state_dict()
+    held = theirs if key is None else {key: theirs, "epoch": 3, "optimizer": {"state": {}}}
+    torch.save(held, tmp_path / "file.pt")
+    assert same(weights(read(tmp_path / "file.pt")), theirs)
+
+
+def test_what_is_no_tensor_is_no_weight() -> None:
+    found = weights(OrderedDict(weight=torch.ones(1), epoch=3, name="net"))
+    assert list(found) == ["weight"]
+
+
+def test_a_parameter_that_is_called_model_does_not_hide_the_others() -> None:
+    found = {"model": torch.ones(1), "head": torch.ones(2)}
+    assert same(weights(found), found)
+
+
+def test_the_report_tells_missing_unexpected_and_mismatched_tensors() -> None:
+    model = small(0)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    found = small(1).state_dict()
+    del found["0.bias"]
+    found["extra"] = torch.ones(1)
+    found["2.weight"] = torch.ones(5, 2)
+    report = load_weights(model, found)
+    assert not report.complete
+    assert report.missing == ["0.bias"]
+    assert report.unexpected == ["extra"]
+    assert report.mismatched == ["2.weight: [5, 2] for [2, 2]"]
+    assert set(report.loaded) == set(before) - {"0.bias", "2.weight"}
+    after = model.state_dict()
+    assert all(torch.equal(after[key], before[key]) for key in ("0.bias", "2.weight"))
+    assert all(torch.equal(after[key], found[key]) for key in report.loaded)
+
+
+@pytest.mark.parametrize("problem", ["missing", "unexpected", "mismatched"])
+def test_a_report_with_any_problem_is_not_complete(problem: str) -> None:
+    found = small(1).state_dict()
+    if problem == "missing":
+        del found["0.bias"]
+    else:
+        found["0.bias" if problem == "mismatched" else "extra"] = torch.ones(7)
+    report = load_weights(small(0), found)
+    assert not report.complete
+    assert [name for name in ("missing", "unexpected", "mismatched") if getattr(report, name)] == [
+        problem
+    ]
+
+
+def test_the_report_reads_as_one_line() -> None:
+    found = small(1).state_dict()
+    found.pop("0.bias")
+    text = str(load_weights(small(0), {**found, **{f"x{k}": torch.ones(1) for k in range(6)}}))
+    assert text == (
+        "8 tensors loaded, 1 missing (0.bias), 6 unexpected (x0, x1, x2, x3, ...), 0 mismatched"
+    )
+
+
+class Adapter(nn.Module):
+    """A model that calls a part of its own `module`, as a wrapper would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(2, 2)
+        self.head = nn.Linear(2, 2)
+
+
+def test_a_models_own_key_that_contains_module_is_left_as_it_is() -> None:
+    model, theirs = Adapter(), Adapter().state_dict()
+    assert load_weights(model, theirs).complete
+    assert same(model.state_dict(), theirs)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_a_wrapped_model_whose_own_key_contains_module_is_loaded(prefix: str) -> None:
+    model, theirs = Adapter(), Adapter().state_dict()
+    report = load_weights(model, {prefix + key: value for key, value in theirs.items()})
+    assert report.complete, str(report)
+    assert same(model.state_dict(), theirs)
+
+
+def test_loading_keeps_the_models_dtype_and_memory_format() -> None:
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    found = {key: value.double() for key, value in nn.Conv2d(3, 4, 3).state_dict().items()}
+    assert load_weights(model, found).complete
+    assert model.weight.dtype == torch.float32
+    assert model.weight.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(model.weight, found["weight"].float())
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        (torch.float16, None), (torch.bfloat16, None), (torch.float64, None),
+        (torch.complex64, "complex64 for float32"), (torch.int64, "int64 for float32"),
+        (torch.bool, "bool for float32"), (torch.float8_e4m3fn, "float8_e4m3fn for float32"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_tensor_of_another_kind_of_number_does_not_fit(
+    theirs: torch.dtype, told: str | None
+) -> None:
+    model = nn.Linear(2, 2, bias=False)
+    report = load_weights(model, {"weight": torch.ones(2, 2).to(theirs)})
+    assert report.mismatched == ([f"weight: {told}"] if told else [])
+    assert bool((model.weight == 1).all()) is (told is None)
+
+
+def test_a_counter_takes_any_integer_and_no_float() -> None:
+    model = nn.BatchNorm1d(2)
+    assert load_weights(model, {**model.state_dict(), "num_batches_tracked": torch.tensor(
+        3, dtype=torch.int32)}).complete  # fmt: skip
+    report = load_weights(model, {**model.state_dict(), "num_batches_tracked": torch.tensor(3.0)})
+    assert report.mismatched == ["num_batches_tracked: float32 for int64"]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (Tensor.to_sparse, "sparse for plain"),
+        (Tensor.to_sparse_csr, "sparse_csr for strided"),
+        (lambda tensor: tensor.to("meta"), "meta for plain"),
+    ],
+    ids=["sparse", "sparse_csr", "meta"],
+)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_tensor_that_holds_no_plain_numbers_does_not_fit(
+    make: Callable[[Tensor], Tensor], told: str
+) -> None:
+    report = load_weights(nn.Linear(2, 2, bias=False), {"weight": make(torch.ones(2, 2))})
+    assert report.mismatched == [f"weight: {told}"]
+
+
+def test_a_second_tensor_for_one_name_is_told_and_not_taken() -> None:
+    model, theirs = small(0), small(1).state_dict()
+    report = load_weights(model, {**theirs, "module.0.bias": torch.full((2,), 9.0)})
+    assert report.unexpected == ["module.0.bias"]
+    assert same(model.state_dict(), theirs)

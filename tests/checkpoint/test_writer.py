@@ -1,0 +1,311 @@
+"""Saving beside the training: what is written is what was, and what goes wrong is told in time."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ninefold.amp import Amp
+from ninefold.checkpoint.store import Checkpoints, read
+from ninefold.checkpoint.writer import SMALL, Saver, Staging
+from ninefold.dataset import Examples
+from ninefold.dataset.batches import Batches, Preparation
+from ninefold.dataset.loader import gathered
+from ninefold.errors import NumericsError, Preempted, ResourceError
+from ninefold.logger import Run
+from ninefold.logger.jsonl import JSONLines
+from ninefold.measure.clock import Clock
+from ninefold.measure.probe import Probe
+from ninefold.parallel import Place
+from ninefold.parallel.none import Single
+from ninefold.signals import Stop
+from ninefold.task.classification import Classification
+from ninefold.train import training
+from ninefold.train.average import Average
+from ninefold.train.state import State
+from ninefold.train.training import Training
+from ninefold.train.watch import Watch
+from tests.conftest import metrics
+from tests.faults.writer import content, finish_writing, require_whole
+
+CPU = torch.device("cpu")
+ALONE = Place(0, 1, CPU)
+
+
+class Gated(Checkpoints):
+    """Forces nothing to disk before its gate is opened."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, keep=2)
+        self.gate = threading.Event()
+
+    def save(self, content: Mapping[str, Any], best: bool) -> None:
+        assert self.gate.wait(60)
+        super().save(content, best)
+
+
+@pytest.fixture
+def gated(tmp_path: Path) -> Iterator[Gated]:
+    checkpoints = Gated(tmp_path / "checkpoints")
+    yield checkpoints
+    checkpoints.gate.set()
+
+
+def test_what_changes_while_it_is_written_is_saved_as_it_was(gated: Gated) -> None:
+    saver, live = Saver(gated, CPU), content(1, SMALL)
+    saver.save(live, best=False)
+    live["model"]["weight"].zero_()
+    gated.gate.set()
+    saver.wait()
+    assert require_whole(gated.newest()) == 1
+
+
+def test_a_save_waits_for_the_write_before_it(gated: Gated) -> None:
+    saver = Saver(gated, CPU)
+    saver.save(content(1, SMALL), best=False)
+    threading.Timer(0.2, gated.gate.set).start()
+    saver.save(content(2, SMALL), best=False)
+    assert require_whole(gated.folder / "step-00000001.pt") == 1
+    saver.wait()
+    assert require_whole(gated.newest()) == 2
+
+
+def test_a_failed_write_is_told_once_to_who_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_bytes(b"")  # where a folder is to be
+    saver = Saver(Checkpoints(tmp_path / "checkpoints", keep=2), CPU)
+    assert not saver.failed
+    saver.save(content(1), best=False)
+    finish_writing()
+    assert saver.failed
+    with pytest.raises(ResourceError, match="File exists"):
+        saver.wait()
+    assert not saver.failed
+    saver.wait()
+
+
+def test_loader_processes_forked_while_a_checkpoint_is_written_do_their_work(gated: Gated) -> None:
+    saver = Saver(gated, CPU)
+    saver.save(content(1, SMALL), best=False)
+    images = np.arange(64, dtype=np.uint8).reshape(16, 1, 2, 2)
+    batches = list(np.arange(16).reshape(4, 4))
+    with closing(gathered(images, batches, 2)) as source:
+        threading.Timer(0.1, gated.gate.set).start()
+        for rows in batches:
+            assert np.array_equal(next(source).numpy(), images[rows])
+    saver.wait()
+    assert require_whole(gated.newest()) == 1
+
+
+# The staged copy
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    return {
+        "scalar": torch.tensor(3.0),
+        "none": torch.ones(0, 4),
+        "flags": torch.tensor([True, False]),
+        "half": torch.randn(SMALL, dtype=torch.bfloat16),
+        "whole": torch.arange(SMALL),
+        "layout": torch.randn(8, 64, 16, 16).to(memory_format=torch.channels_last),
+        "part": torch.randn(SMALL, 4)[:, 1:3],
+        "repeated": torch.randn(SMALL, 1).expand(-1, 3),
+    }
+
+
+def test_a_staged_copy_is_saved_in_the_very_bytes_of_any_other_copy(tmp_path: Path) -> None:
+    given = {"step": 1, **tensors()}
+    other = {"step": 1, **{name: given[name].to("cpu", copy=True) for name in tensors()}}
+    digests = []
+    for folder, copy in (("one", Staging(CPU).copy(given)), ("other", other)):
+        Checkpoints(tmp_path / folder, keep=1).save(copy, best=False)
+        digests.append(hashlib.sha256((tmp_path / folder / "last.pt").read_bytes()).hexdigest())
+    assert digests[0] == digests[1]
+
+
+def test_copies_are_taken_to_the_same_memory_as_long_as_they_fit() -> None:
+    staging, given = Staging(CPU), tensors()
+    first = {name: copy.data_ptr() for name, copy in staging.copy(given).items()}
+    given = tensors()
+    second = staging.copy(given)
+    assert {name: copy.data_ptr() for name, copy in second.items()} == first
+    assert all(torch.equal(second[name], given[name]) for name in given)
+    given |= {"half": torch.randn(3), "layout": given["layout"].contiguous(), "more": torch.ones(2)}
+    third = staging.copy(given)
+    assert all(torch.equal(third[name], given[name]) for name in given)
+    assert third["whole"].data_ptr() == first["whole"]
+
+
+# In a run
+
+
+def a_run(folder: Path, save_or_stop: bool = True) -> Training:
+    """One small layer that has been trained for no step."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = Amp(dtype="float32").grad_scaler(CPU)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    watch = Watch(optimizer, scaler, CPU, skip=False)
+    examples = Examples(np.zeros((8, 1, 2, 2), np.uint8), np.arange(8) % 2)
+    prepare = Preparation(1, None, None, None, False, 0)
+    return Training(
+        state=State(model, optimizer, scheduler, scaler, Average(model, None), watch),
+        forward=model,
+        task=Classification(2),
+        batches=Batches(examples, 2, 0, prepare, ALONE),
+        test=examples,
+        prepare=prepare,
+        parallel=Single(),
+        place=ALONE,
+        stop=Stop(),
+        end_of_epoch=lambda loss: None,
+        loggers=[],
+        clock=Clock(CPU, sample=0),
+        saver=Saver(Checkpoints(folder / "checkpoints", keep=2), CPU),
+        batch_size=2,
+        accumulate=1,
+        last_step=8,
+        patience=None,
+        log_every=100,
+        checkpoint_every=0,
+        save_or_stop=save_or_stop,
+        warmup_steps=1,
+        workers=0,
+        compiles=False,
+        profile=None,
+        config="",
+        probe=Probe(0, Single(), ALONE),
+    )
+
+
+def train(run: Training) -> None:
+    with training.closing(run):
+        training.train(run)
+
+
+def test_the_last_checkpoint_is_written_when_a_run_is_over(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    train(run)
+    assert read(run.saver.checkpoints.newest())["step"] == 8
+
+
+def logged(run: Training, folder: Path) -> list[float]:
+    """The test losses in metrics.jsonl once `run` is trained to its end."""
+    state = run.state
+    logger = JSONLines(Run(folder, state.step, state.measured, run.last_step, run.batch_size, {}))
+    train(replace(run, loggers=[logger]))
+    return metrics(folder, "test_loss")
+
+
+def test_an_evaluation_is_logged_once_however_often_a_run_that_is_done_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Be it that it was killed after its last checkpoint, or that it is asked for once more."""
+    found = logged(a_run(tmp_path), tmp_path)
+    assert len(found) == 2
+    for _ in range(2):
+        run = a_run(tmp_path)
+        run.state.restore(read(run.saver.checkpoints.newest()), ALONE)
+        assert logged(run, tmp_path) == found
+
+
+def test_the_evaluation_of_a_run_of_no_step_is_logged(tmp_path: Path) -> None:
+    assert len(logged(replace(a_run(tmp_path), last_step=0), tmp_path)) == 1
+
+
+@pytest.mark.parametrize("last_step", [4, 8])  # saved last of all, or before other steps
+def test_a_run_does_not_end_well_without_a_checkpoint_that_could_not_be_written(
+    tmp_path: Path, last_step: int
+) -> None:
+    (tmp_path / "checkpoints").write_bytes(b"")
+    run = a_run(tmp_path)
+    run.last_step = last_step
+    with pytest.raises(ResourceError, match=r"^error: checkpoint=.*File exists"):
+        train(run)
+
+
+def test_a_run_that_is_to_go_on_warns_of_each_checkpoint_that_could_not_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoints").write_bytes(b"")
+    train(a_run(tmp_path, save_or_stop=False))
+    assert capsys.readouterr().err.count("warning: checkpoint=") == 2
+
+
+def test_a_write_that_failed_does_not_hide_what_ended_the_run(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_bytes(b"")
+    run = a_run(tmp_path)
+
+    def fail() -> None:
+        with training.closing(run):
+            training.save(run)
+            raise KeyError("another")
+
+    with pytest.raises(KeyError, match="another"):
+        fail()
+
+
+def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_bytes(b"")
+    run = a_run(tmp_path)
+    training.save(run)
+    finish_writing()
+    run.state.step = 3
+    with pytest.raises(ResourceError):
+        training.between_steps(run)
+
+
+class Total(Tensor):
+    """As a collective on GPUs gives it: at once, and who reads it has waited for all processes."""
+
+    read = False
+
+    def item(self) -> Any:
+        self.read = True
+        return super().item()
+
+
+class Queueing(Single):
+    def total(self, values: Tensor) -> Tensor:
+        TOTALS.append(values.clone().as_subclass(Total))
+        return TOTALS[-1]
+
+
+TOTALS: list[Any] = []
+
+
+def test_no_process_leaves_before_it_knows_that_the_checkpoint_is_written(tmp_path: Path) -> None:
+    run = replace(a_run(tmp_path), place=Place(1, 2, CPU), parallel=Queueing())
+    run.stop.signal = signal.SIGTERM
+    with pytest.raises(Preempted, match="it is saved at step 0"):
+        training.leave(run)
+    assert TOTALS.pop().read
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_nothing_that_is_not_finite_is_written(tmp_path: Path, value: float) -> None:
+    run = a_run(tmp_path)
+    with torch.no_grad():
+        next(run.state.model.parameters())[1, 2] = value
+    with pytest.raises(NumericsError, match=r"parameter=1\.weight: not finite after step 0"):
+        training.save(run)
+    run.saver.wait()
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_large_parameters_are_finite_though_their_sum_is_not(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    with torch.no_grad():
+        next(run.state.model.parameters()).fill_(3e38)
+    training.save(run, must=True)
+    assert read(run.saver.checkpoints.newest())["step"] == 0

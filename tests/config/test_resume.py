@@ -1,0 +1,286 @@
+"""Which run is gone on with, and with what of the command that says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from ninefold.config import resume
+from ninefold.config.job import _known_keys
+from ninefold.errors import CheckpointError
+from tests.conftest import Shell, metrics, only_run, result
+from tests.faults.runs import one_after_another
+from tests.launch.test_run import TRAIN
+
+KNOWN = _known_keys(evaluates=False)
+JOB = ("logger=quiet", "clock.warmup=0", "log_every=1")
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    tree = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+def interrupted(folder: Path) -> None:
+    """Make a run that ended look like one that the machine was taken from."""
+    (folder / "result.json").unlink()
+
+
+# The jobs of the runs that the tests go on with, which each has a copy of.
+BEGUN: dict[str, tuple[str, ...]] = {
+    "plain": ("max_steps=3",),
+    "cosine": ("max_steps=1", "scheduler=cosine"),
+    "ddp": ("max_steps=2", "parallel=ddp", "parallel.processes=2"),
+    "limited": ("max_steps=1", "parallel=ddp", "dataset.limit=640", "threads=1"),
+}
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of each job of BEGUN, which ended, in a folder of its name."""
+    shell = Shell(tmp_path_factory.mktemp("begun"))
+    commands = [["train.py", *JOB, *job, f"hydra.run.dir={run}"] for run, job in BEGUN.items()]
+    for done in one_after_another(shell, *commands):
+        assert done.returncode == 0, done.stderr
+    return shell.folder
+
+
+def copied(begun: Path, name: str, folder: Path) -> Path:
+    """A copy of a run that ended, in `folder`."""
+    shutil.copytree(begun / name, folder)
+    return folder
+
+
+# resume=auto
+
+
+def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
+    shell: Shell,
+) -> None:
+    command = ("train.py", *JOB, "resume=auto", "epochs=2", "max_steps=3")
+    (first,) = one_after_another(shell, command)
+    assert first.returncode == 0, first.stderr
+    started = "resume=auto: no unfinished run of this job under outputs/runs, starting one\n"
+    assert first.stdout.startswith(started)
+    run = only_run(shell.folder)
+    assert (run / ".hydra" / "config.yaml").is_file()
+
+    interrupted(run)
+    second, third = one_after_another(shell, (*command[:-1], "max_steps=5"), command)
+    assert second.returncode == 0, second.stderr
+    name = f"outputs/runs/{run.name}"
+    assert second.stdout.startswith(f"resume=auto: going on with {name}, step 3\n")
+    assert len(metrics(run, "loss")) == 5
+    assert result(run)["steps"] == 5
+
+    assert third.stdout.startswith(started)
+    assert len(list((shell.folder / "outputs" / "runs").iterdir())) == 2
+
+
+def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(
+    shell: Shell, begun: Path
+) -> None:
+    runs = shell.folder / "runs"
+    copied(begun, "cosine", runs / "old")
+    for age, name in enumerate(["new", "other", "ended", "broken"]):
+        shutil.copytree(runs / "old", runs / name)
+        if name != "ended":
+            interrupted(runs / name)
+        os.utime(runs / name / "checkpoints" / "manifest.json", (2e9 + age, 2e9 + age))
+    interrupted(runs / "old")
+    seed = (runs / "other" / "config.yaml").read_text().replace("seed: 0", "seed: 1")
+    (runs / "other" / "config.yaml").write_text(seed)
+    (runs / "broken" / "config.yaml").write_text("- [")
+    # epochs may change, and with it a cosine's T_max, which stays as it was laid out
+    job = (*JOB, *BEGUN["cosine"], "epochs=20")
+    done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("resume=auto: going on with runs/new, step 1\n")
+    job_now = stored(runs / "new")
+    assert (job_now["epochs"], job_now["scheduler"]["T_max"]) == (20, 10)
+    assert not (runs / "next").exists()
+
+
+def test_auto_takes_no_run_from_a_living_writer(shell: Shell) -> None:
+    command = (TRAIN, *JOB, "resume=auto", "epochs=100000", "checkpoint.every=5")
+    process = shell.start(*command)
+    runs = shell.folder / "outputs" / "runs"
+    while not list(runs.glob("*/checkpoints/manifest.json")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    second = shell.run(*command)
+    assert second.returncode == 2
+    assert "another process is writing to this run folder" in second.stderr
+    assert second.stderr.count("\n") == 1
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+@pytest.mark.slow
+def test_auto_begins_one_run_under_torchrun(shell: Shell) -> None:
+    done = shell.torchrun(*JOB, "parallel=ddp", "resume=auto", "max_steps=2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("starting one") == 1
+    assert result(only_run(shell.folder))["steps"] == 2
+
+
+def test_auto_goes_on_under_torchrun(shell: Shell, begun: Path) -> None:
+    run = copied(begun, "ddp", shell.folder / "outputs" / "runs" / "ddp")
+    interrupted(run)
+    done = shell.torchrun(*JOB, "parallel=ddp", "resume=auto", "max_steps=4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("resume=auto: going on with") == 1
+    assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
+
+
+def test_auto_goes_on_in_no_sweep(shell: Shell) -> None:
+    sweep = shell.train("-m", "resume=auto", "hydra.sweep.dir=s")
+    assert sweep.returncode == 2
+    assert sweep.stderr.startswith("error: resume=auto: a sweep makes new runs;")
+
+
+# What a resumed run may be told
+
+
+def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
+    shell: Shell, begun: Path
+) -> None:
+    run = copied(begun, "limited", shell.folder / "run")
+    before = (run / "result.json").read_bytes()
+    done = shell.train("resume=run", "seed=3", "model=resnet18", "dataset={limit: 600}",
+                       "+optimizer.eps=0.1", "~scheduler.factor", "epochs=4")  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: resume=run: seed=3 (was 0), model=resnet18 (was convnet), dataset.limit=600 "
+        "(was 640), optimizer.eps=0.1 (was absent), scheduler.factor=absent (was 0.1) cannot "
+        f"change in a resumed run; {', '.join(resume.MAY_CHANGE)} may; leave the others out or "
+        "start a new run\n"
+    )
+    assert (run / "result.json").read_bytes() == before
+    done = shell.train(
+        "resume=run", "parallel=ddp", "seed=0", "model=convnet", "optimizer={lr: 0.001}",
+        "dataset.limit=640", "dataset.mean=[0.3053]", "max_steps=2",
+        "launch.timeout=77", "logger=default", "~logger.console",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    job = stored(run)
+    assert job["parallel"]["timeout"] == job["launch"]["timeout"] == 77
+    assert (set(job["logger"]), job["choices"]["logger"]) == ({"jsonl", "tensorboard"}, "default")
+    assert (job["log_every"], job["max_steps"], job["threads"]) == (1, 2, 1)
+
+
+def test_a_run_goes_on_with_another_number_of_processes_in_the_same_order(shell: Shell) -> None:
+    """It begins with two, goes on with one, and with two again, as a run with two throughout."""
+    begin = ["train.py", *JOB, "parallel=ddp", "amp=scaler", "parallel.processes=2"]
+    done = one_after_another(
+        shell, [*begin, "max_steps=5", "hydra.run.dir=run"],
+        ["train.py", "resume=run", "parallel.processes=1", "max_steps=10"],
+        [*begin, "max_steps=15", "hydra.run.dir=straight"],
+    )  # fmt: skip
+    assert [each.returncode for each in done] == [0, 0, 0], done
+    run = shell.folder / "run"
+    said(run, 1, 2)
+    again = shell.train("resume=run", "parallel.processes=2", "max_steps=15")
+    assert again.returncode == 0, again.stderr
+    said(run, 2, 1)
+    told = [sorted(result(shell.folder / name)["overrides"]) for name in ("run", "straight")]
+    assert told[0] == told[1], "runs of the same job are those of one cell"
+    assert metrics(run, "loss") == pytest.approx(
+        metrics(shell.folder / "straight", "loss"), abs=0.03
+    )
+
+
+def said(run: Path, processes: int, before: int) -> None:
+    """It ran on so many processes, and says that it was on others `before`."""
+    assert result(run)["processes"] == processes
+    (note,) = (note for note in result(run)["notes"] if "instead of" in note)
+    assert f"{processes} process(es) instead of {before}" in note
+
+
+def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell: Shell, begun: Path) -> None:
+    """What is lost with its result.json is not known: the process that goes on trains nothing."""
+    run = copied(begun, "plain", shell.folder / "run")
+    before = (run / "result.json").read_bytes()
+    assert shell.train("resume=run").returncode == 0
+    assert (run / "result.json").read_bytes() == before
+    interrupted(run)
+    assert shell.train("resume=run").returncode == 0
+    found = result(run)
+    assert found["accuracy"] == json.loads(before)["accuracy"]
+    assert (found["peak_memory_bytes"], found["phase_seconds"]) == ([], {})
+    assert any("resumed at its end" in note for note in found["notes"])
+
+
+# Frozen jobs that cannot be used
+
+
+def test_a_stored_job_that_cannot_be_used_is_one_line(shell: Shell, begun: Path) -> None:
+    job = copied(begun, "plain", shell.folder / "run") / "config.yaml"
+    good = job.read_text()
+    job.write_text("seed: [")
+    done = shell.train("resume=run")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert done.stderr.startswith("error: resume=run: its config.yaml cannot be used;")
+    job.write_text(good.replace("epochs: 10", "epochs: ten"))
+    done = shell.train("resume=run")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert done.stderr.startswith("error: resume=run: its config.yaml is of another version")
+    assert "epochs=ten: not allowed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("", "it has no"),
+        ("- a\n- b\n", "a mapping is expected"),
+        ("just words", "it has no"),
+        ("seed: 0\n", "it has no amp, it has no batch_size"),
+        ("a: &x [1, 2]\nb: *x\n", "YAML alias"),
+        ("[" * 10_000, "nested more than"),
+        ("a: " + "1" * 200_000, "characters"),
+        ("a: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
+        ("\x00", "special characters"),
+    ],
+)
+def test_a_stored_job_that_is_none_says_what_it_is(tmp_path: Path, text: str, hint: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(CheckpointError, match=r"its config\.yaml cannot be used") as failure:
+        resume.read(tmp_path, KNOWN)
+    assert hint in str(failure.value)
+
+
+def test_a_stored_job_refers_to_the_environment_and_to_nothing_else(tmp_path: Path) -> None:
+    for text in ("${seed}", "${oc.create:{a: 1}}", "x${now:%Y}", "${oc.decode:'${seed}'}"):
+        tree = {**{key: {} for key in KNOWN}, "choices": {}, "seed": text}
+        (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(tree)))
+        with pytest.raises(CheckpointError, match="it refers to something in seed"):
+            resume.read(tmp_path, KNOWN)
+
+
+def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path) -> None:
+    states = {"a": None, "b": "ok", "c": "diverged", "d": "failed", "e": "preempted", "f": 7}
+    for age, (name, status) in enumerate(states.items()):
+        manifest = tmp_path / name / "checkpoints" / "manifest.json"
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text(
+            json.dumps(
+                {"format": 1, "files": {"last.pt": [{"step": age, "sha256": "", "size": 0}]}}
+            )
+        )
+        os.utime(manifest, (1_000 - age, 1_000 - age))
+        if status is not None:
+            (tmp_path / name / "result.json").write_text(json.dumps({"status": status}))
+    (tmp_path / "g").mkdir()
+    found = resume.unfinished(tmp_path)
+    assert [folder.name for folder in found] == ["a", "d", "e", "f"]
+    assert resume.saved_step(tmp_path / "e") == 4

@@ -1,0 +1,426 @@
+"""Checks and errors: what is wrong is found before anything starts, and told in one line."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch.distributed import DistBackendError
+
+from ninefold.config.rules import (
+    RULES,
+    Rule,
+    breach,
+    existing,
+    number,
+    one_of,
+    problems,
+    require_division,
+    suggestion,
+    whole,
+)
+from ninefold.errors import KINDS, ConfigError, Failure, ResourceError, memory_failure, relay
+from ninefold.launch.worker import failure_of
+from ninefold.study.max_batch import of_memory
+
+NOT_NUMBERS = (True, False, None, "1", "", [1], {"a": 1}, math.nan, math.inf, -math.inf)
+
+
+def allows(rule: Rule, value: Any) -> bool:
+    return rule(value) is None
+
+
+# Rules
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_whole_number_starts_at_its_least(least: int) -> None:
+    rule = whole(least)
+    assert [allows(rule, least + offset) for offset in (-1, 0, 1, 10**9)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert rule(least - 1) == f"a whole number of at least {least} is allowed"
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, 1.0, 1.5])
+def test_a_whole_number_is_nothing_else(value: Any) -> None:
+    assert not allows(whole(0), value)
+    assert not allows(whole(1), value)
+
+
+def test_a_whole_number_may_have_an_alternative() -> None:
+    assert allows(whole(1, otherwise=(None,)), None)
+    assert allows(whole(1, otherwise=("auto",)), "auto")
+    for value in (True, False, "Auto", 0, "null"):
+        assert not allows(whole(1, otherwise=(None,)), value)
+        assert not allows(whole(1, otherwise=("auto",)), value)
+    assert whole(1, otherwise=(None,))(0) == "a whole number of at least 1 or null is allowed"
+    assert whole(1, otherwise=("auto",))(0) == "a whole number of at least 1 or auto is allowed"
+
+
+def test_true_is_not_an_alternative_that_equals_one() -> None:
+    assert not allows(whole(5, otherwise=(1,)), True)
+    assert allows(whole(5, otherwise=(1,)), 1)
+
+
+def test_a_number_lies_above_its_bound() -> None:
+    for value, fine in ((-1, False), (0, False), (0.0, False), (5e-324, True), (1, True)):
+        assert allows(number(0), value) is fine
+    assert number(0)(0) == "a number above 0 is allowed"
+
+
+def test_an_inclusive_bound_is_allowed_itself() -> None:
+    for value, fine in ((-5e-324, False), (0, True), (0.0, True), (1.5, True)):
+        assert allows(number(0, inclusive=True), value) is fine
+    assert number(0, inclusive=True)(-1) == "a number of at least 0 is allowed"
+
+
+@pytest.mark.parametrize("value", NOT_NUMBERS)
+def test_a_number_is_finite_and_nothing_else(value: Any) -> None:
+    assert not allows(number(0), value)
+    assert not allows(number(0, inclusive=True), value)
+
+
+def test_a_number_may_be_too_large_for_a_float_without_breaking_the_check() -> None:
+    assert number(0)(10**400) is None or "is allowed" in str(number(0)(10**400))
+
+
+def test_a_choice_is_one_of_its_own_type() -> None:
+    flag = one_of(True, False)
+    assert allows(flag, True)
+    assert allows(flag, False)
+    assert not any(allows(flag, value) for value in (1, 0, 1.0, "true", None, []))
+    name = one_of("auto", "cpu")
+    assert allows(name, "cpu")
+    assert not any(allows(name, value) for value in ("CPU", "", None, True, ["cpu"]))
+    assert flag(1) == "true, false are allowed"
+    assert name(None) == "auto, cpu are allowed"
+
+
+def test_a_run_folder_is_one_with_a_configuration(tmp_path: Any) -> None:
+    assert allows(existing, None)
+    assert not allows(existing, str(tmp_path))
+    assert not allows(existing, str(tmp_path / "missing"))
+    (tmp_path / "config.yaml").touch()
+    assert allows(existing, str(tmp_path))
+
+
+def nested(field: str, value: Any) -> dict[str, Any]:
+    group, _, key = field.rpartition(".")
+    return {group: {key: value}} if group else {key: value}
+
+
+@pytest.mark.parametrize("field", [field for field in RULES if field != "dataset.root"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, [], "no such value", -1], ids=str)
+def test_every_field_refuses_what_cannot_be_meant(field: str, value: Any) -> None:
+    (problem,) = problems(nested(field, value), {field.partition(".")[0]})
+    assert isinstance(problem, ConfigError)
+    assert str(problem).startswith(f"error: {field}={value}: not allowed; ")
+    assert str(problem).endswith(f"; correct {field}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("amp.growth_factor", 1.0, False),
+        ("amp.growth_factor", 1.5, True),
+        ("amp.backoff_factor", 0.0, False),
+        ("amp.backoff_factor", 0.5, True),
+        ("amp.backoff_factor", 1.0, False),  # torch's GradScaler insists
+        ("optimizer.lr", 0, False),
+        ("optimizer.weight_decay", 0, True),
+        ("epochs", 0, True),
+        ("seed", 0, True),
+        ("batch_size", 0, False),
+        ("log_every", 0, False),
+        ("max_steps", None, True),
+        ("threads", None, False),
+        ("threads", "auto", True),
+        ("checkpoint.keep", 1, False),
+        ("checkpoint.keep", 2, True),
+        ("checkpoint.every", None, True),
+        ("ema", None, True),
+        ("ema", 1.0, False),
+        ("patience", None, True),
+        ("patience", 0, False),
+        ("accumulate", 0, False),
+        ("launch.max_restarts", 0, True),
+        ("launch.timeout", 1e300, False),
+        ("threads", 1025, False),
+        ("dataset.root", None, True),
+        ("dataset.root", "folder", True),
+        ("dataset.root", " ", False),
+        ("dataset.root", 5, False),
+        ("dataset.shape", [1, 8, 8], True),
+        ("dataset.shape", [8, 8], False),
+        ("dataset.shape", [1, 8, 0], False),
+        ("dataset.mean", [0.5], True),
+        ("dataset.mean", [math.nan], False),
+        ("dataset.mean", [], False),
+        ("dataset.limit", 0, False),
+        ("dataset.limit", None, True),
+        ("model.input_size", None, True),
+    ],
+)
+def test_the_edges_of_what_a_field_may_be(field: str, value: Any, allowed: bool) -> None:
+    found = problems(nested(field, value), {field.partition(".")[0]})
+    assert (found == []) is allowed
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*ROOT.glob("conf/*.yaml"), *ROOT.glob("conf/*/*.yaml"), *ROOT.glob("experiments/*.yaml")],
+    ids=lambda path: path.stem,
+)
+def test_what_we_configure_ourselves_is_allowed(path: Path) -> None:
+    tree = OmegaConf.to_container(OmegaConf.load(path))
+    group = f"{path.parent.name}." if path.parent.parent.name == "conf" else ""
+    for key, value in tree.items():
+        inner = value.items() if isinstance(value, dict) else ()
+        for field, each in ((f"{group}{key}", value), *((f"{key}.{n}", v) for n, v in inner)):
+            if not isinstance(each, dict):  # it is merged into what the groups say
+                assert breach(field, each) == []
+
+
+# All of a job
+
+
+def test_a_job_without_problems_has_none() -> None:
+    job = {"seed": 0, "batch_size": 64, "checkpoint": {"every": 0, "keep": 2}, "model": None}
+    assert problems(job, {"seed", "batch_size", "checkpoint", "model"}) == []
+
+
+def test_an_unknown_key_is_told_with_the_one_it_resembles() -> None:
+    (problem,) = problems({"epocs": 3}, {"epochs", "seed", "batch_size"})
+    assert str(problem) == (
+        "error: epocs=3: no such key; did you mean epochs?; remove it or correct its name"
+    )
+
+
+def test_an_unknown_key_that_resembles_none_is_told_with_all() -> None:
+    (problem,) = problems({"zzz": 3}, {"seed", "epochs"})
+    assert "known are epochs, seed" in str(problem)
+
+
+def test_a_suggestion_names_at_most_three() -> None:
+    assert suggestion("rate1", ["rate2", "rate3", "rate4", "rate5"]).count(" or ") == 2
+
+
+def test_all_problems_are_told_at_once() -> None:
+    job = {"seed": -1, "epochs": True, "extra": 1, "amp": {"scaler": 1, "dtype": "int8"}}
+    found = problems(job, {"seed", "epochs", "amp"})
+    fields = {str(problem).split("=")[0].removeprefix("error: ") for problem in found}
+    assert fields == {"seed", "epochs", "extra", "amp.scaler", "amp.dtype"}
+    assert {problem.code for problem in found} == {2}
+
+
+def test_null_is_spelled_as_in_yaml() -> None:
+    (problem,) = problems({"seed": None}, {"seed"})
+    assert "seed=null: " in str(problem)
+
+
+def test_a_group_that_is_left_out_has_no_problems() -> None:
+    assert problems({"optimizer": None, "amp": {}}, {"optimizer", "amp"}) == []
+
+
+@pytest.mark.parametrize("section", ["checkpoint", "clock", "launch"])
+def test_a_section_that_is_no_section_is_a_problem(section: str) -> None:
+    found = problems({section: 5}, {section})
+    assert [str(problem).split(":")[1] for problem in found] == [f" {section}=5"]
+
+
+def test_a_mistyped_key_in_a_section_is_told_where_its_keys_are_known() -> None:
+    job = {"amp": {"dtyp": "float16"}, "optimizer": {"momentun": 1}}
+    (problem,) = problems(job, {"amp", "optimizer"}, {"amp": ["dtype", "scaler"]})
+    assert str(problem).startswith("error: amp.dtyp=float16: no such key; did you mean dtype?; ")
+
+
+def test_what_is_required_and_not_there_is_told() -> None:
+    required = ["epochs", "clock", "clock.warmup", "checkpoint.keep"]
+    found = problems({"checkpoint": {}}, {"checkpoint"}, required=required)
+    fields = [str(problem).split("=")[0] for problem in found]
+    assert fields == ["error: epochs", "error: clock", "error: checkpoint.keep"]
+
+
+@pytest.mark.parametrize(
+    ("job", "field"),
+    [
+        ({"dataset": {"shape": [3, 8, 8]}, "model": {"input_channels": 1}}, "model.input_channels"),
+        ({"dataset": {"shape": [1, 8, 8]}, "model": {"input_channels": 3}}, None),
+        ({"dataset": {"shape": [3, 8, 8]}, "model": {"input_channels": 3}}, None),
+        (
+            {
+                "dataset": {"shape": [3, 8, 8], "mean": [0.1, 0.2], "std": [1]},
+                "model": {"input_channels": 3},
+            },
+            "dataset.mean",
+        ),
+        ({"dataset": {"mean": [0.1], "std": None}}, "dataset.std"),
+        ({"dataset": {"mean": None, "std": [0.1]}}, "dataset.mean"),
+        ({"scheduler": {"T_max": 0}, "epochs": 3}, "scheduler.T_max"),
+        ({"scheduler": {"T_max": 0}, "epochs": 0}, None),
+    ],
+)
+def test_values_that_exclude_each_other_are_one_problem(
+    job: dict[str, Any], field: str | None
+) -> None:
+    found = [str(problem).split("=")[0] for problem in problems(job, job)]
+    assert found == ([f"error: {field}"] if field else [])
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "processes", "advice"),
+    [
+        (64, 1, None),
+        (64, 4, None),
+        (6, 4, "choose 4 or 8"),
+        (65, 2, "choose 64 or 66"),
+        (2, 4, "choose 4"),
+        (1, 3, "choose 3"),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
+    batch_size: int, processes: int, advice: str | None
+) -> None:
+    if advice is None:
+        require_division(batch_size, processes)
+        return
+    with pytest.raises(ConfigError) as raised:
+        require_division(batch_size, processes)
+    assert str(raised.value) == (
+        f"error: batch_size={batch_size}: does not divide by {processes} processes; "
+        f"batch_size is global: every process takes an equal part; {advice}"
+    )
+
+
+# Errors
+
+
+def test_a_failure_reads_field_value_wrong_allowed_do() -> None:
+    failure = ConfigError("seed", -1, "not allowed", "0 or more is allowed", "correct seed")
+    assert str(failure) == "error: seed=-1: not allowed; 0 or more is allowed; correct seed"
+
+
+def test_a_failure_is_one_line_whatever_it_was_told() -> None:
+    failure = ConfigError("a\nb", "x\r\ny", "line 1\n\n  line 2", "\ttabs\t", "end\u2028here\n")
+    assert str(failure) == "error: a b=x y: line 1 line 2; tabs; end here"
+    assert len(str(failure).splitlines()) == 1
+
+
+def test_a_very_long_value_is_cut_in_the_line() -> None:
+    line = str(ConfigError("seed", "7" * 5000, "not allowed", "a number is allowed", "correct it"))
+    assert len(line) < 300
+    assert line.endswith("(5000 characters): not allowed; a number is allowed; correct it")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_running_out_of_memory_is_known_whatever_raises_it(error: Exception) -> None:
+    outer = RuntimeError("it cannot be built")
+    outer.__cause__ = error
+    for each in (error, outer):
+        failure = memory_failure(each, "found")
+        assert failure is not None
+        assert failure.code == 5
+    assert memory_failure(RuntimeError("a shape is wrong"), "found") is None
+
+
+NCCL = "NCCL error in: ProcessGroupNCCL.cpp:94, {}, NCCL version 2.27.5\n{}\nLast error:\n{}"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nSee"), "2 GiB."),
+        (torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might"), "memory"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+         "`cublasCreate(handle)`"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "CUDNN_STATUS_ALLOC_FAILED"),
+        (DistBackendError(NCCL.format("unhandled cuda error", "ncclUnhandledCudaError: Call to "
+                                      "CUDA function failed.", "Cuda failure 2 'out of memory'")),
+         "=exhausted: Cuda failure 2 'out of memory'"),
+        (torch.OutOfMemoryError("Caught OutOfMemoryError in replica 1 on device 1.\nOriginal "
+                                "Traceback:\ntorch.OutOfMemoryError: CUDA out of memory. Tried"),
+         "CUDA out of memory. Tried"),
+    ],
+    ids=range(6),
+)  # fmt: skip
+def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(
+    tmp_path: Path, error: Exception, told: str
+) -> None:
+    failure = failure_of(error, tmp_path, 0)
+    assert failure.code == 5
+    assert isinstance(failure, ResourceError)
+    assert of_memory(failure)
+    assert f"{told}; " in str(failure)
+
+
+def test_of_a_peer_that_is_gone_nccls_own_words_are_told(tmp_path: Path) -> None:
+    text = NCCL.format(
+        "remote process exited or there was a network error", "ncclRemoteError: A call failed " * 9,
+        "socketProgress: Connection closed by remote peer host<4242>",
+    )  # fmt: skip
+    failure = failure_of(DistBackendError(text), tmp_path, 1)
+    assert failure.code == 7
+    assert "(socketProgress: Connection closed by remote peer host<4242>)" in str(failure)
+
+
+@pytest.mark.parametrize("before", ["", "Caught RuntimeError in replica 0\nRuntimeError: "])
+def test_an_operator_that_cannot_be_deterministic_is_named_and_is_no_bug(
+    tmp_path: Path, before: str
+) -> None:
+    text = (
+        "adaptive_avg_pool2d_backward_cuda does not have a deterministic implementation, but you "
+        "set 'torch.use_deterministic_algorithms(True)'. You can turn off determinism"
+    )
+    failure = failure_of(RuntimeError(before + text), tmp_path, 0)
+    assert failure.code == 2
+    assert str(failure).startswith(
+        "error: deterministic=true: adaptive_avg_pool2d_backward_cuda has no deterministic kernel; "
+    )
+
+
+def test_each_kind_of_failure_has_its_documented_exit_code() -> None:
+    assert {name: kind.code for name, kind in KINDS.items()} == {
+        "Failure": 1, "ConfigError": 2, "CheckpointError": 3, "DataError": 4, "ResourceError": 5,
+        "NumericsError": 6, "PeerError": 7, "Slower": 8, "Preempted": 75,
+        "Interrupted": 130, "Busy": 2,
+    }  # fmt: skip
+
+
+def test_every_kind_of_failure_can_be_relayed() -> None:
+    direct = Failure.__subclasses__()
+    indirect = [kind for parent in direct for kind in parent.__subclasses__()]
+    assert set(KINDS.values()) == {Failure, *direct, *indirect}
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind: type[Failure]) -> None:
+    failure = kind("loss", "nan", "not finite", "a number", "lower the rate")
+    relayed = relay(type(failure).__name__, str(failure))
+    assert type(relayed) is kind
+    assert str(relayed) == str(failure)
+    assert (relayed.code, relayed.status) == (failure.code, failure.status)
+
+
+def test_a_run_that_diverged_or_was_interrupted_is_not_called_failed() -> None:
+    statuses = {name: kind.status for name, kind in KINDS.items() if kind.status != "failed"}
+    stopped = {"Preempted": "preempted", "Interrupted": "preempted"}
+    assert statuses == {"NumericsError": "diverged", **stopped}

@@ -1,0 +1,477 @@
+"""Set C: a run has a readable checkpoint, whatever happens to its writers, files and disk."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ninefold.checkpoint.store import Checkpoints, read
+from ninefold.errors import CheckpointError, ResourceError
+from tests.faults.writer import (
+    KEEP,
+    Beside,
+    Outcome,
+    Writer,
+    calls_of,
+    content,
+    names,
+    require_whole,
+    traced,
+    wrong_later,
+    wrong_now,
+)
+
+Record = Callable[[str, object], None]
+
+
+def saved(folder: Path, *steps: int, keep: int = KEEP, size: int = 10, best: int = 1) -> None:
+    for step in steps:
+        Checkpoints(folder, keep).save(content(step, size), best=step == best)
+
+
+def twin(folder: Path, target: Path) -> Path:
+    """A copy of a folder in which the names of one file stay names of one file."""
+    subprocess.run(["cp", "-a", folder, target], check=True)
+    return target
+
+
+# C1: killed at a system call
+
+
+def crashes(
+    folder: Path, earlier: tuple[int, ...], kind: type[Checkpoints]
+) -> tuple[int, list[str]]:
+    """Kill a save at each of its system calls in turn: their number, and what was wrong then.
+
+    It is the save of step 3 after the `earlier`, which is the best, and after which one goes.
+    """
+    saved(folder / "warm", 1)  # what torch imports and looks up in its first save is none of ours
+    base = folder / "base"
+    base.mkdir()
+    if earlier:
+        saved(base / "checkpoints", *earlier)
+
+    def save(run: Path) -> Callable[[], None]:
+        return lambda: kind(run / "checkpoints", KEEP).save(content(3), best=True)
+
+    calls = calls_of(save(twin(base, folder / "whole")), folder / "whole.log")
+    wrong = []
+    for number, (call, k) in enumerate(calls):
+        run = twin(base, folder / f"{number}")
+        writer = Writer(save(run))
+        with traced(writer, folder / "log", f"{call}:signal=KILL:when={k}"):
+            writer.start()
+            outcome = writer.outcome()
+        assert outcome.code == -signal.SIGKILL, f"{call} {k} did not kill: {outcome}"
+        checkpoints = run / "checkpoints"
+        found = wrong_now(checkpoints, {*earlier[-1:], 3})
+        if not earlier and not list(checkpoints.glob("[!.]*.pt")):
+            found = []  # it died in the first save of all, before there was anything
+        found += wrong_later(checkpoints, 4)
+        wrong += [
+            f"{call} {k} (after {calls[max(0, number - 2) : number]}): {what}" for what in found
+        ]
+        shutil.rmtree(run)
+    return len(calls), wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("earlier", [(), (1,), (1, 2)], ids=len)
+def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(
+    tmp_path: Path, earlier: tuple[int, ...], record_property: Record
+) -> None:
+    cases, wrong = crashes(tmp_path, earlier, Beside)
+    record_property("set", "C1")
+    record_property("cases", cases)
+    assert cases > 50
+    assert wrong == []
+
+
+# C2: killed at any time
+
+
+def kills(
+    folder: Path, number: int, size: int, kind: type[Checkpoints], seed: int = 0
+) -> tuple[Counter[str], list[str]]:
+    """Kill `number` writers at random: how many before, in and after their save; what was wrong.
+
+    The time is uniform in a window that follows what a save takes on this machine, whose load
+    changes: a quarter of the kills come too late.
+    """
+    saved(folder, 1)
+    step = 1
+
+    def writer(step: int) -> Writer:
+        return Writer(lambda: kind(folder, KEEP).save(content(step, size), best=step % 5 == 0))
+
+    took = []
+    while len(took) < 15:
+        step += 1
+        slow = writer(step)
+        began = time.perf_counter()
+        slow.start()
+        assert slow.outcome().saved
+        took.append(time.perf_counter() - began)
+    window = statistics.median(took)
+
+    moments = random.Random(seed)
+    hit: Counter[str] = Counter()
+    wrong = []
+    for _ in range(number):
+        before = stamps(folder)
+        victim = writer(step + 1)
+        victim.start()
+        time.sleep(moments.uniform(0, window))
+        victim.kill()
+        outcome = victim.outcome()
+        assert outcome.saved or outcome.code == -signal.SIGKILL, outcome
+        where = "after" if outcome.saved else "before" if stamps(folder) == before else "during"
+        hit[where] += 1
+        window *= 0.97 if where == "after" else 1.01
+        allowed = {"before": {step}, "during": {step, step + 1}, "after": {step + 1}}[where]
+        wrong += [f"killed {where} the save of {step + 1}: {w}" for w in wrong_now(folder, allowed)]
+        if wrong:
+            break
+        step = require_whole(Checkpoints(folder, KEEP).newest())
+    return hit, wrong + (wrong_later(folder, step + 1) if not wrong else [])
+
+
+def stamps(folder: Path) -> set[tuple[str, int, int]]:
+    found = [(path.name, path.stat()) for path in folder.iterdir()]
+    return {(name, stat.st_mtime_ns, stat.st_size) for name, stat in found}
+
+
+def require_survivals(folder: Path, number: int, size: int, record_property: Record) -> None:
+    """No unreadable run, and none older than its last save, in `number` kills."""
+    record_property("set", "C2")
+    record_property("cases", number)
+    hit, wrong = kills(folder, number, size, Beside)
+    record_property("kills", dict(hit))
+    print(f"C2, {size} numbers: {dict(hit)}")
+    assert wrong == []
+    assert hit["during"] > number / 4, f"the moments were no test: {hit}"
+
+
+def test_200_writers_killed_at_random_leave_readable_runs(
+    tmp_path: Path, record_property: Record
+) -> None:
+    require_survivals(tmp_path, 200, 10, record_property)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [10, 2**16, 2**20])
+def test_a_writer_killed_at_a_random_time_leaves_a_readable_run(
+    tmp_path: Path, size: int, record_property: Record
+) -> None:
+    """0 in 3000, over three sizes, says that the rate is below 0.1 % at 95 % (rule of three)."""
+    require_survivals(tmp_path, 1000, size, record_property)
+
+
+# C3: refused by the system
+
+
+def wrong_refusal(folder: Path, outcome: Outcome, reason: str) -> list[str]:
+    """What is wrong after a save of step 3 that was refused something after 1 and 2."""
+    checkpoints = Checkpoints(folder, KEEP)
+    if outcome.saved:
+        return wrong_now(folder, {3})
+    found = wrong_now(folder, {2, 3})
+    if not checkpoints.verifies(folder / "step-00000002.pt"):
+        found.append("an earlier checkpoint is damaged")
+    mount = folder
+    while not os.path.ismount(mount):
+        mount = mount.parent
+    line = (
+        rf"error: checkpoint={folder}: it could not be written \({reason}\); "
+        rf"[\d,.]+ (MB|bytes)( and \d+ inodes)? needed, .+ free on {mount}; "
+        r"(make room|see that it can be written to), then resume: earlier checkpoints are intact"
+    )
+    if outcome.code != ResourceError.code or not re.fullmatch(line, outcome.said):
+        found.append(f"exit code {outcome.code}: {outcome.said}")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EDQUOT", "EINTR"])
+def test_a_refused_system_call_costs_a_save_and_no_checkpoint(
+    tmp_path: Path, error: str, record_property: Record
+) -> None:
+    base = tmp_path / "base"
+    saved(base, 1, 2)
+
+    def save(run: Path) -> Callable[[], None]:
+        return lambda: Beside(run, KEEP).save(content(3), best=True)
+
+    calls = calls_of(save(twin(base, tmp_path / "whole")), tmp_path / "whole.log")
+    wrong = []
+    for number, (call, k) in enumerate(calls):
+        run, log = twin(base, tmp_path / f"{number}"), tmp_path / "log"
+        writer = Writer(save(run))
+        with traced(writer, log, f"{call}:error={error}:when={k}"):
+            writer.start()
+            outcome = writer.outcome()
+        assert log.read_text().count("(INJECTED)") == 1, f"{call} {k} was not refused"
+        found = wrong_refusal(run, outcome, r"[\w /]+") + wrong_later(run, 4)
+        wrong += [f"{call} {k}: {what}" for what in found]
+        shutil.rmtree(run)
+    record_property("set", "C3")
+    record_property("cases", len(calls))
+    assert len(calls) > 50
+    assert wrong == []
+
+
+@pytest.mark.slow
+def test_a_disk_that_loses_what_it_took_costs_a_save_and_no_checkpoint(
+    tmp_path: Path, record_property: Record
+) -> None:
+    record_property("set", "C3")
+    run, log = tmp_path / "run", tmp_path / "log"
+    saved(run, 1, 2)
+    size = (run / "last.pt").stat().st_size
+    writer = Writer(lambda: Beside(run, KEEP).save(content(3), best=True))
+    with traced(writer, log, f"write:retval={size}:when=1"):  # answered, but not done
+        writer.start()
+        outcome = writer.outcome()
+    assert log.read_text().count("(INJECTED)") == 1
+    assert not outcome.saved
+    assert wrong_refusal(run, outcome, "what was read back differs from what was written") == []
+    assert wrong_later(run, 4) == []
+
+
+# C4: damaged files
+
+DAMAGE = {"truncated": 64, "flipped": 256, "zeroed": 32, "emptied": 16, "replaced": 32}
+
+
+def damaged(kind: str, data: bytes, other: bytes, moments: random.Random) -> bytes | None:
+    """What is left of a file's `data`; None if the file is missing."""
+    changed = bytearray(data)
+    if kind == "truncated":
+        return data[: moments.randrange(1, len(data))]
+    if kind == "flipped":
+        changed[moments.randrange(len(data))] ^= 1 << moments.randrange(8)
+    if kind == "zeroed":
+        start = 4096 * moments.randrange(len(data) // 4096)
+        changed[start : start + 4096] = bytes(4096)
+    if kind == "emptied":
+        return b""
+    if kind == "replaced":  # by another checkpoint, which is whole, or by none
+        return moments.choice([other, None])
+    return bytes(changed)
+
+
+def damages(folder: Path, counts: dict[str, int]) -> tuple[int, list[str]]:
+    """Damage the newest checkpoint of a run, again and again: how often, what was wrong then.
+
+    Either the file itself, whichever of its names is read, or what is under the name last.pt.
+    """
+    runs = []
+    for keep in (2, 3):
+        for best in (0, 1, 3):
+            run = folder / f"keep {keep} best {best}"
+            saved(run, 1, 2, 3, keep=keep, size=2**14, best=best)
+            runs.append(run)
+    moments = random.Random(0)
+    wrong = []
+    kinds = [kind for kind, count in counts.items() for _ in range(count)]
+    for number, kind in enumerate(kinds):
+        run = twin(runs[number % len(runs)], folder / "run")
+        last = run / "last.pt"
+        left = damaged(kind, last.read_bytes(), (run / "step-00000002.pt").read_bytes(), moments)
+        whole_file = left is not None and number // len(runs) % 2 == 0
+        if not whole_file:
+            last.unlink()
+        if left is not None:
+            last.write_bytes(left)
+        found = wrong_choice(run, 2 if whole_file else 3)
+        wrong += [f"{kind} {number}, {'file' if whole_file else 'name'}: {what}" for what in found]
+        shutil.rmtree(run)
+    return len(kinds), wrong
+
+
+def wrong_choice(run: Path, step: int) -> list[str]:
+    """What is wrong with how a run is read whose last.pt is damaged, and which has `step` left."""
+    warning = f"warning: {run / 'last.pt'} is missing or damaged; trying the checkpoint before it\n"
+    found = wrong_now(run, {step}, warning)
+    with contextlib.suppress(CheckpointError):
+        read(run / "last.pt")
+        found.append("the damage was not detected")
+    return found
+
+
+def require_detection(folder: Path, counts: dict[str, int], record_property: Record) -> None:
+    """Every damage is detected; with one warning the newest checkpoint that is left is taken."""
+    cases, wrong = damages(folder, counts)
+    record_property("set", "C4")
+    record_property("cases", cases)
+    assert wrong == []
+
+
+def test_50_damaged_files_are_detected_and_replaced_by_the_newest_that_is_left(
+    tmp_path: Path, record_property: Record
+) -> None:
+    require_detection(tmp_path, {kind: n // 8 for kind, n in DAMAGE.items()}, record_property)
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_detected_and_replaced_by_the_newest_that_is_left(
+    tmp_path: Path, record_property: Record
+) -> None:
+    require_detection(tmp_path, DAMAGE, record_property)
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_where_all_files_are_damaged_a_run_is_not_gone_on_with(
+    tmp_path: Path, kind: str, record_property: Record
+) -> None:
+    record_property("set", "C4")
+    run = tmp_path / "run" / "checkpoints"
+    run.parent.mkdir()
+    saved(run, 1, 2, 3, size=2**14)
+    other = tmp_path / "other.pt"
+    shutil.copy(run / "last.pt", other)
+    moments = random.Random(0)
+    for path in {path.stat().st_ino: path for path in run.glob("*.pt")}.values():
+        left = damaged(kind, path.read_bytes(), b"another", moments)
+        path.write_bytes(left or b"")
+    with (
+        contextlib.redirect_stderr(io.StringIO()) as said,
+        pytest.raises(CheckpointError, match="no checkpoint in it can be used") as caught,
+    ):
+        Checkpoints(run, KEEP).newest()
+    assert caught.value.code == 3
+    assert said.getvalue().count("warning: ") == 3  # of steps 3, 2, and the best, 1
+
+
+# C5: disks that are full, and others that take nothing
+
+SIZE = 2**20  # numbers of four bytes
+
+
+@contextlib.contextmanager
+def disk(folder: Path, options: str) -> Iterator[None]:
+    """A file system in memory at `folder` while the block runs; only root can have it."""
+    folder.mkdir(exist_ok=True)
+    mount(folder, f"-t tmpfs -o {options} tmpfs")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def mount(folder: Path, arguments: str) -> None:
+    subprocess.run(["mount", *arguments.split(), folder], check=True)
+
+
+def used(folder: Path) -> int:
+    room = os.statvfs(folder)
+    return (room.f_blocks - room.f_bfree) * room.f_frsize
+
+
+def save_in(folder: Path, restrict: Callable[[], None] = lambda: None) -> Outcome:
+    """Save step 3 in another process, which takes a restriction upon itself first."""
+
+    def save() -> None:
+        restrict()
+        Beside(folder, KEEP).save(content(3, SIZE), best=True)
+
+    writer = Writer(save)
+    writer.start()
+    return writer.outcome()
+
+
+def require_refusal(folder: Path, reason: str, restrict: Callable[[], None] = lambda: None) -> None:
+    outcome = save_in(folder, restrict)
+    assert not outcome.saved
+    assert wrong_refusal(folder, outcome, reason) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("percent", [0, 1, 10, 25, 50, 75, 90, 99])
+def test_a_disk_with_room_for_a_part_of_a_checkpoint_keeps_the_earlier_ones(
+    tmp_path: Path, percent: int, record_property: Record
+) -> None:
+    record_property("set", "C5")
+    folder = tmp_path / "disk"
+    with disk(folder, "size=64m"):
+        run = folder / "checkpoints"
+        saved(run, 1, 2, size=SIZE)
+        file = (run / "last.pt").stat().st_size
+        mount(folder, f"-o remount,size={used(folder) + file * percent // 100}")
+        require_refusal(run, "No space left on device")
+        assert names(run) <= {*Checkpoints(run, KEEP).manifest(), "manifest.json"}
+        mount(folder, "-o remount,size=64m")  # somebody made room
+        assert wrong_later(run, 3) == []
+
+
+@pytest.mark.slow
+def test_a_disk_without_inodes_is_said_to_have_none(
+    tmp_path: Path, record_property: Record
+) -> None:
+    record_property("set", "C5")
+    folder = tmp_path / "disk"
+    with disk(folder, "size=64m,nr_inodes=64"):
+        run = folder / "checkpoints"
+        saved(run, 1, 2, size=SIZE)
+        for number in range(os.statvfs(folder).f_ffree - 2):
+            (folder / f"{number}").touch()
+        outcome = save_in(run)
+        assert re.search(r"4\.2 MB and 6 inodes needed, .* and \d inodes free on /", outcome.said)
+        assert wrong_refusal(run, outcome, "No space left on device") == []
+        for number in range(8):
+            (folder / f"{number}").unlink()
+        assert wrong_later(run, 3) == []
+
+
+@pytest.mark.slow
+def test_a_disk_that_became_read_only_keeps_what_it_has(
+    tmp_path: Path, record_property: Record
+) -> None:
+    record_property("set", "C5")
+    folder = tmp_path / "disk"
+    with disk(folder, "size=64m"):
+        run = folder / "checkpoints"
+        saved(run, 1, 2, size=SIZE)
+        mount(folder, "-o remount,ro")
+        require_refusal(run, "Read-only file system")
+        mount(folder, "-o remount,rw")
+        assert wrong_later(run, 3) == []
+
+
+@pytest.mark.slow
+def test_a_folder_of_another_user_keeps_what_it_has(record_property: Record) -> None:
+    record_property("set", "C5")
+    with tempfile.TemporaryDirectory() as name:  # which others may look into
+        folder = Path(name)
+        folder.chmod(0o755)
+        saved(folder, 1, 2, size=SIZE)
+        require_refusal(folder, "Permission denied", lambda: os.setuid(65534))
+        assert wrong_later(folder, 3) == []
+
+
+@pytest.mark.slow
+def test_a_file_that_may_not_grow_so_large_keeps_the_earlier_ones(
+    tmp_path: Path, record_property: Record
+) -> None:
+    record_property("set", "C5")
+    saved(tmp_path, 1, 2, size=SIZE)
+    limits = (2**20, 2**20)
+    require_refusal(
+        tmp_path, "File too large", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    )
+    assert wrong_later(tmp_path, 3) == []

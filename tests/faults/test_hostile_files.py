@@ -1,0 +1,743 @@
+"""Set G: files, folders and names from strangers do nothing; the environment's values stay in it.
+
+Most cases try to make `touch canary` happen, or leave a file where none should be. They run one
+after another in one process, with everything inside it, and each is a test of its own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import re
+import shlex
+import shutil
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from ninefold import secrets
+from ninefold.checkpoint import manifest
+from ninefold.checkpoint.store import read
+from ninefold.config import untrusted
+from ninefold.dataset import Examples
+from ninefold.errors import DataError, relay
+from ninefold.report.__main__ import main as report
+from ninefold.train.evaluate import class_names
+from tests.conftest import Shell, result
+from tests.faults.runs import one_after_another, run_commands
+from tests.launch.test_run import TRAIN, wait_for
+
+SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "logger=quiet")
+
+
+@dataclass
+class Case:
+    """command: with the case's own folder as the working directory's `NAME`. hint: in its line."""
+
+    command: list[str]
+    codes: tuple[int, ...]
+    hint: str
+
+
+Prepare = Callable[[Path, Path], Case]
+CASES: dict[str, Prepare] = {}
+
+
+def case(function: Prepare) -> Prepare:
+    CASES[function.__name__] = function
+    return function
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of ours, `run`, in it."""
+    folder = tmp_path_factory.mktemp("trained")
+    (done,) = run_commands(folder, [["train.py", *SMALL, "hydra.run.dir=run"]])
+    assert done["code"] == 0, done
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    trained: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, Case, dict[str, Any]]]:
+    """Every case's folder, what it was to be, and what it came to."""
+    folder = tmp_path_factory.mktemp("cases")
+    cases: dict[str, Case] = {}
+    for name, prepare in CASES.items():
+        (folder / name).mkdir()
+        cases[name] = prepare(folder / name, trained)
+    done = run_commands(
+        folder, [each.command for each in cases.values()], env={"NINEFOLD_CANARY": "canary-7c2f"}
+    )
+    return {
+        name: (folder / name, each, outcome)
+        for (name, each), outcome in zip(cases.items(), done, strict=True)
+    }
+
+
+# Checkpoints that carry code
+
+
+class Evil:
+    """Calls `function` with `arguments` when it is unpickled."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+def evaluating(path: Path, hint: str, *more: str, codes: tuple[int, ...] = (3,)) -> Case:
+    command = ["evaluate.py", f"ckpt={path}", "launch.inline=true",
+               f"hydra.run.dir={path.parent}/evaluation", *more]  # fmt: skip
+    return Case(command, codes, hint)
+
+
+def touch(folder: Path) -> str:
+    return f"touch {folder / 'canary'}"
+
+
+@case
+def a_pickle_that_calls_a_shell(folder: Path, run: Path) -> Case:
+    torch.save({"model": Evil(os.system, touch(folder))}, folder / "x.pt")
+    return evaluating(folder / "x.pt", "cannot be read")
+
+
+@case
+def a_pickle_that_evaluates(folder: Path, run: Path) -> Case:
+    code = f"__import__('os').system({touch(folder)!r})"
+    torch.save({"model": Evil(eval, code), "x": Evil(exec, code)}, folder / "x.pt")
+    return evaluating(folder / "x.pt", "cannot be read")
+
+
+@case
+def a_tar_of_the_oldest_format(folder: Path, run: Path) -> Case:
+    with tarfile.open(folder / "x.pt", "w") as tar:
+        for name in ("sys_info", "pickle", "storages", "tensors"):
+            data = pickle.dumps(Evil(os.system, touch(folder)))
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return evaluating(folder / "x.pt", "cannot be read")
+
+
+@case
+def a_zip_whose_pickle_loads_from_a_hub(folder: Path, run: Path) -> Case:
+    (folder / "hubconf.py").write_text(f"import os\nos.system({touch(folder)!r})\n")
+    hub = Evil(torch.hub.load, str(folder), "x", "source", "local")
+    torch.save({"model": {}}, folder / "good.pt")
+    with zipfile.ZipFile(folder / "good.pt") as good, zipfile.ZipFile(folder / "x.pt", "w") as bad:
+        for name in good.namelist():
+            data = pickle.dumps(hub) if name.endswith("data.pkl") else good.read(name)
+            bad.writestr(name, data)
+    return evaluating(folder / "x.pt", "cannot be read")
+
+
+@case
+def a_tensor_subclass_that_rebuilds_itself_with_a_shell(folder: Path, run: Path) -> Case:
+    rebuild = torch._tensor._rebuild_from_type_v2  # type: ignore[attr-defined]
+    evil = Evil(rebuild, os.system, torch.Tensor, (touch(folder),), {})
+    torch.save({"model": {"weight": evil}}, folder / "x.pt")
+    return evaluating(folder / "x.pt", "cannot be read")
+
+
+@case
+def a_distributed_checkpoint_whose_metadata_is_a_pickle(folder: Path, run: Path) -> Case:
+    (folder / "dcp").mkdir()
+    (folder / "dcp" / ".metadata").write_bytes(pickle.dumps(Evil(os.system, touch(folder))))
+    return evaluating(folder / "dcp", "no such checkpoint")
+
+
+@case
+def a_manifest_that_points_elsewhere(folder: Path, run: Path) -> Case:
+    shutil.copytree(run, folder / "run")
+    entry = {"sha256": "0" * 64, "size": 1, "step": 10**9}
+    manifest = {"format": 1, "files": {"../../../x.pt": [entry], "last.pt": "x", "/etc/passwd": 7}}
+    (folder / "run" / "checkpoints" / "manifest.json").write_text(json.dumps(manifest))
+    command = ["train.py", f"resume={folder}/run", "max_steps=2"]
+    return Case(command, (0, 3), "")
+
+
+# Configurations in checkpoints
+
+
+def tampered(folder: Path, run: Path, change: Callable[[Any], Any] | str) -> Path:
+    """Our checkpoint with another configuration: a text, or `change` made to the tree of ours."""
+    content = read(run / "checkpoints" / "last.pt")
+    if callable(change):
+        tree = OmegaConf.to_container(OmegaConf.create(content["config"]))
+        change(tree)
+        change = OmegaConf.to_yaml(OmegaConf.create(tree))
+    torch.save({**content, "config": change}, folder / "x.pt")
+    return folder / "x.pt"
+
+
+def targeting(name: str, place: str, node: Callable[[Path], Any], hint: str = "names the") -> None:
+    """A case whose checkpoint has `node(folder)` at the dotted `place` of its configuration."""
+
+    def prepare(folder: Path, run: Path) -> Case:
+        def change(tree: Any) -> None:
+            *parents, last = place.split(".")
+            for parent in parents:
+                tree = tree.setdefault(parent, {})
+            tree[last] = node(folder)
+
+        return evaluating(tampered(folder, run, change), hint)
+
+    CASES[name] = prepare
+
+
+def python_file(folder: Path) -> Path:
+    (folder / "hubconf.py").write_text(f"import os\nos.system({touch(folder)!r})\n")
+    return folder
+
+
+targeting("target_torch_load", "model.net", lambda folder: {
+    "_target_": "torch.load", "f": str(folder / "x"), "weights_only": False})  # fmt: skip
+targeting("target_torch_hub_load", "model.net", lambda folder: {
+    "_target_": "torch.hub.load", "repo_or_dir": str(python_file(folder)), "model": "x",
+    "source": "local"})  # fmt: skip
+targeting("target_open", "model.net", lambda folder: {
+    "_target_": "builtins.open", "file": str(folder / "canary"), "mode": "w"})  # fmt: skip
+targeting("target_exit", "model.net", lambda folder: {"_target_": "os._exit", "status": 0})
+targeting("target_alias", "model.net", lambda folder: {
+    "_target_": "shutil.os.system", "command": touch(folder)})  # fmt: skip
+targeting("target_posix", "task", lambda folder: {
+    "_target_": "posix.system", "command": touch(folder)})  # fmt: skip
+targeting("target_nested", "model.net.channels", lambda folder: [
+    [{"a": {"b": [{"_target_": "os.system", "_args_": [touch(folder)]}]}}]])  # fmt: skip
+targeting("target_partial", "optimizer", lambda folder: {
+    "_target_": "os.system", "_partial_": True})  # fmt: skip
+targeting("target_of_a_logging_handler", "hydra.job_logging", lambda folder: {
+    "version": 1, "handlers": {"x": {"()": "os.system", "command": touch(folder)}}})  # fmt: skip
+targeting("target_of_a_logging_class", "hydra.hydra_logging.handlers.x", lambda folder: {
+    "class": "logging.FileHandler", "filename": str(folder / "canary")})  # fmt: skip
+targeting("target_in_disguise", "model.net", lambda folder: {
+    " \uff3ftarget\uff3f\u200b": "os.system", "command": touch(folder)})  # fmt: skip
+targeting("target_with_a_blank", "model.net", lambda folder: {
+    "_target_": "torch.optim.AdamW ", "command": touch(folder)})  # fmt: skip
+targeting("target_at_another_place", "model.net", lambda folder: {
+    "_target_": "ninefold.logger.jsonl.JSONLines", "run": str(folder)})  # fmt: skip
+targeting("target_by_reference", "model.net", lambda folder: {
+    "_target_": "${choices.evil}"})  # fmt: skip
+targeting("target_that_a_resolver_makes", "model.net", lambda folder: (
+    "${oc.create:{_target_:os.system,command:'" + touch(folder) + "'}}"),
+    "it refers to something in model.net")  # fmt: skip
+targeting("argument_that_downloads", "model", lambda folder: {
+    "net": {"_target_": "torchvision.models.alexnet", "num_classes": 10, "weights": "DEFAULT"},
+    "input_channels": 3, "input_size": 227, "memory_format": "contiguous_format"},
+    "conf/ has no model.net.weights for it")  # fmt: skip
+targeting("a_secret_asked_for", "dataset.class_names", lambda folder: (
+    ["${oc.env:NINEFOLD_CANARY}"] * 10), "it refers to something in dataset.class_names",
+)  # fmt: skip
+targeting("a_layout_that_is_a_function", "model.memory_format", lambda folder: "load",
+          "channels_last are allowed")  # fmt: skip
+targeting("a_width_that_fills_the_memory", "model.net.width", lambda folder: 80_000,
+          "the model takes")  # fmt: skip
+
+
+@case
+def a_width_of_a_thousand_million(folder: Path, run: Path) -> Case:
+    path = tampered(folder, run, lambda tree: tree["model"]["net"].update(width=10**9))
+    return evaluating(path, "", codes=(2, 3, 5))
+
+
+@case
+def laughs_by_the_billion(folder: Path, run: Path) -> Case:
+    lines = ["a0: &a0 [ha, ha]"]
+    lines += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]" for k in range(1, 12)]
+    return evaluating(tampered(folder, run, "\n".join(lines)), "YAML alias")
+
+
+@case
+def brackets_without_end(folder: Path, run: Path) -> Case:
+    return evaluating(tampered(folder, run, "x: " + "[" * 90_000), "nested more than")
+
+
+@case
+def a_tag_that_calls(folder: Path, run: Path) -> Case:
+    text = f"model: !!python/object/apply:os.system ['{touch(folder)}']"
+    return evaluating(tampered(folder, run, text), "cannot be read")
+
+
+@case
+def a_download_that_only_a_stranger_wants(folder: Path, run: Path) -> Case:
+    def change(tree: Any) -> None:
+        tree["dataset"] = {"_target_": "ninefold.dataset.cifar10.CIFAR10", "download": True,
+                           "root": str(folder / "canary")}  # fmt: skip
+
+    return evaluating(tampered(folder, run, change), "CIFAR-10 is not there", codes=(4,))
+
+
+@case
+def a_tensor_name_that_a_terminal_would_obey(folder: Path, run: Path) -> Case:
+    content = read(run / "checkpoints" / "last.pt")
+    content["model"]["\x1b]0;x\x07"] = torch.zeros(1)
+    torch.save(content, folder / "x.pt")
+    return evaluating(folder / "x.pt", "1 unexpected ( ]0;x )")
+
+
+# Run folders to go on with
+
+
+def resuming(folder: Path, run: Path, change: Callable[[Any], None], *more: str) -> list[str]:
+    shutil.copytree(run, folder / "run")
+    path = folder / "run" / "config.yaml"
+    tree = OmegaConf.to_container(OmegaConf.load(path))
+    change(tree)
+    path.write_text(OmegaConf.to_yaml(OmegaConf.create(tree)))
+    return ["train.py", f"resume={folder}/run", "max_steps=2", *more]
+
+
+@case
+def resuming_what_names_a_target(folder: Path, run: Path) -> Case:
+    def change(tree: Any) -> None:
+        tree["scheduler"] = {"_target_": "shutil.os.system", "_args_": [touch(folder)]}
+
+    return Case(resuming(folder, run, change), (3,), "names the target shutil.os.system")
+
+
+@case
+def resuming_what_a_resolver_makes(folder: Path, run: Path) -> Case:
+    def change(tree: Any) -> None:
+        tree["scheduler"] = "${oc.create:{_target_:os.system}}"
+
+    return Case(resuming(folder, run, change), (3,), "it refers to something in scheduler")
+
+
+@case
+def resuming_a_target_that_the_user_does_not_repeat(folder: Path, run: Path) -> Case:
+    def change(tree: Any) -> None:
+        tree["optimizer"]["_target_"] = "torch.optim.Adam"
+
+    return Case(resuming(folder, run, change), (3,), "repeat it on the command line")
+
+
+@case
+def resuming_a_target_that_the_user_repeats(folder: Path, run: Path) -> Case:
+    def change(tree: Any) -> None:
+        tree["optimizer"]["_target_"] = "torch.optim.Adam"
+
+    return Case(resuming(folder, run, change, "optimizer._target_=torch.optim.Adam"), (0,), "")
+
+
+# Archives and data
+
+
+@case
+def a_secret_folder_of_an_evaluation(folder: Path, run: Path) -> Case:
+    where = "dataset.root=${oc.env:NINEFOLD_CANARY}"
+    path = run / "checkpoints" / "last.pt"
+    command = ["evaluate.py", f"ckpt={path}", "dataset=cifar10", where, "launch.inline=true"]
+    return Case(command, (4,), "error: dataset.root=${oc.env:NINEFOLD_CANARY}: CIFAR-10 is not")
+
+
+def archive(folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Case:
+    root = folder / "data" / "inner"
+    root.mkdir(parents=True)
+    with tarfile.open(root / "cifar-10-python.tar.gz", "w:gz") as tar:
+        for member, data in members:
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    command = ["train.py", *SMALL, "dataset=cifar10", f"dataset.root={root}",
+               "dataset.download=true", f"hydra.run.dir={folder}/run"]  # fmt: skip
+    return Case(command, (4,), "could not be fetched")
+
+
+def member(name: str, link: str | None = None) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    if link is not None:
+        info.type, info.linkname = tarfile.SYMTYPE, link
+    return info
+
+
+@case
+def an_archive_that_climbs(folder: Path, run: Path) -> Case:
+    return archive(folder, (member("../../canary"), b"x"), (member("canary"), b"x"))
+
+
+@case
+def an_archive_with_an_absolute_path(folder: Path, run: Path) -> Case:
+    return archive(folder, (member(str(folder / "canary")), b"x"))
+
+
+@case
+def an_archive_with_a_link_and_a_file_behind_it(folder: Path, run: Path) -> Case:
+    return archive(folder, (member("out", str(folder)), b""), (member("out/canary"), b"x"))
+
+
+@case
+def a_dataset_whose_pickle_calls_a_shell(folder: Path, run: Path) -> Case:
+    data = folder / "data" / "cifar-10-batches-py"
+    data.mkdir(parents=True)
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        (data / name).write_bytes(pickle.dumps(Evil(os.system, touch(folder))))
+    command = ["train.py", *SMALL, "dataset=cifar10", f"dataset.root={folder}/data",
+               f"hydra.run.dir={folder}/run"]  # fmt: skip
+    return Case(command, (4,), "cannot be read (it asks for")
+
+
+@case
+def a_dataset_that_links_to_a_private_file(folder: Path, run: Path) -> Case:
+    data = folder / "data" / "cifar-10-batches-bin"
+    data.mkdir(parents=True)
+    (folder / "private").write_text("private-9d1e\n" * 500)
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        (data / f"{name}.bin").symlink_to(folder / "private")
+    command = ["train.py", *SMALL, "dataset=cifar10", f"dataset.root={folder}/data",
+               f"hydra.run.dir={folder}/run"]  # fmt: skip
+    return Case(command, (4,), "cannot be read")
+
+
+# Names and shells
+
+
+def climbing(folder: Path, *arguments: str, sweep: bool = False) -> Case:
+    """A command that chooses an option out of its group's folder, which is there."""
+    (folder / "conf" / "experiments").mkdir(parents=True)
+    (folder / "conf" / "parallel").mkdir()
+    (folder / "conf" / "x.yaml").write_text(
+        "# @package _global_\nepochs: 1\n" if "experiments" in "".join(arguments) else
+        "_target_: ninefold.parallel.none.Single\nprocesses: 1\nmax_processes: 1\ndevice: cpu\n"
+    )  # fmt: skip
+    options = ["-m"] if sweep else []
+    command = ["train.py", *options, "--config-dir", str(folder / "conf"), *SMALL, *arguments]
+    return Case(command, (2,), "not the name of an option")
+
+
+@case
+def an_option_out_of_its_folder(folder: Path, run: Path) -> Case:
+    return climbing(folder, "parallel=../x", f"hydra.run.dir={folder}/a/canary")
+
+
+@case
+def a_study_out_of_its_folder(folder: Path, run: Path) -> Case:
+    return climbing(folder, "experiments=../x", f"hydra.run.dir={folder}/a/canary")
+
+
+@case
+def a_sweep_over_options_out_of_their_folder(folder: Path, run: Path) -> Case:
+    return climbing(folder, "parallel=none,../x", f"hydra.sweep.dir={folder}/a/canary", sweep=True)
+
+
+@case
+def a_seed_that_is_a_path_in_a_sweep(folder: Path, run: Path) -> Case:
+    command = ["train.py", "-m", *SMALL, "seed=../../../canary", f"hydra.sweep.dir={folder}/a/b"]
+    return Case(command, (2,), "error: seed=../../../canary: not allowed")
+
+
+@case
+def a_value_for_a_shell(folder: Path, run: Path) -> Case:
+    command = ["train.py", *SMALL, f"seed='0;{touch(folder)};$({touch(folder)})'",
+               f"hydra.run.dir={folder}/run"]  # fmt: skip
+    return Case(command, (2,), "not allowed")
+
+
+@case
+def a_folder_for_a_shell(folder: Path, run: Path) -> Case:
+    command = ["train.py", *SMALL, f"hydra.run.dir='{folder}/a;touch canary;$(touch canary)`x`'"]
+    return Case(command, (0,), "")
+
+
+@case
+def a_sweep_for_a_shell(folder: Path, run: Path) -> Case:
+    command = ["train.py", "-m", *SMALL, "seed=0", f"hydra.sweep.dir={folder}/s",
+               f"+dataset.note='$({touch(folder)})'"]  # fmt: skip
+    return Case(command, (2,), "no such key")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_does_nothing_but_say_so(
+    name: str, outcomes: dict[str, tuple[Path, Case, dict[str, Any]]]
+) -> None:
+    folder, expected, done = outcomes[name]
+    assert not list(folder.rglob("canary*")), "the canary was touched"
+    assert not list(folder.parent.glob("canary*"))
+    assert done["code"] in expected.codes, done
+    lines = [line for line in done["stderr"].splitlines() if line.startswith("error: ")]
+    assert len(lines) == (done["code"] != 0), done
+    assert "Traceback" not in done["stderr"]
+    assert expected.hint in done["stderr"]
+    assert "\x1b" not in done["stdout"] + done["stderr"]
+    for private in ("canary-7c2f", "private-9d1e"):
+        assert private not in json.dumps(done)
+    if name.startswith("an_archive"):
+        left = [path.name for path in (folder / "data").rglob("*")]
+        assert left == ["inner", "cifar-10-python.tar.gz"], "it was extracted"
+    if name == "a_seed_that_is_a_path_in_a_sweep":
+        assert not list(folder.iterdir()), "a folder was made"
+
+
+def test_class_names_are_text_and_as_many_as_classes() -> None:
+    examples = Examples(np.zeros((0, 1, 1, 1), np.uint8), np.zeros(0, np.int64))
+    for given, shown in (
+        (["\x1b]0;x\x07", "$\\frac$"], ["]0;x", "$\\frac$"]),
+        (["a"], ["0", "1"]),
+        (["a", "a"], ["0", "1"]),
+        (["x" * 1000, {"y": 1}], ["x" * 64, "{'y': 1}"]),
+        (None, ["0", "1"]),
+    ):
+        job = OmegaConf.create({"dataset": {"class_names": given}})
+        assert class_names(job, examples, 2) == shown
+
+
+def test_only_what_conf_names_is_allowed() -> None:
+    assert set(untrusted.allowed()["model.net"]) == {
+        "ninefold.model.convnet.ConvNet", "ninefold.model.resnet18.resnet18",
+        "torchvision.models.alexnet",
+    }  # fmt: skip
+    assert set(untrusted.allowed()["optimizer"]) == {"torch.optim.AdamW", "torch.optim.SGD"}
+
+
+# What the environment holds
+
+SECRET = "canary-5b1d9e07"
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """Every file below `folder`, and what is inside those that are archives."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            found[str(path)] = path.read_bytes()
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as archive:
+                    for name in archive.namelist():
+                        found[f"{path}/{name}"] = archive.read(name)
+            elif found[str(path)].startswith(b"\x1f\x8b"):
+                found[f"{path}/gz"] = gzip.decompress(found[str(path)])
+    return found
+
+
+def require_absent(folder: Path, *texts: str) -> None:
+    for name, data in everything(folder).items():
+        assert SECRET.encode() not in data, name
+        assert SECRET not in name, name
+    assert not any(SECRET in text for text in texts)
+
+
+def test_a_secret_is_not_in_the_line_log_or_result_of_a_run_that_fails(shell: Shell) -> None:
+    """Some data is there, so that the launcher is content, and not all, so that a worker is not."""
+    data = shell.folder / SECRET / "cifar-10-batches-bin"
+    data.mkdir(parents=True)
+    (data / "test_batch.bin").write_bytes(b"x")
+    done = shell.train(
+        "dataset=cifar10", "dataset.root=${oc.env:WHERE,/nowhere}", "hydra.run.dir=out/run",
+        "parallel=ddp", env={"WHERE": str(data.parent)},
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.startswith("error: dataset.root=${oc.env:WHERE}: ${oc.env:WHERE}/cifar")
+    require_absent(shell.folder / "out", done.stdout, done.stderr)
+    log = (shell.folder / "out" / "run" / "run.log").read_text()
+    assert "No such file or directory: '${oc.env:WHERE}/cifar" in log, "no traceback with a path"
+    assert result(shell.folder / "out" / "run")["error"] == done.stderr.strip()
+
+
+def test_a_secret_is_in_no_run_checkpoint_event_file_or_report_of_a_sweep(shell: Shell) -> None:
+    """One cell is ok and one diverges, at a learning rate from the environment."""
+    env = {"WHICH": "WHERE", "WHERE": SECRET, "RATE": "1e30"}
+    sweep = [
+        "train.py", "-m", "dataset=synthetic", "dataset.root='${oc.env:${oc.env:WHICH}}/x'",
+        "max_steps=3", "optimizer=sgd", "optimizer.lr=0.1,'${oc.decode:${oc.env:RATE}}'",
+        "log_every=1", "dataset.train_count=128", "dataset.test_count=8", "hydra.sweep.dir=out",
+    ]  # fmt: skip
+    first = shell.folder / "out" / "0_none_fp32_seed0"
+    evaluate = ["evaluate.py", f"ckpt={first}", "hydra.run.dir=evaluation"]
+    done, evaluated = one_after_another(shell, sweep, evaluate, env=env)
+    assert done.returncode == 6, done.stderr
+    runs = sorted((shell.folder / "out").glob("*_fp32_*"))
+    assert [result(run)["status"] for run in runs] == ["ok", "diverged"]
+    assert list(runs[0].glob("tensorboard/events.*"))
+    assert (shell.folder / "out" / "report" / "table.md").is_file()
+    require_absent(shell.folder / "out", done.stdout, done.stderr)
+    frozen = (runs[1] / "config.yaml").read_text()
+    assert "lr: ${oc.decode:${oc.env:RATE}}" in frozen
+    assert "root: ${oc.env:${oc.env:WHICH}}/x" in frozen
+
+    assert evaluated.returncode == 0, evaluated.stderr
+    require_absent(shell.folder / "evaluation", evaluated.stdout, evaluated.stderr)
+
+
+def test_a_failure_holds_no_secret_whoever_prints_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_KNOWN", {})
+    secrets.note("A", "two  words")
+    line = "error: f=${oc.env:A}: x ${oc.env:A}; ${oc.env:A}; ${oc.env:A}"
+    failure = DataError("f", "two  words", "x two words", "two  words", "two\nwords")
+    assert str(failure) == line
+    assert str(relay("DataError", "error: two words")) == "error: ${oc.env:A}"
+
+
+def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(secrets, "_KNOWN", {})
+    monkeypatch.setenv("HOME", "/home/ann")
+    secrets.note("A", "~/deep/place")
+    secrets.note("B", "two  words\nand'more\\x")
+    secrets.note("C", "place")
+    secrets.note("N", "1234567890")
+    for value in ("abc", "1000000", "bfloat16", ".//"):
+        secrets.note("NONE", value)
+    assert secrets.redact("at /home/ann/deep/place/x, ~/deep/place") == (
+        "at ${oc.env:A}/x, ${oc.env:A}"
+    )
+    assert secrets.redact("two words and'more\\x") == "${oc.env:B}"
+    assert secrets.redact(repr("two  words\nand'more\\x")) == '"${oc.env:B}"'
+    secrets.note("Q", "it's here")
+    assert secrets.redact(shlex.join(["a=it's here"])) == "'a=${oc.env:Q}'"
+    assert secrets.redact("a place") == "a ${oc.env:C}"
+    assert secrets.redact("abc 1000000 bfloat16 / x1234567890 0.1234567890") == (
+        "abc 1000000 bfloat16 / x1234567890 0.1234567890"
+    )
+    assert secrets.redacted({"a": ["1234567890", 1234567890]}) == {
+        "a": ["${oc.env:N}", 1234567890]
+    }  # fmt: skip
+
+
+# Sockets
+
+
+def test_a_one_host_job_listens_on_loopback_only(shell: Shell) -> None:
+    process = shell.start(TRAIN, "parallel=ddp", "launch.cpu_processes=2", "epochs=100000",
+                          "hydra.run.dir=run")  # fmt: skip
+    wait_for(shell.folder / "run" / "metrics.jsonl", process)
+    addresses = listening(shell.processes())
+    shell.kill(process)
+    assert addresses, "nothing listens: the test looked too early"
+    assert addresses <= {"0100007F", "00000000000000000000000001000000"}  # 127.0.0.1 and ::1
+
+
+def listening(pids: list[int]) -> set[str]:
+    """The addresses, in the kernel's hexadecimal, that sockets of `pids` listen on."""
+    inodes = set()
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                target = os.readlink(link)
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == "0A" and columns[9] in inodes:  # 0A: LISTEN
+                found.add(columns[1].partition(":")[0])
+    return found
+
+
+# Folders that are given to the report
+
+GOOD: dict[str, Any] = {
+    "status": "ok", "parallel": "none", "amp": "fp32", "dataset": "digits", "model": "convnet",
+    "seed": 0, "batch_size": 64, "epochs": 1, "train_seconds": 2.0, "accuracy": 0.5,
+}  # fmt: skip
+DEEP: Any = []
+for _ in range(900):
+    DEEP = [DEEP]
+HOSTILE: dict[str, Any] = {
+    "a name with a table in it": {**GOOD, "dataset": "x | y\n# Heading <script>alert(1)</script>"},
+    "a name that is a path": {**GOOD, "study": "../../x"},
+    "a status that a terminal would obey": {**GOOD, "status": "\x1b[2J"},
+    "notes with markup": {**GOOD, "notes": ["![x](http://a/b) <img src=x> \x1b[2J $\\frac$"]},
+    "an error with fences": {**GOOD, "status": "failed", "error": "``` `` <b>\n# x\n\x1b[2J"},
+    "overrides that are mathematics": {**GOOD, "overrides": ["a=$\\frac{", "b=$}"]},
+    "lists for numbers": {**GOOD, "train_seconds": [1], "epochs": {}, "seed": "x"},
+    "numbers for lists": {**GOOD, "notes": 7, "devices": 1.5, "peak_memory_bytes": "x"},
+    "objects in lists": {**GOOD, "peak_memory_bytes": [{}], "epoch_seconds": [None]},
+    "numbers without measure": {**GOOD, "train_seconds": 1e308, "seed": 10**400},
+    "negative and empty": {**GOOD, "epochs": 0, "train_seconds": -1e-300, "batch_size": -1},
+    "an environment of another kind": {
+        **GOOD,
+        "environment": {"versions": [1], "cpu": {"values": 5}, "time": [], "commit": {"a": 1}},
+    },
+    "depth": {**GOOD, "environment": {"x": DEEP}},
+    "no object": [1, 2],
+    "length": {**GOOD, "notes": ["x" * 5_000_000]},
+}  # fmt: skip
+
+
+# What `make test` tries; the others are for `make faults`.
+READ = {
+    "a name with a table in it", "a status that a terminal would obey", "notes with markup",
+    "an error with fences", "numbers without measure", "depth",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=[] if what in READ else [pytest.mark.slow]) for what in HOSTILE],
+)
+def test_a_report_of_a_hostile_result_is_a_report(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, content in (("a", HOSTILE[what]), ("b", GOOD)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text(json.dumps(content))
+    began = time.monotonic()
+    assert report([str(tmp_path)]) == 0
+    assert time.monotonic() - began < 20
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "\x1b" not in shown.out
+    text = (tmp_path / "report" / "table.md").read_text()
+    outside_code = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
+    assert not re.search(r"(?<!\\)[<\[]", outside_code)
+    assert "\n# Heading" not in text
+    assert "\n# x" not in text
+    assert (tmp_path / "report" / "figure.png").is_file()
+
+
+def test_a_report_writes_where_it_should_whatever_links_and_pipes_a_folder_holds(
+    tmp_path: Path,
+) -> None:
+    sweep, outside = tmp_path / "sweep", tmp_path / "outside"
+    outside.mkdir()
+    for name in ("table.md", "runs.csv", "x"):
+        (outside / name).write_text("mine")
+    for name in ("a", "b"):
+        (sweep / name).mkdir(parents=True)
+    (sweep / "a" / "result.json").write_text(json.dumps(GOOD))
+    os.mkfifo(sweep / "b" / "result.json")
+    (sweep / "sweep.json").write_text('{"command": 7, "wall_seconds": "x", "runs": {}}')
+    (sweep / "report").mkdir()
+    for name in (
+        "table.md", "runs.csv", "environment.json", ".environment.json.tmp", "figure.png",
+        "curves.csv", "numerics.csv", "report.json", ".report.json.tmp", "report.md", "report.html",
+        "experiments",
+    ):  # fmt: skip
+        (sweep / "report" / name).symlink_to(outside / "x")
+    assert report([str(sweep)]) == 0
+    shutil.rmtree(sweep / "report")
+    (sweep / "report").symlink_to(outside)
+    assert report([str(sweep)]) == 0
+    assert {path.read_text() for path in outside.iterdir()} == {"mine"}
+    assert not (sweep / "report").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "7", '{"format": 1, "files": {"last.pt": 7}}', "[" * 100_000,
+     '{"format": 1, "files": {"last.pt": [{"sha256": ["x"]}]}}'],
+    ids=range(5),
+)  # fmt: skip
+def test_a_manifest_that_makes_no_sense_lists_nothing(tmp_path: Path, content: str) -> None:
+    torch.save({"model": {}}, tmp_path / "last.pt")
+    (tmp_path / "manifest.json").write_text(content)
+    assert manifest.read(tmp_path) == {}
+    assert read(tmp_path / "last.pt")["model"] == {}

@@ -1,0 +1,117 @@
+"""The clock: training steps alone, and where their time goes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from ninefold.measure.clock import PHASES, Clock
+
+CPU = torch.device("cpu")
+NAP = 0.02
+
+
+def elapsed(since: float) -> float:
+    return time.perf_counter() - since
+
+
+def nap() -> float:
+    """Sleep; returns how long it was in truth, which on a busy machine is longer."""
+    since = time.perf_counter()
+    time.sleep(NAP)
+    return elapsed(since)
+
+
+def test_paused_time_does_not_count() -> None:
+    clock = Clock(CPU, sample=0)
+    since = time.perf_counter()
+    clock.start()
+    running = nap()
+    with clock.paused():
+        paused = nap() + nap() + nap()
+    running += nap()
+    clock.stop()
+    whole = elapsed(since)
+    assert running <= clock.seconds <= whole - paused
+
+
+def test_time_between_stop_and_start_does_not_count() -> None:
+    clock = Clock(CPU, sample=0)
+    clock.seconds = 100.0  # a resumed run goes on from what it had
+    since = time.perf_counter()
+    clock.start()
+    running = nap()
+    clock.stop()
+    outside = nap()
+    clock.start()
+    clock.stop()
+    assert 100 + running <= clock.seconds <= 100 + elapsed(since) - outside
+
+
+def take_step(clock: Clock, phases: tuple[str, ...]) -> tuple[float, float]:
+    """A step of a nap in each phase: how long it was at least and at most."""
+    since = time.perf_counter()
+    clock.begin_step()
+    least = sum(_phase(clock, phase) for phase in phases)
+    clock.end_step()
+    return least, elapsed(since)
+
+
+def _phase(clock: Clock, phase: str) -> float:
+    took = nap()
+    clock.mark(phase)
+    return took
+
+
+def test_the_phases_of_a_step_add_up_to_it() -> None:
+    clock = Clock(CPU, sample=1)
+    least, most = take_step(clock, PHASES)
+    phases = clock.phase_seconds(steps=1)
+    assert tuple(phases) == PHASES
+    assert all(seconds >= NAP for seconds in phases.values())
+    assert least <= sum(phases.values()) <= most
+
+
+def test_a_phase_that_ends_twice_in_a_step_counts_twice() -> None:
+    clock = Clock(CPU, sample=1)
+    take_step(clock, ("data", "transfer", "data"))
+    phases = clock.phase_seconds(steps=1)
+    assert phases["data"] >= 2 * NAP
+    assert phases["transfer"] >= NAP
+    assert phases["forward"] == phases["backward"] == phases["optimizer"] == 0
+
+
+def test_one_step_in_so_many_is_sampled_and_stands_for_all() -> None:
+    clock = Clock(CPU, sample=3)
+    bounds = [take_step(clock, ("forward",)) for _ in range(7)]
+    seconds = clock.phase_seconds(steps=7)["forward"]
+    assert clock.sampled_steps == 3
+    sampled = (bounds[0], bounds[3], bounds[6])
+    least, most = (sum(bound[side] for bound in sampled) for side in (0, 1))
+    assert least / 3 * 7 <= seconds <= most / 3 * 7
+
+
+def test_asking_twice_counts_no_step_twice() -> None:
+    clock = Clock(CPU, sample=1)
+    take_step(clock, ("forward",))
+    assert clock.phase_seconds(steps=4) == clock.phase_seconds(steps=4)
+    assert clock.sampled_steps == 1
+
+
+@pytest.mark.parametrize(("sample", "steps"), [(0, 3), (5, 0)])
+def test_there_are_no_phases_while_no_step_is_sampled(sample: int, steps: int) -> None:
+    clock = Clock(CPU, sample)
+    for _ in range(steps):
+        take_step(clock, ("forward",))
+    assert clock.phase_seconds(steps) == {}
+    assert clock.sampled_steps == 0
+
+
+def test_marks_outside_a_sampled_step_are_ignored() -> None:
+    clock = Clock(CPU, sample=1)
+    clock.mark("forward")
+    take_step(clock, ("backward",))
+    clock.mark("forward")
+    assert clock.phase_seconds(steps=1)["forward"] == 0

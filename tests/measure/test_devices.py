@@ -1,0 +1,126 @@
+"""What a run says of the machine it ran on: how fast it was, and what it used."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ninefold.measure import nvml, probe
+from ninefold.measure.clock import Clock
+from ninefold.measure.devices import Meter, Rapl, meter
+from ninefold.measure.probe import Probe
+from ninefold.parallel import Place
+from ninefold.parallel.none import Single
+
+CPU = torch.device("cpu")
+ALONE = Place(0, 1, CPU)
+RANGE = 262_143_328_850  # microjoules, of a real counter
+
+
+def powercap(root: Path, **domains: tuple[str, int]) -> Path:
+    """A folder as Linux has it: name and microjoules of each domain, `_` for `:`."""
+    for folder, (name, microjoules) in domains.items():
+        path = root / f"intel-rapl:{folder[1:].replace('_', ':')}"
+        path.mkdir(exist_ok=True)
+        (path / "name").write_text(f"{name}\n")
+        (path / "energy_uj").write_text(f"{microjoules}\n")
+        (path / "max_energy_range_uj").write_text(f"{RANGE}\n")
+    return root
+
+
+def test_the_joules_of_a_cpu_are_those_of_its_packages_alone(tmp_path: Path) -> None:
+    others = {"_0_0": ("core", 7), "_2": ("psys", 9)}
+    rapl = Rapl(powercap(tmp_path, _0=("package-0", 5_000_000), _1=("package-1", 8), **others))
+    assert rapl() == 0
+    others = {"_0_0": ("core", 7_000_000), "_2": ("psys", 9_000_000)}
+    powercap(tmp_path, _0=("package-0", 6_500_000), _1=("package-1", 2_000_008), **others)
+    assert rapl() == pytest.approx(3.5)
+
+
+def test_a_counter_that_starts_again_loses_nothing(tmp_path: Path) -> None:
+    rapl = Rapl(powercap(tmp_path, _0=("package-0", RANGE - 1_000_000)))
+    rapl()
+    powercap(tmp_path, _0=("package-0", 500_000))
+    assert rapl() == pytest.approx(1.5)
+    assert rapl() == pytest.approx(1.5)
+
+
+def test_energy_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
+    assert meter(ALONE, True, tmp_path) == Meter()
+    (powercap(tmp_path, _0=("package-0", 1)) / "intel-rapl:0" / "energy_uj").unlink()
+    assert meter(ALONE, True, tmp_path).source is None
+    clock = Clock(CPU, sample=0, meter=meter(ALONE, True, tmp_path))
+    clock.start()
+    clock.stop()
+    assert math.isnan(clock.joules)
+
+
+def test_one_process_of_a_host_counts_the_energy_of_its_cpu(tmp_path: Path) -> None:
+    powercap(tmp_path, _0=("package-0", 1))
+    first, second = (meter(ALONE, first_on_host, tmp_path) for first_on_host in (True, False))
+    powercap(tmp_path, _0=("package-0", 2_000_001))
+    assert first.source == "rapl"
+    assert (first.joules(), second.joules()) == (2, 0)
+
+
+def test_the_clock_counts_energy_while_it_runs_alone() -> None:
+    used = iter([10.0, 11.0, 50.0, 52.5])
+    clock = Clock(CPU, sample=0, meter=Meter("rapl", lambda: next(used)))
+    clock.start()
+    with clock.paused():
+        pass
+    clock.stop()
+    assert clock.joules == 3.5
+
+
+def test_a_probe_draws_no_random_number_and_leaves_no_thread() -> None:
+    def state() -> tuple[object, ...]:
+        key = np.random.get_state(legacy=False)["state"]
+        return random.getstate(), key["pos"], key["key"].tolist(), torch.get_rng_state().tolist()
+
+    taken = Probe(0.001, Single(), ALONE)
+    before, threads = state(), threading.active_count()
+    taken.take()
+    taken.take()
+    assert state() == before
+    assert threading.active_count() == threads
+    assert len(taken.seconds) == 2
+    assert all(seconds > 0 for seconds in taken.seconds)
+    assert taken.gpus == []
+
+
+def test_a_probe_of_no_seconds_is_none() -> None:
+    taken = Probe(0, Single(), ALONE)
+    taken.take()
+    assert taken.seconds == []
+
+
+def test_a_gpu_that_tells_nothing_is_written_down_as_nothing() -> None:
+    silent = nvml.state(99)
+    assert all(math.isnan(value) for value in silent)
+    assert math.isnan(nvml.joules(99))
+    unknown = {"clock_mhz": None, "temperature_c": None, "throttle": None}
+    assert probe._told(silent) == unknown
+    assert probe._told([1980.0, 61.0, float(0x1 | 0x4 | 0x20)]) == {
+        "clock_mhz": 1980, "temperature_c": 61, "throttle": ["sw_power_cap", "sw_thermal_slowdown"],
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to probe")
+def test_a_probe_of_gpus_tells_of_each_before_and_after() -> None:
+    place = Place(0, 1, torch.device("cuda", 0))
+    taken = Probe(0.01, Single(), place)
+    before = torch.cuda.get_rng_state(), torch.cuda.memory_allocated()
+    taken.take()
+    taken.take()
+    assert torch.equal(torch.cuda.get_rng_state(), before[0])
+    assert len(taken.seconds) == 2
+    (gpu,) = taken.gpus
+    assert gpu["name"] == torch.cuda.get_device_name(0)
+    assert gpu["before"].keys() == gpu["after"].keys() == {"clock_mhz", "temperature_c", "throttle"}

@@ -1,0 +1,102 @@
+"""Models: the shapes they map, and that an example's logits are its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+from torchvision.models import resnet18 as torchvision_resnet18
+
+from ninefold.model.convnet import ConvNet
+from ninefold.model.resnet18 import resnet18
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+def configured(name: str, shape: list[int], classes: int) -> tuple[nn.Module, DictConfig]:
+    """The model of conf/model/NAME.yaml for a dataset, without memory for its weights."""
+    dataset = {"shape": shape, "classes": classes}
+    config = OmegaConf.create(
+        {"dataset": dataset, "model": OmegaConf.load(CONF / "model" / f"{name}.yaml")}
+    )
+    with torch.device("meta"):
+        return instantiate(config.model.net), config.model
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("side", [8, 9, 16, 28, 32])
+def test_the_convnet_maps_images_of_8_to_32_pixels_to_logits(channels: int, side: int) -> None:
+    logits = ConvNet(channels, classes=7, width=8)(torch.rand(2, channels, side, side))
+    assert logits.shape == (2, 7)
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_convnets_logits_of_an_example_do_not_depend_on_its_batch(training: bool) -> None:
+    torch.manual_seed(0)
+    model = ConvNet(3, 10, width=8).train(training)
+    images = torch.rand(6, 3, 16, 16)
+    with torch.no_grad():
+        whole = model(images)
+        parts = torch.cat([model(part) for part in images.split([1, 2, 3])])
+        others = model(torch.cat([images[:1], torch.rand(5, 3, 16, 16)]))
+    # a kernel may be chosen by the size of the batch, hence the tolerance
+    assert torch.allclose(whole, parts, rtol=1e-5, atol=1e-6)
+    assert torch.allclose(whole[0], others[0], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(whole[0], whole[1], atol=1e-3)
+
+
+def test_every_parameter_of_the_convnet_is_trained() -> None:
+    model = ConvNet(1, 4, width=8)
+    model(torch.rand(2, 1, 8, 8)).square().sum().backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert all(grad is not None and grad.abs().sum() > 0 for grad in gradients.values())
+
+
+@pytest.mark.parametrize(("stem", "side"), [("small", 32), ("imagenet", 8)])
+def test_the_small_stem_keeps_32_pixels_and_the_imagenet_stem_makes_8_of_them(
+    stem: Any, side: int
+) -> None:
+    entering: list[torch.Size] = []
+    with torch.device("meta"):
+        model = resnet18(classes=10, stem=stem)
+        model.layer1.register_forward_hook(lambda _, inputs, __: entering.append(inputs[0].shape))
+        logits = model(torch.empty(2, 3, 32, 32))
+    assert entering == [(2, 64, side, side)]
+    assert logits.shape == (2, 10)
+
+
+def test_the_imagenet_stem_is_torchvisions_own_network() -> None:
+    with torch.device("meta"):
+        ours = resnet18(classes=10, stem="imagenet").state_dict()
+        theirs = torchvision_resnet18(num_classes=10).state_dict()
+    assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in theirs.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("alexnet", [3, 32, 32], 10),
+        ("convnet", [1, 8, 8], 10),
+        ("convnet", [3, 32, 32], 100),
+        ("resnet18", [3, 32, 32], 10),
+    ],
+)
+def test_a_configured_model_maps_its_input_to_a_logit_for_each_class(
+    name: str, shape: list[int], classes: int
+) -> None:
+    model, config = configured(name, shape, classes)
+    side = config.input_size or shape[-1]
+    images = torch.empty(2, config.input_channels, side, side, device="meta")
+    assert model(images).shape == (2, classes)
+
+
+def test_alexnet_is_the_published_one_at_227_pixels() -> None:
+    model, config = configured("alexnet", [3, 32, 32], 1000)
+    assert config.input_size == 227
+    assert sum(parameter.numel() for parameter in model.parameters()) == 61_100_840

@@ -1,0 +1,181 @@
+"""A run trains what the plainest loop trains, and waits for the device no more than that does."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks import ours
+from benchmarks.rivals import raw
+from ninefold.dataset.batches import epoch_order
+from ninefold.train import build
+from ninefold.train.training import train
+
+AMP = ("fp32", "autocast", "scaler")
+SMALL = (
+    "dataset=synthetic", "dataset.shape=[3,8,8]", "dataset.train_count=320", "batch_size=16",
+    "model.net.width=8", "threads=1", "checkpoint.every=null", "logger=quiet",
+)  # fmt: skip
+
+
+class Cast(nn.Module):
+    """Autocast as PyTorch's documentation has it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output: Tensor = self.model(inputs)
+        return output.float()
+
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": partial(torch.optim.AdamW, lr=0.001, weight_decay=0.01, fused=True),
+    "sgd": partial(
+        torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.0005, nesterov=True, fused=True
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("amp", AMP)
+def test_the_final_weights_are_bitwise_those_of_the_raw_loop(amp: str, kind: str) -> None:
+    """The scale is a power of two, so that what is scaled and unscaled is what it was."""
+    with ours.training(*SMALL, f"amp={amp}", f"optimizer={kind}", "epochs=2") as run:
+        model = copy.deepcopy(run.state.model)
+        optimizer = OPTIMIZERS[kind](model.parameters())
+        called = model if amp == "fp32" else Cast(model)
+        examples = run.batches._examples
+        for epoch in range(2):
+            rows = epoch_order(0, epoch, len(examples)).reshape(-1, 16)
+            raw.train(called, optimizer, examples, rows, run.prepare.memory_format)
+        train(run)
+    assert run.state.step == 40
+    for ours_, theirs in zip(run.state.model.parameters(), model.parameters(), strict=True):
+        assert torch.equal(ours_, theirs)
+
+
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_steps_that_are_skipped_at_the_start_leave_no_trace_in_the_momentum(warmup: int) -> None:
+    """Memory that nobody has written to is NaN here, as deterministic=true fills it."""
+    try:
+        with ours.training(
+            *SMALL, "optimizer=sgd", "amp=scaler", "amp.dtype=float16", "amp.init_scale=1e7",
+            "deterministic=true", f"clock.warmup={warmup}", "epochs=1",
+        ) as run:  # fmt: skip
+            train(run)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert 0 < int(run.state.scaler.skipped) < 20
+    assert all(parameter.isfinite().all() for parameter in run.state.model.parameters())
+
+
+@pytest.mark.parametrize("how", [{"fused": False}, {"momentum": 0}, {"dampening": 0.1}], ids=str)
+def test_only_a_momentum_that_may_begin_at_zero_does(how: dict[str, Any]) -> None:
+    def optimizer(**how: Any) -> torch.optim.Optimizer:
+        how = {"momentum": 0.9, "fused": True, **how}
+        return torch.optim.SGD(nn.Linear(2, 2).parameters(), **how)
+
+    usual, other = optimizer(), optimizer(**how)
+    for each in (usual, other):
+        build.start_momentum(each)
+    assert not other.state
+    assert len(usual.state) == 2
+    assert not any(state["momentum_buffer"].any() for state in usual.state.values())
+
+
+READS = {"item", "tolist", "numpy", "cpu", "nonzero", "equal", "allclose", "is_nonzero", "__bool__",
+         "__int__", "__float__", "__index__", "__array__", "__contains__"}  # fmt: skip
+
+
+class Calls(TorchFunctionMode):
+    """Counts calls that make the host wait for a tensor's value."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(function, "__name__", "")
+        self.counts[name] += name in READS
+        return function(*args, **(kwargs or {}))
+
+
+class Operators(TorchDispatchMode):
+    """Counts operators that do, whoever calls them."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function.overloadpacket.__name__
+        self.counts[name] += name in {"_local_scalar_dense", "is_nonzero", "equal", "nonzero"}
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    counts: Counter[str] = Counter()
+    with Calls(counts), Operators(counts):
+        yield counts
+
+
+def reads(amp: str, steps: int) -> Counter[str]:
+    """What a run of so many steps without a log point reads of its tensors."""
+    with ours.training(*SMALL, f"amp={amp}", "epochs=1", f"max_steps={steps}",
+                       "log_every=1000", "clock.warmup=0") as run, counted() as counts:  # fmt: skip
+        train(run)
+    return +counts
+
+
+@pytest.mark.parametrize("amp", AMP)
+def test_between_log_points_no_step_reads_a_tensor(amp: str) -> None:
+    few = reads(amp, 3)
+    assert few["_local_scalar_dense"] > 0  # of the evaluation at the end
+    assert reads(amp, 13) == few
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to wait for")
+@pytest.mark.parametrize("amp", AMP)
+def test_between_log_points_the_host_never_waits_for_the_gpu(amp: str) -> None:
+    with ours.training(*SMALL, f"amp={amp}", "device=cuda", "epochs=1", "log_every=1000",
+                       "clock.warmup=0") as run:  # fmt: skip
+        epoch = run.batches.epoch
+
+        def watched(*arguments: Any) -> Iterator[tuple[Tensor, Tensor]]:
+            """Waiting is an error from the second batch on, until the loop asks past the last."""
+            for batch in epoch(*arguments):
+                yield batch
+                torch.cuda.set_sync_debug_mode("error")
+            torch.cuda.set_sync_debug_mode("default")
+
+        run.batches.epoch = watched  # type: ignore[method-assign]
+        try:
+            train(run)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_step_that_reads_a_tensor_is_seen() -> None:
+    with counted() as counts:
+        loss = torch.ones(2)
+        assert loss[0]
+        loss.tolist()
+    assert +counts == {"__bool__": 1, "_local_scalar_dense": 1, "tolist": 1}

@@ -1,0 +1,338 @@
+"""Statistics: nothing is called different that is not, and what is, is found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ninefold.report.stats import holm
+from ninefold.report.stats.differences import Values
+from ninefold.report.stats.sittings import changes
+from ninefold.report.stats.statistics import compare, estimate
+from ninefold.report.stats.verdicts import Comparison, Pair, Settings
+from tests.report.studies import CELLS, Truth, drifting, noisy, together
+
+QUICK = Settings(draws=0)
+DIFFERENT = {"faster", "slower", "better", "worse"}
+FAST, BAD = "ddp-scaler", "dp-scaler"
+PLANTED = Truth(faster={FAST: math.log(1.05)}, lost={BAD: 1.5})
+
+
+def verdicts(pairs: list[Pair]) -> dict[tuple[str, str], str]:
+    return {(pair.first, pair.second): pair.verdict for pair in pairs}
+
+
+def find(pairs: list[Pair], first: str, second: str) -> Pair:
+    return next(pair for pair in pairs if (pair.first, pair.second) == (first, second))
+
+
+def wrong(comparison: Comparison) -> bool:
+    pairs = comparison.seconds + comparison.accuracy
+    return any(pair.verdict in DIFFERENT for pair in pairs)
+
+
+def one(truth: Truth, seed: int = 0) -> tuple[Values, Values]:
+    return next(truth.studies(1, seed))
+
+
+def without(values: Values, *gone: tuple[str, int]) -> Values:
+    return {
+        cell: {round: x for round, x in row.items() if (cell, round) not in gone}
+        for cell, row in values.items()
+    }
+
+
+def test_of_2000_studies_in_which_nothing_differs_few_have_any_false_verdict() -> None:
+    count = 2000
+    false = sum(wrong(compare(*study, QUICK)) for study in Truth().studies(count))
+    assert false / count <= 0.05
+
+
+def test_a_planted_speed_up_and_a_planted_loss_are_found() -> None:
+    count, faster, worse, unsafe = 500, 0, 0, 0
+    for study in PLANTED.studies(count):
+        found = compare(*study, QUICK)
+        faster += find(found.seconds, "none-fp32", FAST).verdict == "faster"
+        worse += find(found.accuracy, "none-fp32", BAD).verdict == "worse"
+        unsafe += next(s for s in found.safety if s.cell == BAD).verdict == "safe"
+    assert faster / count >= 0.95
+    assert worse / count >= 0.95
+    assert unsafe == 0
+
+
+def test_a_cell_has_its_mean_and_students_interval() -> None:
+    found = estimate({0: 1.0, 1: 2.0, 2: 3.0, 3: math.nan})
+    reach = stats.t.isf(0.025, 2) / math.sqrt(3)
+    assert (found.n, found.mean, found.sd) == (3, 2.0, 1.0)
+    assert (found.low, found.high) == pytest.approx((2 - reach, 2 + reach))
+    assert estimate({4: 5.0}) == type(found)(1, 5.0, None, None, None)
+    assert estimate({}) == type(found)(0, None, None, None, None)
+
+
+def test_two_cells_are_compared_by_the_paired_t_test() -> None:
+    seconds, _ = one(Truth(cells=CELLS[:2]))
+    (pair,) = compare(seconds, {}, QUICK).seconds
+    first, second = ([math.log(x) for x in seconds[cell].values()] for cell in CELLS[:2])
+    assert pair.p == pytest.approx(stats.ttest_rel(second, first).pvalue)
+    mean = fmean(b - a for a, b in zip(first, second, strict=True))
+    assert pair.estimate == pytest.approx(math.exp(mean))
+
+
+def test_what_all_rounds_share_enters_no_verdict() -> None:
+    seconds, accuracy = one(PLANTED)
+    slow = {cell: {r: x * (1 + r) for r, x in row.items()} for cell, row in seconds.items()}
+    there, moved = (compare(x, accuracy, Settings()).seconds for x in (seconds, slow))
+    for a, b in zip(there, moved, strict=True):
+        assert (a.verdict, a.low, a.high) == (b.verdict, *map(pytest.approx, (b.low, b.high)))
+
+
+def test_the_order_of_the_cells_changes_no_verdict() -> None:
+    seconds, accuracy = one(PLANTED)
+    there = compare(seconds, accuracy, Settings())
+    back = compare(*({c: x[c] for c in reversed(x)} for x in (seconds, accuracy)), Settings())
+    for pair in there.seconds:
+        turned = find(back.seconds, pair.second, pair.first)
+        word = {"faster": "slower", "slower": "faster"}.get(pair.verdict, pair.verdict)
+        assert (turned.verdict, turned.needed) == (word, pair.needed)
+        assert turned.adjusted == pytest.approx(pair.adjusted)
+        assert (turned.high or 0) * (pair.low or 0) == pytest.approx(1)
+    assert {s.cell: s.verdict for s in there.safety} == {s.cell: s.verdict for s in back.safety}
+
+
+def test_a_verdict_never_contradicts_the_interval_beside_it() -> None:
+    for study in Truth(noise=noisy(3, 4), faster=dict.fromkeys(CELLS[3:], 0.02)).studies(20):
+        found = compare(*study, Settings())
+        for pair in found.seconds:
+            assert pair.low is not None
+            assert pair.high is not None
+            inside = pair.low >= 1 / 1.02 and pair.high <= 1.02
+            assert (pair.verdict == "tie") == inside
+            if pair.verdict in DIFFERENT:
+                assert (pair.verdict == "faster") == (pair.high < 1)
+                assert pair.low > 1 or pair.high < 1
+        for cell in found.safety:
+            assert (cell.verdict == "safe") == ((cell.low or -math.inf) > -0.5)
+
+
+def test_a_difference_that_is_real_and_too_small_to_matter_is_a_tie() -> None:
+    small = dict.fromkeys(CELLS[1:], 0.01)
+    seconds, accuracy = one(Truth(rounds=60, faster=small))
+    pair = find(compare(seconds, accuracy, Settings()).seconds, CELLS[0], CELLS[5])
+    assert pair.adjusted is not None
+    assert pair.adjusted < 0.05
+    assert pair.verdict == "tie"
+    strict = compare(seconds, accuracy, Settings(same=0.001))
+    assert find(strict.seconds, CELLS[0], CELLS[5]).verdict == "faster"
+
+
+def test_seeds_said_to_be_needed_settle_it_about_as_often_as_said() -> None:
+    cells = CELLS[:4]
+    truth = Truth(cells=cells, faster={cells[3]: 0.03})
+    asked = [
+        find(compare(seconds, {}, QUICK).seconds, cells[0], cells[3]).needed
+        for seconds, _ in replace(truth, rounds=3).studies(60)
+    ]
+    usual = sorted(n for n in asked if n)[len([n for n in asked if n]) // 2]
+    settled = sum(
+        find(compare(seconds, {}, QUICK).seconds, cells[0], cells[3]).verdict == "faster"
+        for seconds, _ in replace(truth, rounds=usual).studies(100)
+    )
+    assert 3 < usual <= 10
+    assert settled >= 60
+
+
+def test_one_round_is_not_enough_for_anything() -> None:
+    seconds, accuracy = one(replace(PLANTED, rounds=1))
+    found = compare(seconds, accuracy, Settings(), [("none-fp32", "dp-fp32")])
+    assert {p.verdict for p in [*found.seconds, *found.accuracy]} == {"not enough runs"}
+    assert {s.verdict for s in found.safety} == {"not enough runs"}
+    assert all(pair.p is None and pair.low is None for pair in found.seconds)
+    assert all(pair.estimate is not None for pair in found.seconds)
+    assert found.controls == []
+
+
+def test_without_values_there_is_nothing_to_say() -> None:
+    assert compare({}, {}, Settings()) == Comparison([], [], [], [])
+    seconds, _ = one(Truth())
+    found = compare(seconds, {}, Settings())
+    assert len(found.seconds) == 36
+    assert (found.accuracy, found.safety) == ([], [])
+
+
+def test_cells_that_give_the_same_number_each_time_are_a_tie_and_break_nothing() -> None:
+    seconds, accuracy = one(PLANTED)
+    same = {cell: accuracy[f"ddp-{cell.partition('-')[2]}"] for cell in CELLS}
+    found = compare(seconds, same, Settings())
+    pair = find(found.accuracy, "none-fp32", "dp-fp32")
+    assert (pair.estimate, pair.low, pair.high, pair.p, pair.verdict) == (0, 0, 0, 1, "tie")
+    assert next(s for s in found.safety if s.cell == "dp-fp32").verdict == "safe"
+    # Copies of a cell are no further evidence.
+    two = {cell: accuracy["none-fp32" if cell < "e" else "dp-fp32"] for cell in CELLS}
+    copied = find(compare({}, two, QUICK).accuracy, "none-fp32", "ddp-fp32")
+    alone = compare({}, {c: two[c] for c in ("none-fp32", "ddp-fp32")}, QUICK).accuracy[0]
+    assert copied.p == pytest.approx(alone.p)
+
+
+def test_equal_numbers_in_two_rounds_are_chance_but_of_two_cells_that_do_the_same_work() -> None:
+    one = {"none-fp32": {0: 70.0, 1: 71.0}, "dp-fp32": {0: 70.0, 1: 71.0},
+           "ddp-fp32": {0: 70.0, 1: 71.0}}  # fmt: skip
+    found = compare({}, one, Settings(), [("none-fp32", "dp-fp32")])
+    assert verdicts(found.accuracy) == {
+        ("none-fp32", "dp-fp32"): "tie", ("none-fp32", "ddp-fp32"): "not enough runs",
+        ("dp-fp32", "ddp-fp32"): "not enough runs",
+    }  # fmt: skip
+    assert {s.cell: s.verdict for s in found.safety} == {
+        "dp-fp32": "safe", "ddp-fp32": "not enough runs"
+    }  # fmt: skip
+    three = {cell: {**row, 2: 72.0} for cell, row in one.items()}
+    assert set(verdicts(compare({}, three, Settings()).accuracy).values()) == {"tie"}
+
+
+def test_an_interval_of_few_rounds_is_at_most_half_as_wide_again_as_students() -> None:
+    steps = {"none-fp32": (1, 2, 3, 4), "dp-fp32": (1.0052, 2.0098, 3.0153, 4.0196)}
+    seconds = {cell: dict(enumerate(row)) for cell, row in steps.items()}
+    for rounds in (4, 5, 6):
+        both = [compare(seconds, {}, s).seconds[0] for s in (Settings(), QUICK)]
+        wide, narrow = (math.log((p.high or 0) / (p.low or 1)) for p in both)
+        assert wide <= 1.5001 * narrow
+        assert both[0].verdict == "tie"
+        for cell, off in (("none-fp32", 1.0), ("dp-fp32", 1.005 + rounds % 2 / 5000)):
+            seconds[cell][rounds] = (rounds + 1) * off
+
+
+def test_before_any_bootstrap_an_interval_is_students_of_the_pairs_own_rounds() -> None:
+    seconds, _ = one(Truth(noise=noisy(1, 10)))
+    for pair in compare(seconds, {}, QUICK).seconds:
+        first, second = (np.log(list(seconds[cell].values())) for cell in (pair.first, pair.second))
+        found = stats.ttest_rel(second, first).confidence_interval()
+        assert (pair.low, pair.high) == pytest.approx((math.exp(found.low), math.exp(found.high)))
+
+
+def test_no_cell_is_safe_that_its_own_rounds_do_not_show_to_be() -> None:
+    called = 0
+    for study in Truth(noise=together, lost={FAST: 0.5}).studies(1000, seed=3):
+        found = next(s for s in compare(*study, QUICK).safety if s.cell == FAST)
+        called += found.verdict == "safe"
+        assert (found.verdict == "safe") == ((found.low or -math.inf) > -0.5)
+    assert called / 1000 <= 0.065
+
+
+@pytest.mark.parametrize("cells", [3, 4])
+def test_a_study_of_few_cells_and_rounds_seldom_has_a_false_verdict(cells: int) -> None:
+    quiet = Settings(same=1e-4, margin=1e-3, draws=0)  # or many a false verdict is a tie
+    studies = Truth(cells=CELLS[:cells], rounds=3, noise=noisy(1, 6)).studies(1000, seed=1)
+    assert sum(wrong(compare(*study, quiet)) for study in studies) / 1000 <= 0.065
+
+
+@pytest.mark.parametrize("cells", [2, 3])
+def test_drift_within_rounds_does_not_pass_for_a_difference(cells: int) -> None:
+    quiet = Settings(same=1e-4, margin=1e-3, draws=0)
+    studies = Truth(cells=CELLS[:cells], rounds=3, noise=drifting).studies(500, seed=1)
+    assert sum(wrong(compare(*study, quiet)) for study in studies) / 500 <= 0.05
+
+
+def test_a_difference_without_any_noise_to_judge_it_by_is_not_claimed() -> None:
+    seconds = {"a": {0: 1.0, 1: 3.0}, "b": {0: 2.0, 1: 6.0}}
+    (pair,) = compare(seconds, {}, Settings()).seconds
+    assert pair.estimate == pytest.approx(2)
+    assert (pair.p, pair.low, pair.verdict, pair.needed) == (None, None, "not enough runs", None)
+
+
+def test_a_pair_is_judged_by_the_rounds_that_both_cells_have() -> None:
+    seconds, accuracy = one(replace(PLANTED, rounds=6))
+    holes = without(seconds, (FAST, 0), (FAST, 3), ("none-fp32", 5))
+    found = compare({**holes, "failed": {}}, accuracy, Settings())
+    pair = find(found.seconds, "none-fp32", FAST)
+    common = [math.log(holes[FAST][r] / holes["none-fp32"][r]) for r in (1, 2, 4)]
+    assert pair.n == 3
+    assert pair.estimate == pytest.approx(math.exp(fmean(common)))
+    whole = find(found.seconds, "dp-fp32", "dp-autocast")
+    assert whole.n == 6
+    assert whole.low is not None
+    failed = find(found.seconds, "none-fp32", "failed")
+    assert (failed.n, failed.estimate, failed.verdict) == (0, None, "not enough runs")
+    zero = compare({**seconds, FAST: {**seconds[FAST], 0: 0.0, 1: math.nan}}, {}, Settings())
+    assert find(zero.seconds, "none-fp32", FAST).n == 4
+
+
+def test_looking_often_asks_more_of_each_look() -> None:
+    seconds, accuracy = one(PLANTED)
+    once, often = (compare(seconds, accuracy, Settings(looks=n)) for n in (1, 5))
+    for a, b in zip(once.seconds + once.accuracy, often.seconds + often.accuracy, strict=True):
+        assert b.adjusted == pytest.approx(min(1, 5 * (a.adjusted or 0)))
+        assert (b.high or 0) - (b.low or 0) > (a.high or 0) - (a.low or 0)
+
+
+def test_a_control_that_holds_states_the_noise_floor() -> None:
+    seconds, accuracy = one(Truth())
+    pairs = [("none-fp32", "dp-fp32"), ("dp-scaler", "none-scaler"), ("none-fp32", "missing")]
+    found = compare(seconds, accuracy, Settings(), pairs)
+    assert [(c.first, c.second) for c in found.controls] == pairs[:2]
+    assert all(control.held for control in found.controls)
+    ends = [end for c in found.controls for end in (1 / c.low, c.high)]
+    assert all(c.floor == pytest.approx(max(ends) - 1) for c in found.controls)
+    turned, straight = found.controls[1], find(found.seconds, "none-scaler", "dp-scaler")
+    assert turned.ratio == pytest.approx(1 / (straight.estimate or 0))
+
+
+def test_below_the_floor_of_a_control_that_failed_nothing_is_claimed() -> None:
+    seconds, accuracy = one(Truth(faster={"dp-fp32": 0.08, "ddp-fp32": -0.06, FAST: -0.3}))
+    without_control = verdicts(compare(seconds, accuracy, Settings()).seconds)
+    found = compare(seconds, accuracy, Settings(), [("none-fp32", "dp-fp32")])
+    (control,) = found.controls
+    assert not control.held
+    assert control.floor > 0.08
+    assert without_control["none-fp32", "ddp-fp32"] == "slower"
+    assert verdicts(found.seconds)["none-fp32", "ddp-fp32"] == "not enough runs"
+    assert verdicts(found.seconds)["none-fp32", FAST] == "slower"
+    for pair in found.seconds:
+        if 1 / (1 + control.floor) <= (pair.estimate or 0) <= 1 + control.floor:
+            assert pair.verdict == "not enough runs"
+
+
+def times(ratio: float, values: Values) -> dict[str, Mapping[int, float]]:
+    return {cell: {r: ratio * x for r, x in row.items()} for cell, row in values.items()}
+
+
+def test_a_sitting_is_slower_only_where_its_interval_says_so() -> None:
+    old = {c: {r: 1 + 0.01 * ((3 * r + i) % 5 - 2) for r in range(5)} for i, c in enumerate("abc")}
+    assert [c.slower for c in changes(times(1.10, old), old, 0.03)] == [True] * 3
+    assert not any(c.slower for c in changes(times(1.04, old), old, 0.03))
+    assert not any(c.slower for c in changes(times(0.8, old), old, 0.03))
+    for ratio in (1.03, 1.05, 1.055, 1.06, 1.1):
+        for change in changes({**times(ratio, old), "a": old["a"]}, old, 0.03):
+            assert change.low is not None
+            assert change.slower == (change.low > 1.03)
+
+
+def test_a_change_is_welchs_test_on_logs_after_holm() -> None:
+    old = {"a": {0: 1.0, 1: 1.1, 2: 1.05}, "b": {0: 2.0, 1: 2.1}}
+    new = {"a": {0: 1.3, 5: 1.32, 6: 1.29, 7: 1.31}, "b": {3: 2.3, 4: 2.2}}
+    logs = [[[math.log(x) for x in v[c].values()] for v in (new, old)] for c in "ab"]
+    welch = [stats.ttest_ind([x - math.log(1.03) for x in n], o, equal_var=False) for n, o in logs]
+    found = changes(new, old, 0.03)
+    assert found[0].adjusted == pytest.approx(2 * welch[0].pvalue)
+    assert found[1].adjusted == pytest.approx(welch[1].pvalue)
+    assert found[0].ratio == pytest.approx(math.exp(fmean(logs[0][0]) - fmean(logs[0][1])))
+
+
+def test_equal_p_leave_equal_levels() -> None:
+    p = np.array([0.01, 0.2, 0.01, np.nan, 0.01])
+    assert holm.divisors(p, 0.05).tolist() == [4, 1, 4, 1, 4]
+    assert holm.adjusted(p)[[0, 2, 4]].tolist() == [0.04] * 3
+
+
+def test_what_cannot_be_judged_did_not_become_slower() -> None:
+    one_run, none, alike = {0: 1.0}, dict[int, float](), {0: 1.0, 1: 1.0}
+    old = {"a": one_run, "b": none, "c": alike, "gone": alike}
+    found = changes(times(2, old) | {"new": alike}, {**old}, 0.03)
+    assert [c.cell for c in found] == ["a", "b", "c", "gone"]
+    assert [c.ratio for c in found] == [2, None, 2, 2]
+    assert all(c.low is None and c.adjusted is None and not c.slower for c in found)
+    assert changes({}, old, 0.03) == []

@@ -1,0 +1,141 @@
+"""The largest batch that fits is found, told, and never by taking memory that is not there."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+
+import pytest
+
+from ninefold.errors import ConfigError, Interrupted, ResourceError
+from ninefold.study import max_batch
+from ninefold.study.max_batch import WHOLE_SET, Largest, expected_too_large, largest_batch, search
+from tests.conftest import Shell
+
+EXHAUSTED = ResourceError("memory", "exhausted", "out of memory", "a traceback", "lower batch_size")
+GB = 2**30
+
+
+def test_the_largest_batch_is_found_to_a_sixteenth_whatever_fits() -> None:
+    draw = random.Random(0)
+    for _ in range(500):
+        step, most, start, limit = (draw.randint(1, n) for n in (6, 5000, 300, 6000))
+        tried: list[int] = []
+
+        def refuses(size: int, tried: list[int] = tried, limit: int = limit) -> str | None:
+            tried.append(size)
+            return "too large" if size > limit else None
+
+        found = largest_batch(refuses, start, most, step)
+        assert len(tried) == len(set(tried)) < 30
+        assert all(size % step == 0 and 0 < size <= most for size in tried)
+        fitting = [size for size in tried if size <= limit]
+        failing = [size for size in tried if size > limit]
+        assert found.batch_size == max(fitting, default=None)
+        assert found.fails_at == min(failing, default=None)
+        if found.fails_at is None:  # no multiple of the step is larger
+            assert most - (found.batch_size or 0) < step
+            assert found.why == WHOLE_SET
+        else:
+            fits = found.batch_size or 0
+            assert found.fails_at - fits <= max(step, fits / 16)
+            assert found.why == "too large"
+
+
+def test_what_is_expected_to_need_memory_that_is_not_free_is_not_tried() -> None:
+    tried: list[int] = []
+
+    def attempt(size: int) -> int:
+        tried.append(size)
+        return GB + size * GB // 100  # 1 GB, and 10 MB an image
+
+    found = search(attempt, 64, 10_000, 1, lambda: 8 * GB)
+    assert max(tried) == found.batch_size
+    assert 0.9 * 540 < max(tried) <= 540  # 80 % of 8 GB are 6.4
+    assert found.fails_at is not None
+    assert found.why.startswith("predicted, not tried: ")
+
+
+@pytest.mark.parametrize(
+    ("peaks", "fine"),
+    [
+        ({}, True),  # nothing is known
+        ({100: 4 * GB}, False),  # after one batch all may grow: 8
+        ({100: 3 * GB}, True),  # 6
+        ({50: 4 * GB, 100: 5 * GB}, False),  # 7
+        ({50: 4 * GB, 100: 4 * GB}, True),
+        ({50: 5 * GB, 100: 4 * GB}, True),  # it does not become less
+        ({50: 1 * GB, 400: 9 * GB}, True),  # larger ones have no say
+    ],
+)
+def test_memory_is_expected_to_grow_as_it_did(peaks: dict[int, int], fine: bool) -> None:
+    assert (expected_too_large(200, peaks, 8 * GB) is None) == fine
+    assert expected_too_large(200, peaks, None) is None  # a host that does not tell
+
+
+def test_another_failure_ends_the_search_and_is_told() -> None:
+    def attempt(size: int) -> None:
+        if size > 256:
+            raise ConfigError("model", "odd", "it takes no such batch", "256 is fine", "stay there")
+        if size > 128:
+            raise EXHAUSTED
+
+    found = search(attempt, 64, 1000, 1, lambda: None)
+    assert found == Largest(128, 136, "memory=exhausted: out of memory")
+    found = search(attempt, 512, 1000, 1, lambda: None)
+    assert found.batch_size is found.fails_at is None
+    assert found.why.startswith("the search ended: error: model=odd: it takes no such batch; ")
+
+
+def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_disk_is_full() -> (
+    None
+):
+    killed = ResourceError("rank", 0, "its process was killed (SIGKILL)", "most often", "lower")
+    full = ResourceError("file", "metrics.jsonl", "No space left on device", "a run", "free some")
+    assert [max_batch.of_memory(f) for f in (EXHAUSTED, killed, full)] == [True, True, False]
+
+
+def test_who_stops_the_search_stops_the_study() -> None:
+    def attempt(size: int) -> None:
+        raise Interrupted("signal", "SIGINT", "the run was stopped", "saved", "resume=max_batch/64")
+
+    with pytest.raises(Interrupted, match=r"signal=SIGINT: the search .* was stopped") as stopped:
+        search(attempt, 64, 1000, 1, lambda: None)
+    assert "resume=" not in str(stopped.value)  # the study says how it goes on
+
+
+def test_free_memory_is_less_than_all_there_is() -> None:
+    free, there = max_batch.available_memory(), max_batch._physical()
+    assert free is not None
+    assert there is not None
+    assert 0 < free <= there
+
+
+@pytest.mark.slow
+def test_a_study_finds_the_largest_batch_by_running_with_it(shell: Shell) -> None:
+    done = shell.train(
+        "-m", "dataset.limit=97", "batch_size=60", "accumulate=2", "model.net.width=8", "epochs=1",
+        "logger=quiet", "hydra.sweep.dir=study", "study.max_batch=true",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads((shell.folder / "study" / "sweep.json").read_text())["max_batch"]
+    assert found == {"none-fp32": {"batch_size": 96, "fails_at": None, "why": WHOLE_SET}}
+    assert (shell.folder / "study" / "max_batch" / "0_none-fp32" / "96" / "result.json").is_file()
+    runs = (shell.folder / "study" / "report" / "runs.csv").read_text().splitlines()
+    assert len(runs) == 2  # a header, and the one run of the study
+
+
+@pytest.mark.slow
+def test_where_memory_ends_a_batch_does_not_fit_and_no_run_fails(shell: Shell) -> None:
+    limit = 5500 * 2**20  # of address space
+    done = shell.train(
+        "-m", "dataset=synthetic", "dataset.shape=[3,64,64]", "dataset.train_count=4096",
+        "dataset.test_count=64", "max_steps=1", "batch_size=128", "logger=quiet", "amp=fp32",
+        "hydra.sweep.dir=study", "study.max_batch=true",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((shell.folder / "study" / "sweep.json").read_text())["max_batch"]
+    assert 128 <= found["none-fp32"]["batch_size"] < found["none-fp32"]["fails_at"] < 4096
+    assert found["none-fp32"]["why"].startswith("memory=exhausted: ")

@@ -1,0 +1,98 @@
+"""Hydra's own sweepers and launchers, of the extra ninefold[sweepers]."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from tests.conftest import ROOT, Shell, result
+
+SMALL = ("-m", "dataset.limit=128", "epochs=1", "max_steps=2", "logger=quiet",
+         "hydra.sweep.dir=sweep")  # fmt: skip
+
+
+def test_optuna_finds_the_best_accuracy_and_a_failed_trial_does_not_end_its_study(
+    shell: Shell,
+) -> None:
+    done = shell.train(
+        *SMALL, "launch.inline=true", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random",
+        "hydra.sweeper.n_trials=3", "hydra.sweeper.sampler.seed=4",
+        "optimizer.lr=interval(1e-4,1e-2)", "batch_size=choice(-1,64)",
+    )  # fmt: skip
+    assert done.returncode == 2  # the failed one's
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    wrong = "error: batch_size=-1: not allowed; a whole number of at least 1 is allowed; "
+    results = [result(path.parent) for path in (shell.folder / "sweep").glob("*/result.json")]
+    failed = [r for r in results if r["status"] == "failed"]
+    assert len(results) == 3
+    assert len(failed) == len(errors) == 1
+    assert errors[0] == failed[0]["error"]
+    assert errors[0].startswith(wrong)
+    best = OmegaConf.load(shell.folder / "sweep" / "optimization_results.yaml")
+    assert best.best_value == max(r["best_accuracy"] for r in results if r["status"] == "ok")
+    assert json.loads((shell.folder / "sweep" / "sweep.json").read_text())["runs"] == 3
+
+
+def test_what_is_wrong_with_a_search_space_is_told_in_one_line(shell: Shell) -> None:
+    done = shell.train(*SMALL, "hydra/sweeper=optuna", "optimizer.lr=interval(1,0)")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: hydra=hydra_optuna_sweeper: ValueError: The `low` value")
+    assert done.stderr.count("\n") == 1
+
+
+def test_joblib_runs_a_sweep_side_by_side_and_a_failed_run_is_told_once(shell: Shell) -> None:
+    done = shell.train(
+        *SMALL, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "batch_size=-1,64"
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: batch_size=-1: not allowed; ")
+    assert done.stderr.count("\n") == 1
+    failed, ran = (result(path.parent) for path in sorted((shell.folder).glob("*/*/result.json")))
+    assert (failed["status"], failed["exit_code"]) == ("failed", 2)
+    assert (ran["status"], ran["exit_code"]) == ("ok", 0)
+    assert ran["notes"][0].startswith("It may have run beside others")
+    assert json.loads((shell.folder / "sweep" / "sweep.json").read_text())["runs"] == 2
+    assert (shell.folder / "sweep" / "report" / "table.md").is_file()
+
+
+@pytest.mark.slow  # how runs in other processes are told, tests/test_stop.py says
+def test_joblib_is_told_to_stop_and_each_of_its_runs_saves_and_none_begins(shell: Shell) -> None:
+    command = shell.start(
+        str(ROOT / "train.py"), "-m", "dataset.limit=128", "epochs=100000", "threads=1",
+        "launch.inline=true", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2",
+        "optimizer.lr=0.001,0.002,0.003", "logger=quiet", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    sweep = shell.folder / "sweep"
+    while len(list(sweep.glob("*/checkpoints/last.pt"))) < 2 and command.poll() is None:
+        time.sleep(0.05)
+    command.terminate()
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 75, err
+    results = [result(path.parent) for path in sweep.glob("*/result.json")]
+    assert [made["exit_code"] for made in results] == [75, 75]
+    lines = err.splitlines()
+    assert sorted(lines[:-1]) == sorted(made["error"] for made in results)
+    assert all("it is saved at step" in line for line in lines[:-1])
+    assert lines[-1].startswith("error: signal=SIGTERM: interrupted; its runs were told to save")
+    assert "go on with: python train.py -m " in out
+
+
+def test_a_plugin_that_is_not_installed_is_told_where_to_get(shell: Shell, tmp_path: Path) -> None:
+    here = tmp_path / "packages"
+    here.mkdir()
+    for folder in map(Path, sys.path):  # all that there is, but the plugins
+        for path in folder.iterdir() if folder.name == "site-packages" else ():
+            if path.name != "hydra_plugins" and path.suffix != ".pth":
+                (here / path.name).symlink_to(path)
+    for choice in ("hydra/sweeper=optuna", "hydra/launcher=joblib"):
+        done = shell.run(
+            "-S", str(ROOT / "train.py"), "-m", choice, "seed=1", env={"PYTHONPATH": str(here)}
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: {choice}: its plugin is not installed; ")
+        assert done.stderr.endswith("pip install 'ninefold[sweepers]'\n")

@@ -1,0 +1,199 @@
+"""Classification and its evaluation: every example counted once, however they are spread."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ninefold.dataset import Examples
+from ninefold.dataset.batches import Preparation
+from ninefold.parallel import Place
+from ninefold.parallel.none import Single
+from ninefold.task.classification import Classification
+from ninefold.train.evaluation import Evaluation, evaluate
+
+CPU = torch.device("cpu")
+ALONE = Place(0, 1, CPU)
+
+
+def test_the_measure_is_the_confusion_matrix() -> None:
+    random = np.random.default_rng(0)
+    output, target = random.normal(size=(200, 4)), random.integers(0, 4, 200)
+    counts = Classification(4).measure(torch.from_numpy(output), torch.from_numpy(target))
+    expected = np.zeros((4, 5), np.int64)
+    for true, predicted in zip(target, output.argmax(axis=1), strict=True):
+        expected[true, predicted] += 1
+    assert counts.dtype == torch.int64
+    assert np.array_equal(counts, expected)
+
+
+def test_a_prediction_outside_the_classes_is_counted_in_the_last_column() -> None:
+    output = F.one_hot(torch.tensor([0, 2, 3, 6, 1]), 7).float()  # seven outputs, three classes
+    counts = Classification(3).measure(output, torch.tensor([0, 2, 2, 0, 0]))
+    assert counts.tolist() == [[1, 1, 0, 1], [0, 0, 0, 0], [0, 0, 1, 1]]
+
+
+def test_a_network_with_fewer_outputs_than_classes_is_measured_as_well() -> None:
+    counts = Classification(3).measure(torch.eye(2), torch.tensor([0, 2]))
+    assert counts.tolist() == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
+
+
+def test_the_measure_of_nothing_is_zero() -> None:
+    counts = Classification(3).measure(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
+    assert counts.shape == (3, 4)
+    assert counts.sum() == 0
+
+
+def test_the_loss_is_the_mean_cross_entropy() -> None:
+    torch.manual_seed(0)
+    output, target = torch.randn(9, 4), torch.randint(0, 4, (9,))
+    expected = -output.log_softmax(1)[torch.arange(9), target].mean()
+    loss = Classification(4).loss(output, target)
+    assert loss.shape == ()
+    assert torch.allclose(loss, expected)
+
+
+def examples(count: int, classes: int = 5) -> Examples:
+    random = np.random.default_rng(1)
+    images = random.integers(0, 256, (count, 1, 4, 4), dtype=np.uint8)
+    return Examples(images, random.integers(0, classes, count))
+
+
+def network(classes: int = 5) -> nn.Module:
+    """Dropout and batch normalization: in training mode it would be another network."""
+    torch.manual_seed(0)
+    layers = (
+        nn.Flatten(),
+        nn.Linear(16, 8),
+        nn.BatchNorm1d(8),
+        nn.Dropout(),
+        nn.Linear(8, classes),
+    )
+    return nn.Sequential(*layers)
+
+
+def evaluated(model: nn.Module, found: Examples, batch_size: int = 8) -> Evaluation:
+    return evaluate(
+        model, found, batch_size=batch_size, prepare=Preparation(1), task=Classification(5),
+        parallel=Single(), place=ALONE,
+    )  # fmt: skip
+
+
+def expectation(model: nn.Module, found: Examples) -> tuple[float, Tensor]:
+    """Loss and confusion matrix of the whole set at once."""
+    task, target = Classification(5), torch.from_numpy(found.labels)
+    with torch.no_grad():
+        output = copy.deepcopy(model).eval()(torch.from_numpy(found.images) / 255)
+    return task.loss(output.double(), target).item(), task.measure(output, target)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8, 37, 100])
+def test_an_evaluation_is_exact_for_any_size_of_batch(batch_size: int) -> None:
+    model, found = network(), examples(37)
+    loss, confusion = expectation(model, found)
+    evaluation = evaluated(model, found, batch_size)
+    assert evaluation.count == 37
+    assert torch.equal(evaluation.confusion, confusion)
+    assert evaluation.loss == pytest.approx(loss, rel=1e-5)
+    assert evaluation.accuracy == int(confusion.diagonal().sum()) / 37
+
+
+class Team(Single):
+    """Processes in miniature: threads that add up what each of them brings."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=30)
+        self.brought: list[Tensor] = []
+
+    def total(self, values: Tensor) -> Tensor:
+        self.brought.append(values)
+        self.barrier.wait()
+        total = torch.stack(self.brought).sum(dim=0)
+        if self.barrier.wait() == 0:
+            self.brought.clear()
+        self.barrier.wait()
+        return total
+
+
+def evaluated_by(size: int, model: nn.Module, found: Examples) -> list[Evaluation]:
+    """The evaluation as each of `size` processes gets it."""
+    team = Team(size)
+
+    def work(rank: int) -> Evaluation:
+        try:
+            return evaluate(
+                copy.deepcopy(model), found, batch_size=8, prepare=Preparation(1),
+                task=Classification(5), parallel=team, place=Place(rank, size, CPU),
+            )  # fmt: skip
+        except BaseException:
+            team.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(work, range(size)))
+
+
+@pytest.mark.parametrize(("count", "size"), [(37, 2), (37, 3), (7, 4), (4, 4), (5, 3)])
+def test_an_evaluation_is_the_same_on_any_number_of_processes(count: int, size: int) -> None:
+    model, found = network(), examples(count)
+    loss, confusion = expectation(model, found)
+    for evaluation in evaluated_by(size, model, found):
+        assert torch.equal(evaluation.confusion, confusion)
+        assert evaluation.loss == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [3, 4, 6])
+def test_more_processes_than_examples_can_evaluate(size: int) -> None:
+    model, found = network(), examples(2)
+    loss, confusion = expectation(model, found)
+    for evaluation in evaluated_by(size, model, found):
+        assert torch.equal(evaluation.confusion, confusion)
+        assert evaluation.loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_a_class_without_examples_has_no_accuracy() -> None:
+    confusion = torch.tensor([[3, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 1]])
+    evaluation = Evaluation(0.0, confusion)
+    assert evaluation.per_class == [0.75, None, 0.5]
+    assert evaluation.accuracy == 4 / 6
+
+
+def test_a_prediction_outside_the_classes_is_wrong() -> None:
+    evaluation = Evaluation(0.0, torch.tensor([[1, 0, 3], [0, 2, 0]]))
+    assert evaluation.accuracy == 0.5
+    assert evaluation.per_class == [0.25, 1.0]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_an_evaluation_leaves_the_network_as_it_was(training: bool) -> None:
+    model = network().train(training)
+    before = copy.deepcopy(model.state_dict())
+    evaluated(model, examples(20))
+    assert model.training is training
+    assert all(module.training is training for module in model.modules())
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_an_evaluation_draws_no_random_numbers_and_keeps_no_graph() -> None:
+    model, recorded = network(), []
+    model.register_forward_hook(lambda _, __, output: recorded.append(output.requires_grad))
+    before = torch.get_rng_state()
+    evaluated(model, examples(20))
+    assert torch.equal(before, torch.get_rng_state())
+    assert recorded == [False] * 3
+
+
+def test_an_example_that_is_lost_on_the_way_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="4 of 8 examples counted"):
+        evaluate(
+            network(), examples(8), batch_size=8, prepare=Preparation(1), task=Classification(5),
+            parallel=Single(), place=Place(0, 2, CPU),
+        )  # fmt: skip

@@ -1,0 +1,173 @@
+"""A signal to one process stops all of a run after the same step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+
+from ninefold.amp import Amp
+from ninefold.config.order import Order
+from ninefold.errors import Interrupted
+from ninefold.launch import concurrent, mailbox
+from ninefold.parallel import Place
+from ninefold.parallel.none import Single
+from ninefold.signals import Stop
+from ninefold.train import build
+from ninefold.train import run as training_run
+from tests.conftest import ROOT
+
+
+def test_a_process_alone_stops_after_the_step_it_is_in() -> None:
+    stop = Stop()
+    assert not stop.due(4)
+    stop.signal = signal.SIGTERM
+    assert stop.due(5)
+
+
+def test_processes_that_share_a_notice_stop_after_the_same_step(tmp_path: Path) -> None:
+    told, other = (Stop(tmp_path / "notice", alone=False) for _ in range(2))
+    assert not other.due(5)  # it is ahead by a look, as it may be
+    told.signal = signal.SIGTERM
+    assert not told.due(5), "the other may have begun the sixth step, which needs this one"
+    assert told.wanted
+    assert other.wanted
+    assert told.due(6)
+    assert other.due(6)
+
+
+def test_processes_that_are_told_at_once_agree_as_well(tmp_path: Path) -> None:
+    both = [Stop(tmp_path / "notice", alone=False) for _ in range(2)]
+    for stop in both:
+        stop.signal = signal.SIGINT
+    assert [stop.due(5) for stop in both] == [False, False]
+    assert [stop.due(6) for stop in both] == [True, True]
+
+
+def test_processes_on_several_hosts_do_not_decide_between_log_points() -> None:
+    stop = Stop(None, alone=False)
+    stop.signal = signal.SIGTERM
+    assert not stop.due(5)
+    assert stop.wanted  # which evaluations and log points ask
+
+
+def test_a_process_with_a_gpu_that_is_steps_ahead_of_another_is_not_stopped_before_a_log_point(
+    tmp_path: Path,
+) -> None:
+    ahead, behind = (Stop(tmp_path / "notice", alone=False) for _ in range(2))
+    for stop in (ahead, behind):
+        stop.only_at_log_points()
+    assert not any(ahead.due(step) for step in (5, 6, 7))  # they are queued
+    behind.signal = signal.SIGTERM
+    assert not any(behind.due(step) for step in (5, 6, 7, 8))
+    assert not ahead.due(8)
+    assert behind.wanted
+    alone = Stop()
+    alone.only_at_log_points()
+    alone.signal = signal.SIGTERM
+    assert alone.due(5)
+
+
+@pytest.mark.parametrize(("device", "last"), [("cpu", [6]), ("cuda", [])])
+def test_only_processes_on_gpus_leave_a_stop_to_log_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, last: list[int]
+) -> None:
+    """The run gets no further here than to where it knows its device."""
+
+    class Here(Exception):
+        pass
+
+    def reached(*arguments: Any, **options: Any) -> NoReturn:
+        raise Here
+
+    class There(Single):
+        def join(self) -> AbstractContextManager[Place]:
+            return nullcontext(Place(0, 2, torch.device(device, 0)))
+
+    monkeypatch.setattr(build, "begin", lambda job: (There(), Amp("float32")))
+    monkeypatch.setattr(build, "training", reached)
+    stop = Stop(tmp_path / "notice", alone=False)
+    with pytest.raises(Here):
+        training_run.train(Order("train", "{}", tmp_path, started=0.0), stop)
+    stop.signal = signal.SIGTERM
+    assert [step for step in (5, 6) if stop.due(step)] == last
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+def test_the_first_signal_is_kept_and_the_handlers_are_put_back(number: int) -> None:
+    before = signal.getsignal(number)
+    stop = Stop()
+    with stop.listening(60, inline=True):
+        os.kill(os.getpid(), number)
+        deadline = time.monotonic() + 10
+        while not stop.signal and time.monotonic() < deadline:
+            time.sleep(0.001)
+    assert stop.signal == number
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_ctrl_c_in_the_launchers_own_process_interrupts_at_once() -> None:
+    stop = Stop()
+    with stop.listening(60, inline=True):
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        stop = Stop()
+        with stop.listening(60, inline=True):
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.05)
+        assert not stop.signal
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+RUN = """
+import signal, time
+from ninefold import beside
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGTERM, interrupt)
+with beside.registered():
+    try:
+        print("runs", flush=True)
+        time.sleep(10)
+    except KeyboardInterrupt:
+        time.sleep(0.3)
+        print("saved", flush=True)
+signal.raise_signal(signal.SIGTERM)
+print("there still", flush=True)
+"""
+
+
+def test_runs_in_processes_of_another_launcher_are_told_and_waited_for_and_none_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(concurrent.VARIABLE, "")
+    command = concurrent.Runs(grace=60)
+    start = partial(
+        subprocess.Popen, [sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    with start() as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "runs\n"
+        command.stop(signal.SIGINT)
+        assert command.told == 1
+        assert not mailbox.workers(Path(os.environ[concurrent.VARIABLE]))
+        assert run.communicate()[0] == "saved\nthere still\n"
+    with start() as late:
+        assert late.communicate()[0] == ""
+    assert late.returncode == Interrupted.code

@@ -1,0 +1,185 @@
+"""A compiled network computes the same, and a profile tells of a run without touching it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ninefold.amp import Amp
+from ninefold.errors import ConfigError
+from ninefold.machine import require_compiler
+from ninefold.measure import profiler
+from ninefold.measure.profiler import Profile, bound, costliest, union, without
+from ninefold.parallel import Place
+from ninefold.parallel.none import Single
+from ninefold.train.compiled import Compiled, require_one_copy
+from tests.conftest import Shell, metrics
+
+CPU = torch.device("cpu")
+HERE = Place(rank=0, world_size=1, device=CPU)
+
+
+def test_a_compiled_network_computes_and_learns_as_the_plain_one_and_evaluates_as_it() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    keys = list(model.state_dict())
+    network = Amp("bfloat16").wrap(model)
+    forward = Single().wrap(Compiled(network, "default", backend="aot_eager"), HERE)
+    inputs = torch.randn(4, 6)
+
+    forward.train()
+    output = forward(inputs)
+    output.square().mean().backward()
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    network(inputs).square().mean().backward()
+    assert output.dtype == torch.float32
+    for parameter, gradient in zip(model.parameters(), found, strict=True):
+        assert gradient == pytest.approx(parameter.grad, abs=1e-2)
+    assert list(model.state_dict()) == keys
+
+    forward.eval()
+    frames = torch._dynamo.utils.counters["frames"]["total"]
+    assert torch.equal(forward(inputs), network(inputs))
+    forward(inputs[:3])
+    assert torch._dynamo.utils.counters["frames"]["total"] == frames == 1
+
+
+def test_a_process_with_several_copies_of_a_model_is_refused_before_it_trains() -> None:
+    require_one_copy("default", Place(0, 4, CPU, replicas=4))
+    with pytest.raises(ConfigError, match=r"^error: compile.mode=default: .*it has 2 GPUs here"):
+        require_one_copy("default", Place(0, 1, CPU, replicas=2))
+
+
+@pytest.mark.parametrize(("gpu", "variable"), [(False, "CXX"), (True, "CC")])
+def test_a_compiler_that_does_not_work_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool, variable: str
+) -> None:
+    require_compiler("default", gpu)
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho 'fatal error: Python.h: none' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    for name, said in ((str(broken), "Python.h: none"), ("missing-compiler", "No such file")):
+        monkeypatch.setenv(variable, name)
+        with pytest.raises(ConfigError, match=said) as caught:
+            require_compiler("default", gpu)
+        assert str(caught.value).startswith("error: compile.mode=default: no working compiler (")
+
+
+@pytest.mark.parametrize(
+    ("data", "compute", "communication", "cause"),
+    [
+        (0.60, 0.9, 0.0, "data"),
+        (0.05, 0.9, 0.1, "the device"),
+        (0.05, 0.3, 0.1, "the host"),
+        (0.05, 0.2, 0.7, "communication"),
+        (0.00, 0.0, 0.0, "the host"),
+    ],
+)
+def test_a_run_is_bound_by_what_takes_most_of_a_step(
+    data: float, compute: float, communication: float, cause: str
+) -> None:
+    sentence = bound(data, compute, communication)
+    assert sentence.startswith(f"The run is bound by {cause}: ") or (
+        cause == "communication" and sentence.startswith("The run is bound by communication ")
+    )
+    shares = [int(part.split()[1].rstrip("%")) for part in sentence.split("(")[1].split(", ")]
+    assert sum(shares) == pytest.approx(100, abs=2)
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_communication_counts_where_no_operator_is_at_work() -> None:
+    at_work = union([(5, 6), (0, 2), (1, 3)])
+    assert at_work == [(0, 3), (5, 6)]
+    assert without(union([(2, 8)]), at_work) == [(3, 5), (6, 8)]
+    assert without(at_work, union([(0, 9)])) == []
+    assert without(at_work, []) == at_work
+
+
+def event(name: str, start: float, end: float, annotation: bool = False) -> SimpleNamespace:
+    """As torch.profiler gives them for a CPU; times are microseconds."""
+    times = SimpleNamespace(start=start, end=end)
+    kind = torch.autograd.DeviceType.CPU
+    return SimpleNamespace(
+        name=name, time_range=times, device_type=kind, is_user_annotation=annotation
+    )
+
+
+def test_the_shares_of_a_step_are_those_of_its_events(tmp_path: Path) -> None:
+    profile = Profile(tmp_path, HERE)
+    profile.see([
+        event("batch", 0, 20, annotation=True),
+        event("aten::div", 5, 20),
+        event("training step", 20, 120, annotation=True),
+        event("aten::mm", 20, 60),
+        event("autograd::engine::evaluate_function: AddmmBackward0", 30, 110),
+        event("gloo:all_reduce", 50, 90, annotation=True),
+    ])  # fmt: skip
+    found = (profile.data, profile.compute, profile.communication)
+    assert found == pytest.approx((20 / 120, 40 / 100, 30 / 100))
+
+
+def test_the_time_of_a_gpu_is_told_once_under_the_operators_that_it_worked_for() -> None:
+    def average(name: str, device: str, self_time: float, annotation: bool = False) -> Any:
+        kind = getattr(torch.autograd.DeviceType, device)
+        return SimpleNamespace(
+            key=name, count=1, device_type=kind, self_device_time_total=self_time,
+            is_user_annotation=annotation,
+        )  # fmt: skip
+
+    _, *lines = costliest(
+        [
+            average("aten::mm", "CPU", 300.0),
+            average("void cutlass::gemm<...>", "CUDA", 300.0),
+            average("aten::relu", "CPU", 100.0),
+            average("void at::native::vectorized_elementwise_kernel<4>", "CUDA", 100.0),
+            average("training step", "CUDA", 400.0, annotation=True),
+        ],
+        "cuda",
+    )
+    shares = [(line.split()[0], line.split()[-1]) for line in lines]
+    assert shares == [("aten::mm", "75.0%"), ("aten::relu", "25.0%")]
+
+
+def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(
+    tmp_path: Path,
+) -> None:
+    matrix = torch.randn(600, 600)
+    taken = 0
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        nonlocal taken
+        taken += 1
+        for _ in range(10):
+            torch.mm(matrix, matrix)
+
+    profile = Profile(tmp_path / "profile", HERE)
+    profile.record(iter([(matrix, matrix)] * 20), step)
+    assert taken == profiler.STEPS + 1
+    assert profile.table[1].split()[:2] == ["aten::mm", str(10 * profiler.STEPS)]
+    assert profile.compute > 0.5
+    assert profile.communication == 0
+    with gzip.open(tmp_path / "profile" / "rank0.pt.trace.json.gz") as file:
+        names = {event.get("name") for event in json.load(file)["traceEvents"]}
+    assert {"aten::mm", "batch", "training step"} <= names
+    assert (tmp_path / "profile" / "table.txt").read_text().splitlines() == profile.table
+
+
+def test_a_profiled_run_says_what_bounds_it_and_trains_as_one_without(shell: Shell) -> None:
+    job = ["parallel=ddp", "parallel.processes=2", "log_every=1", "max_steps=5", "logger=quiet"]
+    assert shell.train(*job, "hydra.run.dir=without").returncode == 0
+    done = shell.train(*job, "profile=true", "hydra.run.dir=profiled")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "operation " in done.stdout
+    assert done.stdout.count("The run is bound by ") == 1
+    without, profiled = shell.folder / "without", shell.folder / "profiled"
+    assert len(list((profiled / "profile").glob("rank[01].pt.trace.json.gz"))) == 2
+    assert not (without / "profile").exists()
+    assert metrics(profiled, "loss") == metrics(without, "loss")
