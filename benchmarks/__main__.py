@@ -35,8 +35,9 @@ from benchmarks.measure import (
     take_turns,
     verdict,
 )
+from ninefold.files import write_json
+from ninefold.machine import environment
 from ninefold.report.render.markdown import grid
-from ninefold.result import environment, write_json
 
 SUBJECTS = ("step", "inputs", "epoch", "scaling", "start", "checkpoints", "compiled", "defaults")
 SITTINGS = 2  # of a bench, where the first is void

@@ -18,8 +18,8 @@ from ninefold.config.job import GROUPS, ROOT, UNSAID, Job, not_a_name
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch import preflight
 from ninefold.launch.concurrent import Runs
-from ninefold.launch.ranks import under_torchrun
 from ninefold.launch.session import SESSION, failure_of, refuse
+from ninefold.ranks import under_torchrun
 from ninefold.study import composition, plan, start
 
 CONF = ROOT / "conf" / "train.yaml"

@@ -1,13 +1,86 @@
-"""The compiler that torch.compile calls, looked for before anything starts; imports no torch."""
+"""This machine: processor, cores, GPUs, versions, commit, and whether a compiler works.
+
+Nothing here imports torch but `environment`.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
 
 from ninefold.errors import ConfigError
+
+GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
+
+
+def environment() -> dict[str, Any]:
+    """Versions, driver, commit, machine and time (UTC) of this process. Imports torch."""
+    import torch
+
+    versions: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+    }
+    for package in ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    root = Path(__file__).parents[1]
+    commit = _output("git", "-C", str(root), "rev-parse", "HEAD")
+    changes = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
+    return {
+        "versions": versions,
+        "platform": platform.platform(),
+        "driver": _driver() if torch.cuda.is_available() else None,
+        "commit": commit,
+        "dirty": bool(changes) if commit else None,
+        "hostname": platform.node(),
+        "cpu": cpu(),
+        "cores": cores(),
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _driver() -> str | None:
+    found = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return found.splitlines()[0] if found else None
+
+
+def cores() -> int | None:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+
+
+def cpu() -> str:
+    """The name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def gpu_driver() -> bool:
+    """Whether this host has a driver for GPUs, which need not mean that there is one to use."""
+    return any(Path(driver).exists() for driver in GPU_DRIVERS)
 
 
 def require_compiler(mode: str, gpu: bool) -> None:

@@ -16,14 +16,14 @@ from typing import Any, NoReturn
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from ninefold import signals
+from ninefold import ranks, signals
 from ninefold.config import overrides
 from ninefold.config.job import ROOT
 from ninefold.errors import Failure, Interrupted
-from ninefold.launch import concurrent, ranks
-from ninefold.launch.ranks import under_torchrun
+from ninefold.launch import concurrent
 from ninefold.launch.run import execute, follow
 from ninefold.launch.session import SESSION, failure_of, heed_signals, leave, report
+from ninefold.ranks import under_torchrun
 from ninefold.result import FILE, Result
 from ninefold.study import sweep as sweeper
 

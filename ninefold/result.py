@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
-import os
-import platform
-import subprocess
-import sys
-import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ninefold.files import write_json
 from ninefold.secrets import redacted
 
 FILE = "result.json"
@@ -103,103 +95,3 @@ class Result:
 
     def write(self, folder: Path) -> None:
         write_json(folder / FILE, redacted(asdict(self)))
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write `path` so that a reader finds the old file or the whole new one, even after a crash."""
-    text = json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False)
-    write_durably(path, text.encode() + b"\n")
-
-
-def stamp(seconds: float) -> str:
-    """A time.time() as the files say it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-def finite(tree: Any) -> Any:
-    """`tree` with None for NaN and infinity, which JSON does not have."""
-    if isinstance(tree, float) and not math.isfinite(tree):
-        return None
-    if isinstance(tree, Mapping):
-        return {key: finite(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [finite(value) for value in tree]
-    return tree
-
-
-def write_durably(path: Path, data: bytes | memoryview) -> None:
-    """Replace `path` by `data`, forced to disk before it takes the name."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Force a folder's names to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def environment() -> dict[str, Any]:
-    """Versions, driver, commit, machine and time (UTC) of this process. Imports torch."""
-    import torch
-
-    versions: dict[str, str | None] = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
-    }
-    for package in ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
-    root = Path(__file__).parents[1]
-    commit = _output("git", "-C", str(root), "rev-parse", "HEAD")
-    changes = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
-    return {
-        "versions": versions,
-        "platform": platform.platform(),
-        "driver": _driver() if torch.cuda.is_available() else None,
-        "commit": commit,
-        "dirty": bool(changes) if commit else None,
-        "hostname": platform.node(),
-        "cpu": cpu(),
-        "cores": cores(),
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
-def _output(*command: str) -> str | None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _driver() -> str | None:
-    found = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    return found.splitlines()[0] if found else None
-
-
-def cores() -> int | None:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-
-
-def cpu() -> str:
-    """The name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 import torch
 
-from ninefold.result import FILE, Result, environment, write_durably, write_json
+from ninefold.files import write_durably, write_json
+from ninefold.machine import environment
+from ninefold.result import FILE, Result
 
 FULL = Result(
     status="ok", parallel="ddp", amp="scaler", dataset="digits", model="convnet", seed=3,

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from ninefold.result import write_json
+from ninefold.files import write_json
 
 FILE = "manifest.json"
 FORMAT = 2  # older ones are still read

@@ -20,7 +20,7 @@ import torch
 from ninefold.checkpoint import manifest
 from ninefold.checkpoint.manifest import FORMAT, Entry, Files
 from ninefold.errors import CheckpointError, ResourceError
-from ninefold.result import sync_folder
+from ninefold.files import sync_folder
 
 INODES = 6  # that a save takes where links count: folder, manifest, file, and three names
 log = logging.getLogger(__name__)

@@ -6,14 +6,13 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ninefold.checkpoint.store import Checkpoints
-from ninefold.train.state import copied
 
 SMALL = 1 << 16  # bytes of a tensor that needs no memory of a kind of its own
 # What the writing thread leaves to the steps. Beside steps that keep both of two cores busy a write
@@ -129,3 +128,14 @@ def _fits(tensor: Tensor, buffer: Tensor) -> bool:
 def _strides(tensor: Tensor) -> tuple[int, ...]:
     """Those of a copy of `tensor`: its own, if it fills its memory."""
     return torch.empty_like(tensor, device="meta").stride()
+
+
+def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
+    """`tree` in containers of its own, with what `copy` makes of its tensors, in a fixed order."""
+    if isinstance(tree, Tensor):
+        return copy(tree.detach())
+    if isinstance(tree, Mapping):
+        return {key: copied(value, copy) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [copied(value, copy) for value in tree]
+    return tree

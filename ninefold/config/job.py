@@ -23,9 +23,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ninefold.config import environment, resume, rules, untrusted
 from ninefold.config import overrides as messages
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
-from ninefold.launch import forkserver
-from ninefold.launch.ranks import under_torchrun
-from ninefold.machine import require_compiler
+from ninefold.machine import gpu_driver, require_compiler
+from ninefold.ranks import under_torchrun
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
@@ -96,7 +95,7 @@ class Job:
         Raises Failure.
         """
         if not self.evaluates and (mode := self.values["compile"]["mode"]) is not None:
-            require_compiler(mode, self.values["device"] != "cpu" and forkserver.gpu_driver())
+            require_compiler(mode, self.values["device"] != "cpu" and gpu_driver())
         self._prepare_data()
         _settle(self.frozen)
         parallel = self.frozen["parallel"]

@@ -12,16 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ResourceError
+from ninefold.machine import gpu_driver
 from ninefold.signals import SIGNALS
 
 ROOT = Path(__file__).parents[2]
 QUIET = ("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker", ",")
-GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
-
-
-def gpu_driver() -> bool:
-    """Whether this host has a driver for GPUs, which need not mean that there is one to use."""
-    return any(Path(driver).exists() for driver in GPU_DRIVERS)
 
 
 def start(job: Mapping[str, Any]) -> None:

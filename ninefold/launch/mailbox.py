@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ninefold.errors import KINDS, Failure
-from ninefold.result import write_json
+from ninefold.files import write_json
 from ninefold.signals import failure as ending
 
 

@@ -7,7 +7,7 @@ import resource
 from ninefold.config.job import Job
 from ninefold.errors import Failure, ResourceError
 from ninefold.launch import forkserver
-from ninefold.launch.ranks import under_torchrun
+from ninefold.ranks import under_torchrun
 
 LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4
 

@@ -16,9 +16,9 @@ from ninefold import signals
 from ninefold.config.job import Job
 from ninefold.config.order import Order
 from ninefold.errors import Busy, ConfigError, Failure, Interrupted, Preempted
+from ninefold.files import write_durably
 from ninefold.launch import forkserver
 from ninefold.launch.preflight import examine
-from ninefold.launch.ranks import under_torchrun
 from ninefold.launch.run_folder import exclusive
 from ninefold.launch.session import (
     SESSION,
@@ -27,7 +27,8 @@ from ninefold.launch.session import (
     report,
     require_undisturbed,
 )
-from ninefold.result import Result, write_durably
+from ninefold.ranks import under_torchrun
+from ninefold.result import Result
 
 BESIDE_OTHERS = "It may have run beside others: its times are those of a machine that it shared."
 

@@ -21,7 +21,7 @@ from ninefold.config import overrides
 from ninefold.config.job import ROOT, Job
 from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure, resource_failure
 from ninefold.launch.concurrent import Runs
-from ninefold.launch.ranks import under_torchrun
+from ninefold.ranks import under_torchrun
 from ninefold.secrets import redact
 from ninefold.study.runner import Study
 

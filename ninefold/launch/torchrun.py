@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from ninefold import ranks
 from ninefold.config.order import Order
 from ninefold.errors import ConfigError, Failure, PeerError
-from ninefold.launch import ranks
 
 PATIENCE = timedelta(minutes=15)  # for rank 0 to compose and to fetch a dataset
 

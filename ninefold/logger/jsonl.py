@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from ninefold.files import finite, write_durably
 from ninefold.logger import Run
-from ninefold.result import finite, write_durably
 
 
 class JSONLines:

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from ninefold.parallel import Parallel, Place
-from ninefold.result import NUMERICS, write_durably
-from ninefold.train.state import State, gather
+from ninefold.files import write_durably
+from ninefold.parallel import Parallel, Place, gather
+from ninefold.result import NUMERICS
+from ninefold.train.state import State
 
 TRIES = 32  # halvings of a loss scale: past where it is given up, from its default
 BRANCHES = ("StochasticDepth", "DropPath")  # torchvision's and timm's, which need not be there

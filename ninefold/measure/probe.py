@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from ninefold.measure import nvml
-from ninefold.parallel import Parallel, Place, device_names
-from ninefold.train.state import gather
+from ninefold.parallel import Parallel, Place, device_names, gather
 
 LEAST = 3  # units: fewer have no middle
 BYTES, TIMES = 1 << 20, 8  # hashed in a unit of a CPU: longer than a slice of time it may lose

@@ -81,3 +81,12 @@ def device_names(place: Place) -> list[str]:
     count = min(place.replicas, torch.cuda.device_count())
     names = [torch.cuda.get_device_name(first + index) for index in range(count)]
     return [names[index % count] for index in range(place.replicas)]
+
+
+def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
+    """[world_size, ...] on the CPU: the `values` of every process, on every process."""
+    if place.world_size == 1:
+        return values[None].cpu()
+    rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
+    rows[place.rank] = values
+    return parallel.total(rows).cpu()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ninefold.errors import ResourceError
+from ninefold.files import write_json
 from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.answer.recommend import Recommendation, is_settled, recommend
 from ninefold.report.data.environment import read_json
@@ -22,7 +23,6 @@ from ninefold.report.render.figure import draw
 from ninefold.report.render.page import page
 from ninefold.report.render.tables import table
 from ninefold.report.render.text import console_text, progress_text, report_text
-from ninefold.result import write_json
 
 __all__ = ["place", "progress_table", "settled", "write"]
 

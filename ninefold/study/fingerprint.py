@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ninefold.result import cores, cpu
+from ninefold.machine import cores, cpu
 
 ROOT = Path(__file__).parents[2]
 NVIDIA = Path("/proc/driver/nvidia/gpus")

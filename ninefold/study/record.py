@@ -13,7 +13,8 @@ from typing import Any
 
 from ninefold.checkpoint import manifest
 from ninefold.errors import ConfigError
-from ninefold.result import SWEEP, Result, write_json
+from ninefold.files import write_json
+from ninefold.result import SWEEP, Result
 from ninefold.secrets import redacted
 
 BURN_IN, SUPERSEDED = "burn_in", "superseded"

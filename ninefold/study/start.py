@@ -7,7 +7,8 @@ from typing import Any
 
 from ninefold.config.rules import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
-from ninefold.result import SWEEP, stamp
+from ninefold.files import stamp
+from ninefold.result import SWEEP
 from ninefold.study import fingerprint
 from ninefold.study.plan import Plan
 from ninefold.study.record import Sitting

@@ -22,11 +22,12 @@ from ninefold.config import rules
 from ninefold.config.order import Order
 from ninefold.config.resolvers import file_name
 from ninefold.errors import Failure, Interrupted, Preempted
+from ninefold.files import stamp, write_json
 from ninefold.launch import run as execution
 from ninefold.launch.preflight import ready
 from ninefold.launch.run_folder import exclusive
 from ninefold.launch.session import SESSION, refuse
-from ninefold.result import FILE, SWEEP, Result, stamp, write_json
+from ninefold.result import FILE, SWEEP, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan
 from ninefold.study import start as opening

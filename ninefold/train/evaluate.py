@@ -17,8 +17,9 @@ from ninefold.config import untrusted
 from ninefold.config.order import Order
 from ninefold.dataset import Examples
 from ninefold.errors import CheckpointError, one_line
+from ninefold.files import write_json
+from ninefold.machine import environment
 from ninefold.parallel import device_names
-from ninefold.result import environment, write_json
 from ninefold.secrets import redact, redacted
 from ninefold.task import confusion
 from ninefold.train import build, evaluation

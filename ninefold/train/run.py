@@ -14,8 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninefold.amp import Amp
 from ninefold.config.order import Order
+from ninefold.machine import environment
 from ninefold.parallel import device_names
-from ninefold.result import FILE, Result, environment
+from ninefold.result import FILE, Result
 from ninefold.signals import Stop
 from ninefold.train import build, compiled, training
 from ninefold.train.training import Training, closing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.amp import CountingScaler
-from ninefold.parallel import Parallel, Place
+from ninefold.checkpoint.writer import copied
+from ninefold.parallel import Parallel, Place, gather
 from ninefold.train.average import Average
 from ninefold.train.watch import Watch
 
@@ -111,17 +112,6 @@ class State:
         self.epoch_seconds = list(saved["epoch_seconds"])
 
 
-def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
-    """`tree` in containers of its own, with what `copy` makes of its tensors, in a fixed order."""
-    if isinstance(tree, Tensor):
-        return copy(tree.detach())
-    if isinstance(tree, Mapping):
-        return {key: copied(value, copy) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [copied(value, copy) for value in tree]
-    return tree
-
-
 def _rng(place: Place) -> list[Tensor]:
     """The generators that training may draw from: Python's, NumPy's, torch's, its GPUs'."""
     _, integers, gauss = random.getstate()
@@ -148,12 +138,3 @@ def _set_rng(states: list[Tensor], place: Place) -> None:
     torch.set_rng_state(cpu.clone())
     for device, state in zip(place.gpus, cuda, strict=False):
         torch.cuda.set_rng_state(state.clone(), device)
-
-
-def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
-    """[world_size, ...] on the CPU: the `values` of every process, on every process."""
-    if place.world_size == 1:
-        return values[None].cpu()
-    rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
-    rows[place.rank] = values
-    return parallel.total(rows).cpu()

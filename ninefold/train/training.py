@@ -27,11 +27,11 @@ from ninefold.measure.clock import Clock
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
-from ninefold.parallel import Parallel, Place
+from ninefold.parallel import Parallel, Place, gather
 from ninefold.signals import Stop, failure, held_back
 from ninefold.task import Task
 from ninefold.train.evaluation import Evaluation, Unfinished, evaluate
-from ninefold.train.state import State, gather
+from ninefold.train.state import State
 
 log = logging.getLogger(__name__)
 

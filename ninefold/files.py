@@ -1,0 +1,53 @@
+"""Atomic, durable writes of files: a reader finds the old content or the whole new one."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `path` so that a reader finds the old file or the whole new one, even after a crash."""
+    text = json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False)
+    write_durably(path, text.encode() + b"\n")
+
+
+def stamp(seconds: float) -> str:
+    """A time.time() as the files say it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def finite(tree: Any) -> Any:
+    """`tree` with None for NaN and infinity, which JSON does not have."""
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return None
+    if isinstance(tree, Mapping):
+        return {key: finite(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [finite(value) for value in tree]
+    return tree
+
+
+def write_durably(path: Path, data: bytes | memoryview) -> None:
+    """Replace `path` by `data`, forced to disk before it takes the name."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's names to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
