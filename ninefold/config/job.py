@@ -248,7 +248,7 @@ class Job:
         return [
             CheckpointError(
                 "resume", folder, "its config.yaml is of another version, or was changed",
-                str(problem).removeprefix("error: ").partition(";")[0],
+                problem.cause,
                 "put back the one that was written, or start a new run",
             )
             for problem in rules.problems(self.values, known)[:1]

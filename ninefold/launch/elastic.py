@@ -31,7 +31,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ninefold.checkpoint.store import has_checkpoint
 from ninefold.config.order import Order
-from ninefold.errors import Failure, Interrupted, PeerError, Preempted, ResourceError, relay
+from ninefold.errors import Failure, Interrupted, PeerError, Preempted, ResourceError
 from ninefold.launch import mailbox, worker
 from ninefold.launch.supervisor import Supervisor
 from ninefold.signals import SIGNALS
@@ -162,7 +162,7 @@ def first_failure(
     found = mailbox.read(folder)
     causes = [report for report in found if report.kind != PeerError.__name__]
     if causes:
-        return relay(causes[0].kind, causes[0].line)
+        return causes[0].failure
     if supervisor.signal is not None:
         return stopped(supervisor.signal, order.folder)
     for rank in sorted(supervisor.hung):
@@ -196,7 +196,7 @@ def first_failure(
                 f"see the logs in {order.folder}",
             )  # fmt: skip
     if found:
-        return relay(found[0].kind, found[0].line)
+        return found[0].failure
     rank, code = next(iter(exits.items()))
     return Failure(
         "rank", rank, f"its process ended with {code}", "no report was left", f"see {order.folder}"
