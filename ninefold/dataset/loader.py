@@ -160,7 +160,8 @@ def _begin(number: int) -> None:
         signal.signal(sent, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    follow_parent()
+    parent = multiprocessing.parent_process()
+    follow_parent(parent.pid if parent else None)
 
 
 def _next(

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ninefold.errors import ConfigError
 from ninefold.parallel import Place, resolve_device
+from ninefold.ranks import found
 
 # DDP's reducer owns the process group. To free it deletes the group while holding Python's lock,
 # and waits for gloo's threads, one of which may be waiting for that lock to free the last tensor it
@@ -44,15 +45,14 @@ class DDP:
 
     @contextmanager
     def join(self) -> Iterator[Place]:
-        rank = int(os.environ.get("RANK", "0"))
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        device = resolve_device(self.device, int(os.environ.get("LOCAL_RANK", "0")))
+        ranks = found(os.environ)
+        rank, world_size = ranks.rank, ranks.world_size
+        device = resolve_device(self.device, ranks.local_rank)
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        alone = "RANK" not in os.environ  # MASTER_ADDR alone may be a leftover
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            store=dist.HashStore() if alone else None,
+            store=None if ranks.launched else dist.HashStore(),
             rank=rank,
             world_size=world_size,
             timeout=timedelta(seconds=self.timeout),

@@ -32,6 +32,7 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.parallel import Parallel, Place
+from ninefold.ranks import found
 from ninefold.signals import Stop
 from ninefold.train import allocator
 from ninefold.train.average import Average
@@ -286,14 +287,14 @@ def begin(job: DictConfig) -> tuple[Parallel, Amp]:
 def thread_share(total: int) -> int:
     """This process's part of a host's `total` threads, at least one; the first get the rest."""
     each, rest = divmod(total, local_world_size())
-    return max(1, each + (int(os.environ.get("LOCAL_RANK", "0")) < rest))
+    return max(1, each + (found(os.environ).local_rank < rest))
 
 
 def first_on_host() -> bool:
     """Whether this process is the first of this run on its host."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
+    return found(os.environ).local_rank == 0
 
 
 def local_world_size() -> int:
     """Processes of this run on this host."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return found(os.environ).local_world_size
