@@ -1,4 +1,4 @@
-"""What a checkpoint costs the steps: the wait for its copy, and the write beside them."""
+"""What a checkpoint costs the steps: the wait for its copy, and the concurrent write."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from ninefold.train.training import Training
 
 PIXELS, BATCH = 64, 16
 JOB = (
-    "model=alexnet", "model.input_size=null", "dataset=synthetic",
-    f"dataset.shape=[3,{PIXELS},{PIXELS}]", f"dataset.train_count={BATCH}", f"batch_size={BATCH}",
-)  # fmt: skip
+    "model=alexnet",
+    "model.input_size=null",
+    "dataset=synthetic",
+    f"dataset.shape=[3,{PIXELS},{PIXELS}]",
+    f"dataset.train_count={BATCH}",
+    f"batch_size={BATCH}",
+)
 SIZES = (
     "AlexNet with AdamW, 684 MB, on the disk of the temporary folder; all CPU threads; images "
     f"of {PIXELS} pixels, batch {BATCH}."
@@ -25,7 +29,7 @@ SIZES = (
 
 @contextmanager
 def job() -> Iterator[tuple[Training, Callable[[], None]]]:
-    """A training run with memory for its checkpoints already there, and its step."""
+    """A training run whose memory for checkpoints is already allocated, and its step."""
     with ours.training(*JOB) as run:
         state = run.state
 
@@ -50,7 +54,7 @@ def writing() -> bool:
 
 @contextmanager
 def stalls(handicap: bool) -> Iterator[Turns]:
-    """Seconds that a save keeps the step loop. Handicapped ours waits for the disk as well."""
+    """Seconds that a save blocks the step loop. With the handicap, ours also waits for the disk."""
     with job() as (run, _):
 
         def stall(must: bool) -> float:
@@ -68,7 +72,7 @@ def steps(handicap: bool) -> Iterator[Turns]:
     """Seconds of a step while a checkpoint is being written, and while none is."""
     with job() as (run, step):
 
-        def beside() -> float:
+        def during_write() -> float:
             training.save(run)
             began = time.perf_counter()
             times = []
@@ -76,7 +80,7 @@ def steps(handicap: bool) -> Iterator[Turns]:
                 step()
                 times.append(time.perf_counter() - began)
             run.saver.wait()
-            whole = max(1, len(times) - 1)  # the last one went on after the write
+            whole = max(1, len(times) - 1)  # the last one ended after the write
             return times[whole - 1] / whole
 
         def alone() -> float:
@@ -85,7 +89,7 @@ def steps(handicap: bool) -> Iterator[Turns]:
                 step()
             return (time.perf_counter() - began) / 8
 
-        yield {OURS: beside, "no write": alone}
+        yield {OURS: during_write, "no write": alone}
 
 
 BENCHES = [
