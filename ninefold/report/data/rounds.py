@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.render.markdown import MISSING
+from ninefold.report.numbers import MISSING
 
 COLUMNS = ("round", "attempt", "drifted", "counted", "part")
 STOPPED = ("preempted", "unfinished")  # how a run ended that going on with a study would finish

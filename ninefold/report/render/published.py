@@ -13,7 +13,8 @@ from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.report.data.cells import Group, summarize
-from ninefold.report.render.markdown import MISSING, grid, signed, spread
+from ninefold.report.numbers import MISSING, signed, spread
+from ninefold.report.render.markdown import grid
 from ninefold.report.stats.measures import ACCURACY, SECONDS
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"

@@ -19,7 +19,8 @@ from ninefold.report.data.cells import (
 from ninefold.report.data.environment import values
 from ninefold.report.data.rounds import why_not
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.render.markdown import MISSING, code, decimals_for, grid, plain, spread
+from ninefold.report.numbers import MISSING, decimals_for, spread
+from ninefold.report.render.markdown import code, grid, plain
 from ninefold.report.render.notes import mark_cells, note_section, number_notes
 from ninefold.report.render.published import Published, compare
 from ninefold.report.stats.measures import ACCURACY, MEASURES, SECONDS, Measure
