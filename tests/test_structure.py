@@ -52,12 +52,9 @@ COMPOSING = {"train.py", "evaluate.py", "main", "callback", "config", "study", "
 # Imports that the rows do not allow, still to be cut.
 OPEN: set[tuple[str, str]] = {
     ("launch/elastic", "ninefold.checkpoint.store.has_checkpoint"),
-    ("launch/session", "ninefold.study.runner.Study"),
     ("launch/worker", "ninefold.checkpoint.store.has_checkpoint"),
     ("measure/numerics", "ninefold.train.state.State"),
     ("train/build", "ninefold.config.rules"),
-    ("train/evaluate", "ninefold.config.order.Order"),
-    ("train/run", "ninefold.config.order.Order"),
 }
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {
