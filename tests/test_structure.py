@@ -230,7 +230,7 @@ def test_every_target_in_the_configuration_can_be_imported(path: Path) -> None:
 
 
 def test_the_training_loop_has_no_branch_on_a_mode() -> None:
-    tree = ast.parse(MODULES["train/training"].read_text())
+    tree = ast.parse(MODULES["train/loop"].read_text())
     (train,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "train")
     branches = [n.test for n in ast.walk(train) if isinstance(n, ast.If | ast.IfExp)]
     subjects = [n.subject for n in ast.walk(train) if isinstance(n, ast.Match)]

@@ -18,7 +18,7 @@ from ninefold.machine import environment
 from ninefold.parallel import device_names
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
-from ninefold.train import build, compiled, training
+from ninefold.train import build, compiled, loop
 from ninefold.train.training import Training, closing
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def train(order: Order, stop: Stop) -> None:
             if not run.finished:  # what an earlier part of this run came to no longer holds
                 (order.folder / FILE).unlink(missing_ok=True)
         with closing(run):
-            evaluation = training.train(run)
+            evaluation = loop.train(run)
         memory = peak_memory(run)
         if order.shares and place.device.type == "cpu":
             memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"

@@ -1,16 +1,12 @@
-"""The training loop."""
+"""A training run's parts, and what it does between steps: log, check, save, stop."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import math
 import sys
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from signal import Signals
 from typing import NoReturn
 
@@ -28,9 +24,8 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.parallel import Parallel, Place, gather
-from ninefold.signals import Stop, failure, held_back
+from ninefold.signals import Stop, failure
 from ninefold.task import Task
-from ninefold.train.evaluation import Evaluation, Unfinished, evaluate
 from ninefold.train.state import State
 
 log = logging.getLogger(__name__)
@@ -94,172 +89,6 @@ class Training:
         waited = self.state.measured - self.state.best_step
         tired = self.patience is not None and waited >= self.patience * self.batches.steps_per_epoch
         return not self.evaluation_due and (self.state.step >= self.last_step or tired)
-
-
-def train(run: Training) -> Evaluation:
-    """Train from where `run.state` stands to its end; returns the last evaluation.
-
-    Raises NumericsError if a loss, a parameter or the loss scale is no longer usable, and
-    Preempted or Interrupted, with a checkpoint written, if a process was told to stop.
-    """
-    state, clock, batches = run.state, run.clock, run.batches
-    scaler, optimizer = state.scaler, state.optimizer
-
-    def gradients(inputs: Tensor, targets: Tensor, share: float | None = None) -> Tensor:
-        loss = run.task.loss(run.forward(inputs), targets)
-        clock.mark("forward")
-        scaler.scale(loss if share is None else loss * share).backward()
-        clock.mark("backward")
-        return loss.detach()
-
-    compute = in_parts(run, gradients) if run.accumulate > 1 else gradients
-
-    def step(inputs: Tensor, targets: Tensor) -> None:
-        state.watch.see(compute(inputs, targets))
-        scaler.step(optimizer)
-        scaler.update()
-        state.drop_gradients()
-        state.average.update()
-        clock.mark("optimizer")
-
-    run.forward.train()
-    warm_up(run, step)
-    start_measuring(run)
-    evaluation = None
-    while not run.finished:
-        if not run.evaluation_due:
-            epoch, position = divmod(state.step, batches.steps_per_epoch)
-            clock.start()
-            for inputs, targets in batches.epoch(epoch, position, clock.begin_step, clock.mark):
-                step(inputs, targets)
-                clock.end_step()
-                state.step += 1
-                between_steps(run)
-                if state.step == run.last_step:
-                    break
-            clock.stop()
-        loss_of_epoch = mean_loss(run)  # there is no use in measuring a run that has diverged
-        evaluation = measure(run)
-        end_epoch(run, loss_of_epoch, evaluation)
-    return evaluation or measure(run)
-
-
-def in_parts(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`gradients` of a batch as the sum of those of its parts: the same, in less memory."""
-    parts = run.accumulate
-
-    def compute(inputs: Tensor, targets: Tensor) -> Tensor:
-        losses = []
-        pairs = zip(inputs.chunk(parts), targets.chunk(parts), strict=True)
-        for number, (some, their) in enumerate(pairs, 1):
-            with run.parallel.accumulating(run.forward, last=number == parts):
-                losses.append(gradients(some, their, 1 / parts))
-        return torch.stack(losses).mean()
-
-    return compute
-
-
-def between_steps(run: Training) -> None:
-    """What is due after a step: a log line, a checkpoint, or the end if it was asked for.
-
-    What a write beside the steps takes from them is in the inner clock; the wait for a copy is not.
-    """
-    step, every = run.state.step, run.checkpoint_every
-    logs, stops = step % run.log_every == 0, run.stop.due(step)
-    saves = every is not None and every > 0 and step % every == 0
-    failed = run.saver.failed
-    if not (logs or stops or saves or failed):
-        return
-    with run.clock.paused():
-        if failed:
-            settle(run)
-        if logs:
-            stops = log_step(run) or stops
-        if stops:
-            leave(run)
-        if saves and not run.evaluation_due:  # it will be saved then
-            mean_loss(run)  # a run that has diverged is not worth keeping
-            save(run)
-
-
-def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
-    """Take note of an evaluation, let the scheduler step, and save."""
-    state = run.state
-    if state.step % run.batches.steps_per_epoch == 0:
-        state.epoch_seconds.append(run.clock.seconds - sum(state.epoch_seconds))
-        run.end_of_epoch(loss)
-        state.watch.start_epoch()
-    state.measured = state.step
-    best = evaluation.accuracy > state.best_accuracy
-    if best:
-        state.best_accuracy, state.best_step = evaluation.accuracy, state.step
-    if run.checkpoint_every is not None:
-        save(run, best)
-
-
-def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
-    """Take `run.warmup_steps` steps that leave no trace but warm caches, buffers and kernels.
-
-    They compile the network if it is to be. Before and after them go those that are recorded or
-    timed, if that is asked for. Weights, optimizer, scaler and random state are put back as they
-    were.
-    """
-    numerics = run.numerics if run.state.step == 0 else None
-    if not (run.warmup_steps or run.profile or numerics or run.ceiling_steps):
-        return
-    before = run.state.capture(run.parallel, run.place)
-    seconds = []
-    # A compiler that a step starts is not to be sent what is sent to a group of processes.
-    with contextlib.closing(first_batches(run.batches)) as batches, held_back():
-
-        def timed(inputs: Tensor, targets: Tensor) -> None:
-            began = time.perf_counter()
-            step(inputs, targets)
-            run.place.synchronize()
-            seconds.append(time.perf_counter() - began)
-
-        if numerics is not None:
-            numerics.record(batches, timed, run.state, run.parallel, run.place)
-        for inputs, targets in islice(batches, run.warmup_steps):
-            timed(inputs, targets)
-        if run.profile is not None:
-            run.profile.record(batches, step)
-        if run.ceiling_steps:
-            run.ceiling_images_per_second = ceiling(run, step, *next(batches))
-    if run.compiles:  # what these steps took beyond the last of them
-        run.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
-    content = run.state.content(run.parallel, run.place)  # the optimizer's state is there by now
-    if run.place.rank == 0 and run.checkpoint_every is not None:
-        run.saver.reserve(content)
-    run.state.restore(before, run.place)
-
-
-def ceiling(
-    run: Training, step: Callable[[Tensor, Tensor], None], inputs: Tensor, targets: Tensor
-) -> float:
-    """Images per second of training over and over on one batch that is on the device already."""
-    step(inputs, targets)  # the first of all, where there is no warm-up, would be slow
-    run.place.synchronize()
-    began = time.perf_counter()
-    for _ in range(run.ceiling_steps):
-        step(inputs, targets)
-    run.place.synchronize()
-    seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
-    slowest = float(gather(seconds, run.parallel, run.place).max())
-    return run.ceiling_steps * run.batch_size / slowest
-
-
-def start_measuring(run: Training) -> None:
-    """Probe the machine, and forget the memory that all up to here took."""
-    run.probe.take()
-    for index in run.place.gpus:
-        torch.cuda.reset_peak_memory_stats(index)
-
-
-def first_batches(batches: Batches) -> Generator[tuple[Tensor, Tensor], None, None]:
-    """Those of the first epoch, over and over."""
-    while True:
-        yield from batches.epoch(0, 0, lambda: None, lambda phase: None)
 
 
 def log_step(run: Training) -> bool:
@@ -345,45 +174,6 @@ def numerics(run: Training, field: str, value: object, wrong: str, where: str) -
         f"{where}; epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}",
         "lower optimizer.lr, choose a wider amp.dtype or set on_nonfinite=skip",
     )  # fmt: skip
-
-
-def measure(run: Training) -> Evaluation:
-    """Evaluate on the test set, outside the inner clock, and log it unless it has been before.
-
-    Raises NumericsError if the loss is not finite, and as `leave` if told to stop.
-    """
-    began = time.perf_counter()
-    try:
-        with run.state.average.in_place():
-            evaluation = evaluate(
-                run.forward,
-                run.test,
-                batch_size=run.batch_size,
-                prepare=run.prepare,
-                task=run.task,
-                parallel=run.parallel,
-                place=run.place,
-                workers=run.workers,
-                interrupted=lambda: run.stop.wanted,
-            )
-    except Unfinished:
-        leave(run)
-    run.state.evaluate_seconds += time.perf_counter() - began
-    if not math.isfinite(evaluation.loss):
-        raise numerics(
-            run, "test_loss", evaluation.loss, f"not finite after step {run.state.step}",
-            "the training loss was",
-        )  # fmt: skip
-    values = {
-        "epoch": run.state.step / run.batches.steps_per_epoch,
-        "test_loss": evaluation.loss,
-        "test_accuracy": evaluation.accuracy,
-        "seconds": run.clock.seconds,
-    }
-    if run.state.measured < run.state.step or run.state.step == 0:  # 0: of a run of no step
-        for logger in run.loggers:
-            logger.log(run.state.step, values)
-    return evaluation
 
 
 def leave(run: Training) -> NoReturn:

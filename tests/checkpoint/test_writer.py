@@ -31,7 +31,7 @@ from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.signals import Stop
 from ninefold.task.classification import Classification
-from ninefold.train import training
+from ninefold.train import loop, training
 from ninefold.train.average import Average
 from ninefold.train.state import State
 from ninefold.train.training import Training
@@ -190,7 +190,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
 
 def train(run: Training) -> None:
     with training.closing(run):
-        training.train(run)
+        loop.train(run)
 
 
 def test_the_last_checkpoint_is_written_when_a_run_is_over(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:
     finish_writing()
     run.state.step = 3
     with pytest.raises(ResourceError):
-        training.between_steps(run)
+        loop.between_steps(run)
 
 
 class Total(Tensor):

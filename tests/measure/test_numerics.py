@@ -21,7 +21,8 @@ from ninefold.report.data.runs import Run, run_of
 from ninefold.report.stats import numerics
 from ninefold.report.stats.numerics import OTHER, SAME, WITHIN
 from ninefold.result import NUMERICS
-from ninefold.train.training import Training, train
+from ninefold.train.loop import train
+from ninefold.train.training import Training
 from tests.conftest import Shell, result
 
 SMALL = (

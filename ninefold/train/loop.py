@@ -1,0 +1,162 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ninefold.train.evaluation import Evaluation, Unfinished, evaluate
+from ninefold.train.training import (
+    Training,
+    leave,
+    log_step,
+    mean_loss,
+    numerics,
+    save,
+    settle,
+)
+from ninefold.train.warmup import start_measuring, warm_up
+
+
+def train(run: Training) -> Evaluation:
+    """Train from where `run.state` stands to its end; returns the last evaluation.
+
+    Raises NumericsError if a loss, a parameter or the loss scale is no longer usable, and
+    Preempted or Interrupted, with a checkpoint written, if a process was told to stop.
+    """
+    state, clock, batches = run.state, run.clock, run.batches
+    scaler, optimizer = state.scaler, state.optimizer
+
+    def gradients(inputs: Tensor, targets: Tensor, share: float | None = None) -> Tensor:
+        loss = run.task.loss(run.forward(inputs), targets)
+        clock.mark("forward")
+        scaler.scale(loss if share is None else loss * share).backward()
+        clock.mark("backward")
+        return loss.detach()
+
+    compute = in_parts(run, gradients) if run.accumulate > 1 else gradients
+
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        state.watch.see(compute(inputs, targets))
+        scaler.step(optimizer)
+        scaler.update()
+        state.drop_gradients()
+        state.average.update()
+        clock.mark("optimizer")
+
+    run.forward.train()
+    warm_up(run, step)
+    start_measuring(run)
+    evaluation = None
+    while not run.finished:
+        if not run.evaluation_due:
+            epoch, position = divmod(state.step, batches.steps_per_epoch)
+            clock.start()
+            for inputs, targets in batches.epoch(epoch, position, clock.begin_step, clock.mark):
+                step(inputs, targets)
+                clock.end_step()
+                state.step += 1
+                between_steps(run)
+                if state.step == run.last_step:
+                    break
+            clock.stop()
+        loss_of_epoch = mean_loss(run)  # there is no use in measuring a run that has diverged
+        evaluation = measure(run)
+        end_epoch(run, loss_of_epoch, evaluation)
+    return evaluation or measure(run)
+
+
+def in_parts(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`gradients` of a batch as the sum of those of its parts: the same, in less memory."""
+    parts = run.accumulate
+
+    def compute(inputs: Tensor, targets: Tensor) -> Tensor:
+        losses = []
+        pairs = zip(inputs.chunk(parts), targets.chunk(parts), strict=True)
+        for number, (some, their) in enumerate(pairs, 1):
+            with run.parallel.accumulating(run.forward, last=number == parts):
+                losses.append(gradients(some, their, 1 / parts))
+        return torch.stack(losses).mean()
+
+    return compute
+
+
+def between_steps(run: Training) -> None:
+    """What is due after a step: a log line, a checkpoint, or the end if it was asked for.
+
+    What a write beside the steps takes from them is in the inner clock; the wait for a copy is not.
+    """
+    step, every = run.state.step, run.checkpoint_every
+    logs, stops = step % run.log_every == 0, run.stop.due(step)
+    saves = every is not None and every > 0 and step % every == 0
+    failed = run.saver.failed
+    if not (logs or stops or saves or failed):
+        return
+    with run.clock.paused():
+        if failed:
+            settle(run)
+        if logs:
+            stops = log_step(run) or stops
+        if stops:
+            leave(run)
+        if saves and not run.evaluation_due:  # it will be saved then
+            mean_loss(run)  # a run that has diverged is not worth keeping
+            save(run)
+
+
+def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
+    """Take note of an evaluation, let the scheduler step, and save."""
+    state = run.state
+    if state.step % run.batches.steps_per_epoch == 0:
+        state.epoch_seconds.append(run.clock.seconds - sum(state.epoch_seconds))
+        run.end_of_epoch(loss)
+        state.watch.start_epoch()
+    state.measured = state.step
+    best = evaluation.accuracy > state.best_accuracy
+    if best:
+        state.best_accuracy, state.best_step = evaluation.accuracy, state.step
+    if run.checkpoint_every is not None:
+        save(run, best)
+
+
+def measure(run: Training) -> Evaluation:
+    """Evaluate on the test set, outside the inner clock, and log it unless it has been before.
+
+    Raises NumericsError if the loss is not finite, and as `leave` if told to stop.
+    """
+    began = time.perf_counter()
+    try:
+        with run.state.average.in_place():
+            evaluation = evaluate(
+                run.forward,
+                run.test,
+                batch_size=run.batch_size,
+                prepare=run.prepare,
+                task=run.task,
+                parallel=run.parallel,
+                place=run.place,
+                workers=run.workers,
+                interrupted=lambda: run.stop.wanted,
+            )
+    except Unfinished:
+        leave(run)
+    run.state.evaluate_seconds += time.perf_counter() - began
+    if not math.isfinite(evaluation.loss):
+        raise numerics(
+            run, "test_loss", evaluation.loss, f"not finite after step {run.state.step}",
+            "the training loss was",
+        )  # fmt: skip
+    values = {
+        "epoch": run.state.step / run.batches.steps_per_epoch,
+        "test_loss": evaluation.loss,
+        "test_accuracy": evaluation.accuracy,
+        "seconds": run.clock.seconds,
+    }
+    if run.state.measured < run.state.step or run.state.step == 0:  # 0: of a run of no step
+        for logger in run.loggers:
+            logger.log(run.state.step, values)
+    return evaluation
