@@ -15,18 +15,18 @@ from ninefold.train.training import (
     leave,
     log_step,
     mean_loss,
-    numerics,
+    numerics_error,
     save,
-    settle,
+    wait_for_writer,
 )
 from ninefold.train.warmup import start_measuring, warm_up
 
 
 def train(run: Training) -> Evaluation:
-    """Train from where `run.state` stands to its end; returns the last evaluation.
+    """Train from the step of `run.state` to the end; return the last evaluation.
 
     Raises NumericsError if a loss, a parameter or the loss scale is no longer usable, and
-    Preempted or Interrupted, with a checkpoint written, if a process was told to stop.
+    Preempted or Interrupted, with a checkpoint written, if a process received a signal.
     """
     state, clock, batches = run.state, run.clock, run.batches
     scaler, optimizer = state.scaler, state.optimizer
@@ -38,10 +38,12 @@ def train(run: Training) -> Evaluation:
         clock.mark("backward")
         return loss.detach()
 
-    compute = in_parts(run, gradients) if run.accumulate > 1 else gradients
+    compute = in_micro_batches(run, gradients) if run.accumulate > 1 else gradients
 
     def step(inputs: Tensor, targets: Tensor) -> None:
-        state.watch.see(compute(inputs, targets))
+        state.schedule.begin_step()
+        state.losses.add(compute(inputs, targets))
+        run.clip()
         scaler.step(optimizer)
         scaler.update()
         state.drop_gradients()
@@ -64,57 +66,57 @@ def train(run: Training) -> Evaluation:
                 if state.step == run.last_step:
                     break
             clock.stop()
-        loss_of_epoch = mean_loss(run)  # there is no use in measuring a run that has diverged
+        loss_of_epoch = mean_loss(run)  # a run that has diverged is not worth evaluating
         evaluation = measure(run)
         end_epoch(run, loss_of_epoch, evaluation)
     return evaluation or measure(run)
 
 
-def in_parts(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`gradients` of a batch as the sum of those of its parts: the same, in less memory."""
-    parts = run.accumulate
+def in_micro_batches(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`gradients` of a batch summed over its micro-batches: the same ones, in less memory."""
+    count = run.accumulate
 
     def compute(inputs: Tensor, targets: Tensor) -> Tensor:
         losses = []
-        pairs = zip(inputs.chunk(parts), targets.chunk(parts), strict=True)
-        for number, (some, their) in enumerate(pairs, 1):
-            with run.parallel.accumulating(run.forward, last=number == parts):
-                losses.append(gradients(some, their, 1 / parts))
+        micro_batches = zip(inputs.chunk(count), targets.chunk(count), strict=True)
+        for number, (some, their) in enumerate(micro_batches, 1):
+            with run.parallel.accumulating(run.forward, last=number == count):
+                losses.append(gradients(some, their, 1 / count))
         return torch.stack(losses).mean()
 
     return compute
 
 
 def between_steps(run: Training) -> None:
-    """What is due after a step: a log line, a checkpoint, or the end if it was asked for.
+    """Do what is due after a step: log, save a checkpoint, or stop after a signal.
 
-    What a write beside the steps takes from them is in the inner clock; the wait for a copy is not.
+    The inner clock is paused meanwhile. It does count what a write in the background costs steps.
     """
     step, every = run.state.step, run.checkpoint_every
     logs, stops = step % run.log_every == 0, run.stop.due(step)
     saves = every is not None and every > 0 and step % every == 0
-    failed = run.saver.failed
+    failed = run.writer.failed
     if not (logs or stops or saves or failed):
         return
     with run.clock.paused():
         if failed:
-            settle(run)
+            wait_for_writer(run)
         if logs:
             stops = log_step(run) or stops
         if stops:
             leave(run)
-        if saves and not run.evaluation_due:  # it will be saved then
+        if saves and not run.evaluation_due:  # it will be saved after that
             mean_loss(run)  # a run that has diverged is not worth keeping
             save(run)
 
 
 def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
-    """Take note of an evaluation, let the scheduler step, and save."""
+    """Record an evaluation, step the scheduler and save."""
     state = run.state
     if state.step % run.batches.steps_per_epoch == 0:
         state.epoch_seconds.append(run.clock.seconds - sum(state.epoch_seconds))
-        run.end_of_epoch(loss)
-        state.watch.start_epoch()
+        state.schedule.end_epoch(loss)
+        state.losses.start_epoch()
     state.measured = state.step
     best = evaluation.accuracy > state.best_accuracy
     if best:
@@ -124,9 +126,9 @@ def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
 
 
 def measure(run: Training) -> Evaluation:
-    """Evaluate on the test set, outside the inner clock, and log it unless it has been before.
+    """Evaluate on the test set, outside the inner clock, and log it unless that was done before.
 
-    Raises NumericsError if the loss is not finite, and as `leave` if told to stop.
+    Raises NumericsError if the loss is not finite, and as `leave` after a signal.
     """
     began = time.perf_counter()
     try:
@@ -146,17 +148,20 @@ def measure(run: Training) -> Evaluation:
         leave(run)
     run.state.evaluate_seconds += time.perf_counter() - began
     if not math.isfinite(evaluation.loss):
-        raise numerics(
-            run, "test_loss", evaluation.loss, f"not finite after step {run.state.step}",
+        raise numerics_error(
+            run,
+            "test_loss",
+            evaluation.loss,
+            f"not finite after step {run.state.step}",
             "the training loss was",
-        )  # fmt: skip
+        )
     values = {
         "epoch": run.state.step / run.batches.steps_per_epoch,
         "test_loss": evaluation.loss,
         "test_accuracy": evaluation.accuracy,
         "seconds": run.clock.seconds,
     }
-    if run.state.measured < run.state.step or run.state.step == 0:  # 0: of a run of no step
+    if run.state.measured < run.state.step or run.state.step == 0:  # 0: a run of no step
         for logger in run.loggers:
             logger.log(run.state.step, values)
     return evaluation
