@@ -1,4 +1,4 @@
-"""What a checkpoint costs the steps: the wait for its copy, and the concurrent write."""
+"""What a checkpoint costs the steps: the wait for its copy, and the write beside them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ from ninefold.train.training import Training
 
 PIXELS, BATCH = 64, 16
 JOB = (
-    "model=alexnet",
-    "model.input_size=null",
-    "dataset=synthetic",
-    f"dataset.shape=[3,{PIXELS},{PIXELS}]",
-    f"dataset.train_count={BATCH}",
-    f"batch_size={BATCH}",
-)
+    "model=alexnet", "model.input_size=null", "dataset=synthetic",
+    f"dataset.shape=[3,{PIXELS},{PIXELS}]", f"dataset.train_count={BATCH}", f"batch_size={BATCH}",
+)  # fmt: skip
 SIZES = (
     "AlexNet with AdamW, 684 MB, on the disk of the temporary folder; all CPU threads; images "
     f"of {PIXELS} pixels, batch {BATCH}."
@@ -29,7 +25,7 @@ SIZES = (
 
 @contextmanager
 def job() -> Iterator[tuple[Training, Callable[[], None]]]:
-    """A training run whose memory for checkpoints is already allocated, and its step."""
+    """A training run with memory for its checkpoints already there, and its step."""
     with ours.training(*JOB) as run:
         state = run.state
 
@@ -37,14 +33,14 @@ def job() -> Iterator[tuple[Training, Callable[[], None]]]:
             for inputs, targets in run.batches.epoch(0, 0, lambda: None, lambda phase: None):
                 loss = run.task.loss(run.forward(inputs), targets)
                 state.scaler.scale(loss).backward()
-                state.watch.see(loss.detach())
+                state.losses.add(loss.detach())
                 state.scaler.step(state.optimizer)
                 state.scaler.update()
                 state.drop_gradients()
                 state.step += 1
 
         step()
-        run.saver.reserve(state.content(run.parallel, run.place))
+        run.writer.reserve(state.content(run.parallel, run.place))
         yield run, step
 
 
@@ -54,14 +50,14 @@ def writing() -> bool:
 
 @contextmanager
 def stalls(handicap: bool) -> Iterator[Turns]:
-    """Seconds that a save blocks the step loop. With the handicap, ours also waits for the disk."""
+    """Seconds that a save keeps the step loop. Handicapped ours waits for the disk as well."""
     with job() as (run, _):
 
         def stall(must: bool) -> float:
             began = time.perf_counter()
             training.save(run, must=must)
             took = time.perf_counter() - began
-            run.saver.wait()
+            run.writer.wait()
             return took
 
         yield {OURS: lambda: stall(must=handicap), "synchronous": lambda: stall(must=True)}
@@ -72,14 +68,14 @@ def steps(handicap: bool) -> Iterator[Turns]:
     """Seconds of a step while a checkpoint is being written, and while none is."""
     with job() as (run, step):
 
-        def during_write() -> float:
+        def beside() -> float:
             training.save(run)
             began = time.perf_counter()
             times = []
             while writing():
                 step()
                 times.append(time.perf_counter() - began)
-            run.saver.wait()
+            run.writer.wait()
             whole = max(1, len(times) - 1)  # the last one ended after the write
             return times[whole - 1] / whole
 
@@ -89,7 +85,7 @@ def steps(handicap: bool) -> Iterator[Turns]:
                 step()
             return (time.perf_counter() - began) / 8
 
-        yield {OURS: during_write, "no write": alone}
+        yield {OURS: beside, "no write": alone}
 
 
 BENCHES = [

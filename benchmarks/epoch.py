@@ -20,7 +20,7 @@ from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least
 from benchmarks.rivals import post
 from ninefold.dataset.cifar10 import CIFAR10
 from ninefold.model.convnet import ConvNet
-from ninefold.train.training import train
+from ninefold.train.loop import train
 
 CPU = torch.device("cpu")
 COMMON = (  # pixels in 0..1 and nothing else, as published

@@ -18,7 +18,8 @@ from ninefold.config.job import ROOT, Job
 from ninefold.signals import Stop
 from ninefold.task import Task
 from ninefold.train import build
-from ninefold.train.training import Training, closing, train
+from ninefold.train.loop import train
+from ninefold.train.training import Training, closing
 
 
 def job(*overrides: str) -> Job:
