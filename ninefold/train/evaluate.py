@@ -21,7 +21,8 @@ from ninefold.files import write_json
 from ninefold.machine import environment
 from ninefold.parallel import device_names
 from ninefold.secrets import redact, redacted
-from ninefold.task import confusion
+from ninefold.task import Objective
+from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
 
 
@@ -50,28 +51,34 @@ def evaluate(order: Order) -> None:
                 "choose the right model, or load.partial=true",
             )  # fmt: skip
         examples, prepare = build.examples_and_preparation(job)
+        task = build.checked_task(job, model, examples, prepare, place)
+        objective = Objective(amp.wrap(build.predicting(job, model)), task)
         result = evaluation.evaluate(
-            parallel.wrap(amp.wrap(model), place),
+            parallel.wrap(objective, place),
             examples,
+            task=task,
             batch_size=job.batch_size,
             prepare=prepare,
-            task=build.make(job.task, "task"),
             parallel=parallel,
             place=place,
             workers=job.loader.workers,
+            names=class_names(job, examples),
         )
         notes = parallel.notes(place) + amp.notes(place.device)
         if place.rank != 0:
             return
-        names = class_names(job, examples, len(result.per_class))
-        confusion.draw(order.folder / "confusion.png", result.confusion.numpy(), names)
+        scores = result.scores
+        if scores.table is not None:
+            draw(order.folder / "confusion.png", scores.table, list(scores.each))
         write_json(
             order.folder / "evaluation.json",
             redacted({
                 "accuracy": result.accuracy,
                 "loss": result.loss,
                 "count": result.count,
-                "per_class": dict(zip(names, result.per_class, strict=True)),
+                "score": task.score,
+                "scores": dict(scores.others),
+                "per_class": dict(scores.each),
                 "checkpoint": str(path),
                 "load": str(report),
                 "config": OmegaConf.to_container(job),
@@ -82,10 +89,9 @@ def evaluate(order: Order) -> None:
                 "environment": environment(),
             }),
         )  # fmt: skip
-        print(f"accuracy {result.accuracy:.4f}  loss {result.loss:.4f}  "
-              f"{result.count} examples")  # fmt: skip
-        for name, accuracy in zip(names, result.per_class, strict=True):
-            print(f"  {name:<12} " + ("no examples" if accuracy is None else f"{accuracy:.4f}"))
+        print(f"{task.score} {scores.score:.4f}  loss {result.loss:.4f}  {result.count} examples")
+        for name, score in [*scores.others.items(), *scores.each.items()]:
+            print(f"  {name:<12} " + ("no examples" if score is None else f"{score:.4f}"))
         print(f"folder {order.folder}", flush=True)
 
 
@@ -118,8 +124,7 @@ def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> No
         )  # fmt: skip
 
 
-def class_names(job: DictConfig, examples: Examples, count: int) -> list[str]:
-    """What the classes are called: as the dataset says, if it says so many names; else numbers."""
+def class_names(job: DictConfig, examples: Examples) -> list[str]:
+    """What the dataset calls the classes, printable and short; empty if it does not say."""
     given = job.dataset.get("class_names") or examples.names
-    names = [redact(one_line(str(name)))[:64] for name in given or ()]
-    return names if len(set(names)) == count else [str(label) for label in range(count)]
+    return [redact(one_line(str(name)))[:64] for name in given or ()]

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ninefold.train.evaluation import Evaluation, Unfinished, evaluate
+from ninefold.dataset import Examples
+from ninefold.train.evaluation import Evaluation, Evaluations, Unfinished, evaluate
 from ninefold.train.training import (
     Training,
     leave,
@@ -22,8 +23,8 @@ from ninefold.train.training import (
 from ninefold.train.warmup import start_measuring, warm_up
 
 
-def train(run: Training) -> Evaluation:
-    """Train from where `run.state` stands to its end; returns the last evaluation.
+def train(run: Training) -> Evaluations:
+    """Train from where `run.state` stands to its end; returns the last evaluations.
 
     Raises NumericsError if a loss, a parameter or the loss scale is no longer usable, and
     Preempted or Interrupted, with a checkpoint written, if a process was told to stop.
@@ -32,7 +33,7 @@ def train(run: Training) -> Evaluation:
     scaler, optimizer = state.scaler, state.optimizer
 
     def gradients(inputs: Tensor, targets: Tensor, share: float | None = None) -> Tensor:
-        loss = run.task.loss(run.forward(inputs), targets)
+        loss: Tensor = run.forward(inputs, targets)
         clock.mark("forward")
         scaler.scale(loss if share is None else loss * share).backward()
         clock.mark("backward")
@@ -51,7 +52,7 @@ def train(run: Training) -> Evaluation:
     run.forward.train()
     warm_up(run, step)
     start_measuring(run)
-    evaluation = None
+    evaluations = None
     while not run.finished:
         if not run.evaluation_due:
             epoch, position = divmod(state.step, batches.steps_per_epoch)
@@ -65,9 +66,9 @@ def train(run: Training) -> Evaluation:
                     break
             clock.stop()
         loss_of_epoch = mean_loss(run)  # there is no use in measuring a run that has diverged
-        evaluation = measure(run)
-        end_epoch(run, loss_of_epoch, evaluation)
-    return evaluation or measure(run)
+        evaluations = measure(run)
+        end_epoch(run, loss_of_epoch, evaluations.selecting.accuracy)
+    return evaluations or measure(run)
 
 
 def in_parts(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -108,7 +109,7 @@ def between_steps(run: Training) -> None:
             save(run)
 
 
-def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
+def end_epoch(run: Training, loss: float, score: float) -> None:
     """Take note of an evaluation, let the scheduler step, and save."""
     state = run.state
     if state.step % run.batches.steps_per_epoch == 0:
@@ -116,47 +117,51 @@ def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
         run.end_of_epoch(loss)
         state.watch.start_epoch()
     state.measured = state.step
-    best = evaluation.accuracy > state.best_accuracy
+    best = score > state.best_accuracy
     if best:
-        state.best_accuracy, state.best_step = evaluation.accuracy, state.step
+        state.best_accuracy, state.best_step = score, state.step
     if run.checkpoint_every is not None:
         save(run, best)
 
 
-def measure(run: Training) -> Evaluation:
-    """Evaluate on the test set, outside the inner clock, and log it unless it has been before.
+def measure(run: Training) -> Evaluations:
+    """Evaluate on all sets, outside the inner clock, and log it unless it has been before.
 
-    Raises NumericsError if the loss is not finite, and as `leave` if told to stop.
+    Raises NumericsError if a loss is not finite, and as `leave` if a signal came.
     """
     began = time.perf_counter()
     try:
         with run.state.average.in_place():
-            evaluation = evaluate(
-                run.forward,
-                run.test,
-                batch_size=run.batch_size,
-                prepare=run.prepare,
-                task=run.task,
-                parallel=run.parallel,
-                place=run.place,
-                workers=run.workers,
-                interrupted=lambda: run.stop.wanted,
+            found = Evaluations(
+                evaluate_on(run, run.test), None if run.val is None else evaluate_on(run, run.val)
             )
     except Unfinished:
         leave(run)
     run.state.evaluate_seconds += time.perf_counter() - began
-    if not math.isfinite(evaluation.loss):
-        raise numerics(
-            run, "test_loss", evaluation.loss, f"not finite after step {run.state.step}",
-            "the training loss was",
-        )  # fmt: skip
-    values = {
-        "epoch": run.state.step / run.batches.steps_per_epoch,
-        "test_loss": evaluation.loss,
-        "test_accuracy": evaluation.accuracy,
-        "seconds": run.clock.seconds,
-    }
+    values = {"epoch": run.state.step / run.batches.steps_per_epoch}
+    for name, evaluation in (("test", found.test), ("val", found.val)):
+        if evaluation is None:
+            continue
+        if not math.isfinite(evaluation.loss):
+            wrong = f"not finite after step {run.state.step}"
+            raise numerics(run, f"{name}_loss", evaluation.loss, wrong, "the training loss was")
+        values |= {f"{name}_loss": evaluation.loss, f"{name}_accuracy": evaluation.accuracy}
+    values["seconds"] = run.clock.seconds
     if run.state.measured < run.state.step or run.state.step == 0:  # 0: of a run of no step
         for logger in run.loggers:
             logger.log(run.state.step, values)
-    return evaluation
+    return found
+
+
+def evaluate_on(run: Training, examples: Examples) -> Evaluation:
+    return evaluate(
+        run.forward,
+        examples,
+        task=run.objective.task,
+        batch_size=run.batch_size,
+        prepare=run.prepare,
+        parallel=run.parallel,
+        place=run.place,
+        workers=run.workers,
+        interrupted=lambda: run.stop.wanted,
+    )

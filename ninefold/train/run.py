@@ -23,6 +23,10 @@ from ninefold.train.training import Training, closing
 
 log = logging.getLogger(__name__)
 
+SELECTED_ON_TEST = (
+    "best.pt and patience were selected on the test set: dataset.val=0.1 keeps a validation split."
+)
+
 
 def train(order: Order, stop: Stop) -> None:
     """Train until the end or until told to `stop`; rank 0 writes result.json."""
@@ -51,7 +55,8 @@ def train(order: Order, stop: Stop) -> None:
             if not run.finished:  # what an earlier part of this run came to no longer holds
                 (order.folder / FILE).unlink(missing_ok=True)
         with closing(run):
-            evaluation = loop.train(run)
+            evaluations = loop.train(run)
+        evaluation, val = evaluations.test, evaluations.val
         memory = peak_memory(run)
         if order.shares and place.device.type == "cpu":
             memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"
@@ -67,6 +72,8 @@ def train(order: Order, stop: Stop) -> None:
         partial = clock.seconds - sum(run.state.epoch_seconds)
         if place.rank != 0:
             return
+        if val is None:
+            notes.append(SELECTED_ON_TEST)
         before = Result.of_end(order.folder)
         if run.state.step == began_at and before is not None and before.steps == steps:
             return  # it knows more: this process has trained nothing
@@ -87,9 +94,15 @@ def train(order: Order, stop: Stop) -> None:
             steps=steps,
             skipped_steps=int(run.state.scaler.skipped),
             accuracy=evaluation.accuracy,
-            best_accuracy=max(run.state.best_accuracy, evaluation.accuracy),
+            best_accuracy=max(run.state.best_accuracy, evaluations.selecting.accuracy),
             test_loss=evaluation.loss,
             test_count=evaluation.count,
+            score=run.objective.task.score,
+            scores=dict(evaluation.scores.others),
+            selection="test" if val is None else "val",
+            val_accuracy=None if val is None else val.accuracy,
+            val_loss=None if val is None else val.loss,
+            val_count=None if val is None else val.count,
             compile_seconds=run.compile_seconds,
             train_seconds=clock.seconds,
             evaluate_seconds=run.state.evaluate_seconds,

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import Saver
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches, Preparation
+from ninefold.dataset.batches import Batches
+from ninefold.dataset.preparation import Preparation
 from ninefold.errors import NumericsError, ResourceError
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
@@ -25,7 +26,7 @@ from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.parallel import Parallel, Place, gather
 from ninefold.signals import Stop, failure
-from ninefold.task import Task
+from ninefold.task import Objective
 from ninefold.train.state import State
 
 log = logging.getLogger(__name__)
@@ -35,10 +36,12 @@ log = logging.getLogger(__name__)
 class Training:
     """All that a training run is made of, ready to go: plain objects, no configuration.
 
-    forward: the wrapped network to call; state.model is the plain one to save.
+    forward: the wrapped objective to call, (inputs, targets) to a loss; objective: the same one not
+    wrapped. state.model is the plain network to save.
+    val: examples to select on (patience, best.pt), None to select on `test`.
     end_of_epoch: steps the scheduler, given the epoch's mean training loss.
     last_step: the optimizer step to stop after. accumulate: equal parts that a batch is computed
-    in. patience: epochs without a better test accuracy to stop after; None: never.
+    in. patience: epochs without a better score to stop after; None: never.
     checkpoint_every: steps; 0 = each epoch, None = only when told to stop.
     save_or_stop: whether a checkpoint that cannot be written ends the run.
     compiles: whether the first undone steps compile the network. profile: records some more.
@@ -49,8 +52,9 @@ class Training:
 
     state: State
     forward: nn.Module
-    task: Task
+    objective: Objective
     batches: Batches
+    val: Examples | None
     test: Examples
     prepare: Preparation
     parallel: Parallel
