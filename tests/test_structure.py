@@ -54,11 +54,9 @@ OPEN: set[tuple[str, str]] = {
     ("launch/elastic", "ninefold.checkpoint.store.has_checkpoint"),
     ("launch/session", "ninefold.study.runner.Study"),
     ("launch/worker", "ninefold.checkpoint.store.has_checkpoint"),
-    ("measure/numerics", "ninefold.train.state.State"),
     ("report/answer/answer", "ninefold.study.max_batch.FAILED"),
     ("report/answer/answer", "ninefold.study.max_batch.WHOLE_SET"),
     ("report/data/overlay", "ninefold.config.plain_yaml.require_plain"),
-    ("train/build", "ninefold.config.rules"),
     ("train/evaluate", "ninefold.config.order.Order"),
     ("train/run", "ninefold.config.order.Order"),
 }

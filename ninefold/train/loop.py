@@ -16,18 +16,18 @@ from ninefold.train.training import (
     leave,
     log_step,
     mean_loss,
-    numerics,
+    numerics_error,
     save,
-    settle,
+    wait_for_writer,
 )
 from ninefold.train.warmup import start_measuring, warm_up
 
 
 def train(run: Training) -> Evaluations:
-    """Train from where `run.state` stands to its end; returns the last evaluations.
+    """Train from the step of `run.state` to the end; return the last evaluations.
 
     Raises NumericsError if a loss, a parameter or the loss scale is no longer usable, and
-    Preempted or Interrupted, with a checkpoint written, if a process was told to stop.
+    Preempted or Interrupted, with a checkpoint written, if a process received a signal.
     """
     state, clock, batches = run.state, run.clock, run.batches
     scaler, optimizer = state.scaler, state.optimizer
@@ -39,10 +39,12 @@ def train(run: Training) -> Evaluations:
         clock.mark("backward")
         return loss.detach()
 
-    compute = in_parts(run, gradients) if run.accumulate > 1 else gradients
+    compute = in_micro_batches(run, gradients) if run.accumulate > 1 else gradients
 
     def step(inputs: Tensor, targets: Tensor) -> None:
-        state.watch.see(compute(inputs, targets))
+        state.schedule.begin_step()
+        state.losses.add(compute(inputs, targets))
+        run.clip()
         scaler.step(optimizer)
         scaler.update()
         state.drop_gradients()
@@ -65,57 +67,57 @@ def train(run: Training) -> Evaluations:
                 if state.step == run.last_step:
                     break
             clock.stop()
-        loss_of_epoch = mean_loss(run)  # there is no use in measuring a run that has diverged
+        loss_of_epoch = mean_loss(run)  # a run that has diverged is not worth evaluating
         evaluations = measure(run)
         end_epoch(run, loss_of_epoch, evaluations.selecting.accuracy)
     return evaluations or measure(run)
 
 
-def in_parts(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`gradients` of a batch as the sum of those of its parts: the same, in less memory."""
-    parts = run.accumulate
+def in_micro_batches(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`gradients` of a batch summed over its micro-batches: the same ones, in less memory."""
+    count = run.accumulate
 
     def compute(inputs: Tensor, targets: Tensor) -> Tensor:
         losses = []
-        pairs = zip(inputs.chunk(parts), targets.chunk(parts), strict=True)
-        for number, (some, their) in enumerate(pairs, 1):
-            with run.parallel.accumulating(run.forward, last=number == parts):
-                losses.append(gradients(some, their, 1 / parts))
+        micro_batches = zip(inputs.chunk(count), targets.chunk(count), strict=True)
+        for number, (some, their) in enumerate(micro_batches, 1):
+            with run.parallel.accumulating(run.forward, last=number == count):
+                losses.append(gradients(some, their, 1 / count))
         return torch.stack(losses).mean()
 
     return compute
 
 
 def between_steps(run: Training) -> None:
-    """What is due after a step: a log line, a checkpoint, or the end if it was asked for.
+    """Do what is due after a step: log, save a checkpoint, or stop after a signal.
 
-    What a write beside the steps takes from them is in the inner clock; the wait for a copy is not.
+    The inner clock is paused meanwhile. It does count what a write in the background costs steps.
     """
     step, every = run.state.step, run.checkpoint_every
     logs, stops = step % run.log_every == 0, run.stop.due(step)
     saves = every is not None and every > 0 and step % every == 0
-    failed = run.saver.failed
+    failed = run.writer.failed
     if not (logs or stops or saves or failed):
         return
     with run.clock.paused():
         if failed:
-            settle(run)
+            wait_for_writer(run)
         if logs:
             stops = log_step(run) or stops
         if stops:
             leave(run)
-        if saves and not run.evaluation_due:  # it will be saved then
+        if saves and not run.evaluation_due:  # it will be saved after that
             mean_loss(run)  # a run that has diverged is not worth keeping
             save(run)
 
 
 def end_epoch(run: Training, loss: float, score: float) -> None:
-    """Take note of an evaluation, let the scheduler step, and save."""
+    """Record an evaluation, step the scheduler and save."""
     state = run.state
     if state.step % run.batches.steps_per_epoch == 0:
         state.epoch_seconds.append(run.clock.seconds - sum(state.epoch_seconds))
-        run.end_of_epoch(loss)
-        state.watch.start_epoch()
+        state.schedule.end_epoch(loss)
+        state.losses.start_epoch()
     state.measured = state.step
     best = score > state.best_accuracy
     if best:
@@ -125,9 +127,11 @@ def end_epoch(run: Training, loss: float, score: float) -> None:
 
 
 def measure(run: Training) -> Evaluations:
-    """Evaluate on all sets, outside the inner clock, and log it unless it has been before.
+    """Evaluate on the test set, and on the validation split, outside the inner clock.
 
-    Raises NumericsError if a loss is not finite, and as `leave` if a signal came.
+    The losses and scores are logged unless that was done before.
+
+    Raises NumericsError if a loss is not finite, and as `leave` after a signal.
     """
     began = time.perf_counter()
     try:
@@ -139,13 +143,14 @@ def measure(run: Training) -> Evaluations:
         leave(run)
     run.state.evaluate_seconds += time.perf_counter() - began
     values = {"epoch": run.state.step / run.batches.steps_per_epoch}
-    for name, evaluation in (("test", found.test), ("val", found.val)):
+    for split, evaluation in (("test", found.test), ("val", found.val)):
         if evaluation is None:
             continue
-        if not math.isfinite(evaluation.loss):
+        field, loss = f"{split}_loss", evaluation.loss
+        if not math.isfinite(loss):
             wrong = f"not finite after step {run.state.step}"
-            raise numerics(run, f"{name}_loss", evaluation.loss, wrong, "the training loss was")
-        values |= {f"{name}_loss": evaluation.loss, f"{name}_accuracy": evaluation.accuracy}
+            raise numerics_error(run, field, loss, wrong, "the training loss was")
+        values |= {field: loss, f"{split}_accuracy": evaluation.accuracy}
     values["seconds"] = run.clock.seconds
     if run.state.measured < run.state.step or run.state.step == 0:  # 0: of a run of no step
         for logger in run.loggers:

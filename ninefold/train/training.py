@@ -1,4 +1,4 @@
-"""A training run's parts, and what it does between steps: log, check, save, stop."""
+"""The parts of a training run, and what happens between its steps: logging, checking, saving."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from signal import Signals
 from typing import NoReturn
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.checkpoint.manifest import FORMAT
-from ninefold.checkpoint.writer import Saver
+from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.preparation import Preparation
@@ -25,8 +26,10 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.parallel import Parallel, Place, gather
+from ninefold.result import Result
 from ninefold.signals import Stop, failure
 from ninefold.task import Objective
+from ninefold.train.clip import NoClip
 from ninefold.train.state import State
 
 log = logging.getLogger(__name__)
@@ -34,20 +37,26 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Training:
-    """All that a training run is made of, ready to go: plain objects, no configuration.
+    """The parts of a training run: plain objects, no configuration.
 
-    forward: the wrapped objective to call, (inputs, targets) to a loss; objective: the same one not
-    wrapped. state.model is the plain network to save.
-    val: examples to select on (patience, best.pt), None to select on `test`.
-    end_of_epoch: steps the scheduler, given the epoch's mean training loss.
-    last_step: the optimizer step to stop after. accumulate: equal parts that a batch is computed
-    in. patience: epochs without a better score to stop after; None: never.
-    checkpoint_every: steps; 0 = each epoch, None = only when told to stop.
+    forward: the wrapped objective, from (inputs, targets) to the mean loss.
+    objective: the network and its task, not wrapped; state.model is the plain network to save.
+    val: the examples that patience and best.pt are selected on; None: those of `test`.
+    prepare: turns bytes of the evaluated sets into the network's input.
+    clip: called after the backward passes of a step; clips the gradients, if asked to.
+    batch_size: global. accumulate: equal micro-batches that a batch is computed in.
+    last_step: the optimizer step to stop after.
+    patience: epochs without a better score to stop after; None: never.
+    log_every: steps between log points.
+    checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
     save_or_stop: whether a checkpoint that cannot be written ends the run.
-    compiles: whether the first undone steps compile the network. profile: records some more.
-    numerics: keeps what the first of them compute. ceiling_steps: undone steps on one batch.
-    config: the frozen job, kept in checkpoints. compile_seconds, ceiling_images_per_second: what
-    `warm_up` finds.
+    warmup_steps: undone steps before the training. compiles: whether they compile the network.
+    profile: records some more undone steps. numerics: records what the first steps compute.
+    ceiling_steps: undone steps on one batch that is on the device already.
+    workers: loader threads of each training process.
+    config: the frozen job, YAML, stored in checkpoints.
+    compile_seconds, ceiling_images_per_second: measured by `warm_up`.
+    result: what loggers get at the end; None until the run has ended well.
     """
 
     state: State
@@ -60,10 +69,9 @@ class Training:
     parallel: Parallel
     place: Place
     stop: Stop
-    end_of_epoch: Callable[[float], None]
     loggers: list[Logger]
     clock: Clock
-    saver: Saver
+    writer: AsyncWriter
     batch_size: int
     accumulate: int
     last_step: int
@@ -77,29 +85,32 @@ class Training:
     workers: int
     config: str
     probe: Probe
+    clip: NoClip = field(default_factory=NoClip)
     numerics: Numerics | None = None
     ceiling_steps: int = 0
     compile_seconds: float | None = None
     ceiling_images_per_second: float | None = None
+    result: Result | None = None
 
     @property
     def evaluation_due(self) -> bool:
-        """Whether an epoch or the run is trained to its end and not measured yet."""
+        """Whether an epoch or the run is trained to its end and not evaluated yet."""
         step, per_epoch = self.state.step, self.batches.steps_per_epoch
         return self.state.measured < step and (step % per_epoch == 0 or step >= self.last_step)
 
     @property
     def finished(self) -> bool:
+        """Whether all steps are taken and evaluated, or `patience` has run out."""
         waited = self.state.measured - self.state.best_step
         tired = self.patience is not None and waited >= self.patience * self.batches.steps_per_epoch
         return not self.evaluation_due and (self.state.step >= self.last_step or tired)
 
 
 def log_step(run: Training) -> bool:
-    """Log the loss of the step just taken, over the whole global batch.
+    """Log the loss of the latest step, over the whole global batch.
 
-    Every process must call it. Returns whether any of them has been told to stop. Raises
-    NumericsError as `mean_loss`.
+    Every process must call it. Returns whether one of them has received a signal to stop. Raises
+    NumericsError as `mean_loss` does.
     """
     state, rows = run.state, losses(run)
     values = {
@@ -108,35 +119,36 @@ def log_step(run: Training) -> bool:
         "lr": state.optimizer.param_groups[0]["lr"],
         "scale": state.scaler.get_scale(),
         "images_per_second": state.step * run.batch_size / run.clock.seconds,
+        **run.clip.metrics(),
     }
     for logger in run.loggers:
         logger.log(state.step, values)
     require_finite(run, rows)
-    return bool(rows[:, TOLD].any())
+    return bool(rows[:, SIGNAL].any())
 
 
 def mean_loss(run: Training) -> float:
-    """The training loss of the epoch so far, averaged over its steps and over the processes.
+    """The mean training loss of the epoch so far, over its steps and the processes.
 
     Every process must call it. Raises NumericsError if it is not finite or the scale collapsed.
     """
     rows = losses(run)
     require_finite(run, rows)
     steps = (run.state.step - 1) % run.batches.steps_per_epoch + 1
-    return float(rows[:, TOTAL].sum() / (steps * len(rows) - rows[:, HELD].sum()))
+    return float(rows[:, TOTAL].sum() / (steps * len(rows) - rows[:, BAD].sum()))
 
 
-TOTAL, HELD, LAST, TOLD = range(4)  # columns of `losses`
+TOTAL, BAD, LAST, SIGNAL = range(4)  # columns of `losses`
 
 
 def losses(run: Training) -> Tensor:
-    """Of each process its watch and the signal that told it to stop: float64 [processes, 4].
+    """The loss tracker and the received signal of each process: float64 [processes, 4].
 
-    Every process must call it. It waits for the device.
+    Every process must call it. Waits for the device.
     """
-    watch = run.state.watch
-    watch.read()
-    row = [watch.total, watch.held, watch.last, run.stop.signal]
+    tracker = run.state.losses
+    tracker.read()
+    row = [tracker.total, tracker.bad, tracker.last, run.stop.signal]
     row_here = torch.tensor(row, dtype=torch.float64, device=run.place.device)
     return gather(row_here, run.parallel, run.place)
 
@@ -144,66 +156,79 @@ def losses(run: Training) -> Tensor:
 def require_finite(run: Training, rows: Tensor) -> None:
     """Raise NumericsError if a loss was not finite or the scale collapsed; rows: see `losses`."""
     scaler = run.state.scaler
-    if not run.state.watch.skip and rows[:, HELD].any():
+    if not run.state.losses.skip and rows[:, BAD].any():
         raise first_bad_loss(run, rows)
     if scaler.collapsed():
-        raise numerics(
-            run, "scale", scaler.get_scale(), f"collapsed by step {run.state.step}",
+        raise numerics_error(
+            run,
+            "scale",
+            scaler.get_scale(),
+            f"collapsed by step {run.state.step}",
             "gradients overflow at every scale",
-        )  # fmt: skip
+        )
 
 
 def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
-    """What to say of a loss that was not finite; rows: see `losses`.
+    """The error for a loss that was not finite; rows: see `losses`.
 
-    Every process must call it: it is the weights of the first to see it that tell.
+    Every process must call it: the parameters of the first one that saw a bad loss are named.
     """
-    held = rows[:, HELD]
-    rank = int(held.argmax())
+    bad = rows[:, BAD]
+    rank = int(bad.argmax())
     names = [name for name, _ in run.state.model.named_parameters()]
-    bad = [not bool(torch.isfinite(p).all()) for p in run.state.model.parameters()]
-    bad_on_rank = gather(torch.tensor(bad, dtype=torch.float32), run.parallel, run.place)[rank]
-    found = [name for name, is_bad in zip(names, bad_on_rank.tolist(), strict=True) if is_bad]
+    here = [not bool(torch.isfinite(p).all()) for p in run.state.model.parameters()]
+    flags = torch.tensor(here, dtype=torch.float32, device=run.place.device)
+    on_rank = gather(flags, run.parallel, run.place)[rank].tolist()
+    found = [name for name, is_bad in zip(names, on_rank, strict=True) if is_bad]
     where = f"first in parameter {found[0]}" if found else "all parameters were finite before it"
-    step = run.state.step - int(held.max()) + 1
-    return numerics(run, "loss", rows[rank, TOTAL].item(), f"not finite at step {step}", where)
+    step = run.state.step - int(bad.max()) + 1
+    return numerics_error(
+        run, "loss", rows[rank, TOTAL].item(), f"not finite at step {step}", where
+    )
 
 
-def numerics(run: Training, field: str, value: object, wrong: str, where: str) -> NumericsError:
+def numerics_error(
+    run: Training, name: str, value: object, wrong: str, where: str
+) -> NumericsError:
+    """The error for a number that is not finite, with the rates in force when it was found."""
     state = run.state
     epoch, lr = state.step / run.batches.steps_per_epoch, state.optimizer.param_groups[0]["lr"]
     scale = state.scaler.get_scale()
     return NumericsError(
-        field, value, wrong,
+        name,
+        value,
+        wrong,
         f"{where}; epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}",
         "lower optimizer.lr, choose a wider amp.dtype or set on_nonfinite=skip",
-    )  # fmt: skip
+    )
 
 
 def leave(run: Training) -> NoReturn:
-    """Save where the run stands, and end it on all processes together.
+    """Save a checkpoint and end the run, on all processes together.
 
     Every process must call it. Raises Interrupted or Preempted.
     """
-    told = torch.tensor(float(run.stop.signal), device=run.place.device)
-    number = int(gather(told, run.parallel, run.place).max())
+    signal = torch.tensor(float(run.stop.signal), device=run.place.device)
+    number = int(gather(signal, run.parallel, run.place).max())
     mean_loss(run)
     save(run, must=True)
-    # None leaves before it is written: GPUs' totals come at once, and who reads one has waited.
+    # No process leaves before it is written: on GPUs `total` returns at once, reading it waits.
     run.parallel.total(torch.zeros((), device=run.place.device)).item()
-    folder = run.saver.checkpoints.folder.parent
+    folder = run.writer.checkpoints.folder.parent
     raise failure(number)(
-        "signal", Signals(number).name, "the run was stopped",
+        "signal",
+        Signals(number).name,
+        "the run was stopped",
         f"it is saved at step {run.state.step} in {folder}",
         f"go on with: python train.py resume={folder}",
-    )  # fmt: skip
+    )
 
 
 def save(run: Training, best: bool = False, must: bool = False) -> None:
-    """Copy where the run stands; rank 0 writes the copy while the training goes on.
+    """Copy the state of the run; rank 0 writes the copy while the training continues.
 
-    Every process must call it. What `must` be saved is on disk when it returns.
-    Raises NumericsError if a parameter is not finite, and as `settle`.
+    Every process must call it. With `must` it is on disk when this returns.
+    Raises NumericsError if a parameter is not finite, and ResourceError as `wait_for_writer` does.
     """
     run.state.train_seconds = run.clock.seconds
     content = run.state.content(run.parallel, run.place)
@@ -211,26 +236,27 @@ def save(run: Training, best: bool = False, must: bool = False) -> None:
         return
     for name, value in content["model"].items():
         if value.is_floating_point() and not finite(value):
-            step = run.state.step
-            raise numerics(run, "parameter", name, f"not finite after step {step}", "not saved")
-    settle(run)
-    run.saver.save({"format": FORMAT, "config": run.config, **content}, best)
+            wrong = f"not finite after step {run.state.step}"
+            raise numerics_error(run, "parameter", name, wrong, "not saved")
+    wait_for_writer(run)
+    run.writer.save({"format": FORMAT, "config": run.config, **content}, best)
     if must:
-        settle(run, must)
+        wait_for_writer(run, must)
 
 
 def finite(values: Tensor) -> bool:
-    """Whether all of them are; their sum is so only then, and takes a twentieth of the time."""
+    """Whether all are finite. If their sum is, they are: that takes a twentieth of the time."""
     return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
-def settle(run: Training, must: bool = False) -> None:
-    """Wait for the checkpoint that is being written, if there is one.
+def wait_for_writer(run: Training, must: bool = False) -> None:
+    """Wait until the latest checkpoint is on disk.
 
-    Raises ResourceError if it cannot be written and it must, or the run is not to go on without.
+    Raises ResourceError if it could not be written and `must` be, or checkpoint.on_error=stop;
+    otherwise prints a warning.
     """
     try:
-        run.saver.wait()
+        run.writer.wait()
     except ResourceError as error:
         if must or run.save_or_stop:
             raise
@@ -240,23 +266,26 @@ def settle(run: Training, must: bool = False) -> None:
 
 @contextmanager
 def closing(run: Training) -> Iterator[None]:
-    """At the end, whatever it is, finish the last checkpoint and close the loggers.
+    """At the end, also after a failure, finish the latest checkpoint and close the loggers.
 
-    Raises as `settle`, unless there is another failure to tell of.
+    They get `run.result`, or None after a failure. Raises ResourceError as `wait_for_writer`
+    does, unless another exception ends the run.
     """
     try:
         try:
             yield
-            settle(run)
-        except OSError:  # as of a full disk, of which a checkpoint's failure says more
-            settle(run, must=True)
+            wait_for_writer(run)
+        except OSError:  # for example a full disk: the checkpoint's own error says more
+            wait_for_writer(run, must=True)
             raise
     except BaseException:
-        for end in (run.saver.wait, *(logger.close for logger in run.loggers)):
+        ends: list[Callable[[], None]] = [run.writer.wait]
+        ends += [partial(logger.close, None) for logger in run.loggers]
+        for end in ends:
             try:
                 end()
             except Exception as error:
                 log.warning("%s", error)
         raise
     for logger in run.loggers:
-        logger.close()
+        logger.close(run.result)

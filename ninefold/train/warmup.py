@@ -1,4 +1,4 @@
-"""Steps before the training that leave no trace in it: warm caches, compile, profile."""
+"""Steps before the training, whose effect is undone: warm-up, compilation, profile."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ninefold.train.training import Training
 
 
 def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
-    """Take `run.warmup_steps` steps that leave no trace but warm caches, buffers and kernels.
+    """Take `run.warmup_steps` steps and undo them: only caches, buffers and kernels stay warm.
 
-    They compile the network if it is to be. Before and after them go those that are recorded or
-    timed, if that is asked for. Weights, optimizer, scaler and random state are put back as they
-    were.
+    They compile the network if that is asked for. Before them come the steps that `run.numerics`
+    records, after them those of `run.profile` and of the ceiling. Then model, optimizer, scaler,
+    schedule and random generators are restored.
     """
     numerics = run.numerics if run.state.step == 0 else None
     if not (run.warmup_steps or run.profile or numerics or run.ceiling_steps):
         return
     before = run.state.capture(run.parallel, run.place)
     seconds = []
-    # A compiler that a step starts is not to be sent what is sent to a group of processes.
+    # A compiler that a step starts must not receive the signals sent to the process group.
     with contextlib.closing(first_batches(run.batches)) as batches, held_back():
 
         def timed(inputs: Tensor, targets: Tensor) -> None:
@@ -38,26 +38,36 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
             seconds.append(time.perf_counter() - began)
 
         if numerics is not None:
-            numerics.record(batches, timed, run.state, run.parallel, run.place)
+            state = run.state
+            numerics.record(
+                batches,
+                timed,
+                state.losses,
+                state.model,
+                state.optimizer,
+                state.scaler.is_enabled(),
+                run.parallel,
+                run.place,
+            )
         for inputs, targets in islice(batches, run.warmup_steps):
             timed(inputs, targets)
         if run.profile is not None:
             run.profile.record(batches, step)
         if run.ceiling_steps:
             run.ceiling_images_per_second = ceiling(run, step, *next(batches))
-    if run.compiles:  # what these steps took beyond the last of them
+    if run.compiles:  # what these steps took beyond the time of the last one
         run.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
-    content = run.state.content(run.parallel, run.place)  # the optimizer's state is there by now
+    content = run.state.content(run.parallel, run.place)  # the optimizer has its state by now
     if run.place.rank == 0 and run.checkpoint_every is not None:
-        run.saver.reserve(content)
-    run.state.restore(before, run.place)
+        run.writer.reserve(content)
+    run.state.restore(before, run.parallel, run.place)
 
 
 def ceiling(
     run: Training, step: Callable[[Tensor, Tensor], None], inputs: Tensor, targets: Tensor
 ) -> float:
-    """Images per second of training over and over on one batch that is on the device already."""
-    step(inputs, targets)  # the first of all, where there is no warm-up, would be slow
+    """Images per second of training repeatedly on one batch that is on the device already."""
+    step(inputs, targets)  # without warm-up this is the very first step, which is slow
     run.place.synchronize()
     began = time.perf_counter()
     for _ in range(run.ceiling_steps):
@@ -69,13 +79,13 @@ def ceiling(
 
 
 def start_measuring(run: Training) -> None:
-    """Probe the machine, and forget the memory that all up to here took."""
+    """Probe the machine, and reset the peak memory of its GPUs."""
     run.probe.take()
     for index in run.place.gpus:
         torch.cuda.reset_peak_memory_stats(index)
 
 
 def first_batches(batches: Batches) -> Generator[tuple[Tensor, Tensor], None, None]:
-    """Those of the first epoch, over and over."""
+    """The batches of the first epoch, repeated without end."""
     while True:
         yield from batches.epoch(0, 0, lambda: None, lambda phase: None)

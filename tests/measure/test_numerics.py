@@ -34,7 +34,7 @@ STEPS = 3
 
 def kept(run: Training) -> dict[str, Any]:
     """What the run wrote when it warmed up."""
-    with np.load(run.saver.checkpoints.folder.parent / NUMERICS, allow_pickle=False) as file:
+    with np.load(run.writer.checkpoints.folder.parent / NUMERICS, allow_pickle=False) as file:
         return dict(file)
 
 
