@@ -192,6 +192,7 @@ RULES: dict[str, Rule] = {
     "dataset.std": numbers,
     "dataset.flip": FLAG,
     "dataset.crop": whole(0),
+    "dataset.val": number(0, inclusive=True, below=1),
     "dataset.download": FLAG,
     "dataset.train_count": whole(1),
     "dataset.test_count": whole(1),

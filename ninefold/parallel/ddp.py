@@ -139,9 +139,8 @@ class Replica(nn.Module):
         self.network = network
         self.parallel = parallel
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        output: Tensor = (self.parallel if self.training else self.network)(inputs)
-        return output
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        return (self.parallel if self.training else self.network)(*arguments, **options)
 
     def train(self, mode: bool = True) -> Replica:
         if self.training and not mode:
