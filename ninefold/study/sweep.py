@@ -34,7 +34,10 @@ from ninefold.study.runner import Study, quoted
 
 
 def run(
-    config: DictConfig, loader: ConfigLoader, launcher: Launcher, jobs: Sequence[Sequence[str]],
+    config: DictConfig,
+    loader: ConfigLoader,
+    launcher: Launcher,
+    jobs: Sequence[Sequence[str]],
     command: Command,
 ) -> list[Any]:
     """Run `jobs` as a study, which is what Hydra's sweeper of train.py does with them.
@@ -60,8 +63,13 @@ def run(
     with exclusive(folder, 0, "study.resume", "folder of a study"):
         if resumed is None:
             found = opening.begin(
-                folder, planned, settings, config.hydra.runtime.choices.get("experiments"), chosen,
-                typed(command.argv), command.started,
+                folder,
+                planned,
+                settings,
+                config.hydra.runtime.choices.get("experiments"),
+                chosen,
+                typed(command.argv),
+                command.started,
             )
             OmegaConf.save(config, folder / "multirun.yaml")
         else:
