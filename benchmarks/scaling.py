@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
-from ninefold.config.order import Order
+from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
 from ninefold.launch import run as execution
 from ninefold.result import Result
@@ -45,7 +45,7 @@ def launched(*overrides: str) -> Result:
     job = ours.job(*overrides)
     with tempfile.TemporaryDirectory() as folder:
         forkserver.start(job.values)
-        execution.start(Order("train", job.text(), Path(folder), time.time()), job)
+        execution.start(RunSpec("train", job.text(), Path(folder), time.time()), job)
         return Result.read(Path(folder))
 
 

@@ -52,15 +52,12 @@ COMPOSING = {"train.py", "evaluate.py", "main", "callback", "config", "study", "
 # Imports that the rows do not allow, still to be cut.
 OPEN: set[tuple[str, str]] = {
     ("launch/elastic", "ninefold.checkpoint.store.has_checkpoint"),
-    ("launch/session", "ninefold.study.runner.Study"),
     ("launch/worker", "ninefold.checkpoint.store.has_checkpoint"),
     ("measure/numerics", "ninefold.train.state.State"),
     ("report/answer/answer", "ninefold.study.max_batch.FAILED"),
     ("report/answer/answer", "ninefold.study.max_batch.WHOLE_SET"),
     ("report/data/overlay", "ninefold.config.plain_yaml.require_plain"),
     ("train/build", "ninefold.config.rules"),
-    ("train/evaluate", "ninefold.config.order.Order"),
-    ("train/run", "ninefold.config.order.Order"),
 }
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {

@@ -91,10 +91,12 @@ def _user_modules(target: str, root: Path) -> list[Path]:
     """The file of a _target_ that neither ninefold nor an installed package has; else none."""
     first, *rest = target.split(".")
     spec = None if first == "ninefold" else PathFinder.find_spec(first)
-    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+    found = [*(spec.submodule_search_locations or []), spec.origin] if spec else []
+    if not found or found[0] is None:
         return []
-    place = Path((spec.submodule_search_locations or [spec.origin])[0] or "")
-    if any(place.is_relative_to(sysconfig.get_path(n)) for n in ("stdlib", "purelib", "platlib")):
+    place = Path(found[0])
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    if any(place.is_relative_to(folder) for folder in installed):
         return []
     if place.is_file():
         return [place]

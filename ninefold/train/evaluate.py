@@ -14,7 +14,7 @@ from ninefold.amp import verify
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import load_weights, weights
 from ninefold.config import untrusted
-from ninefold.config.order import Order
+from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.errors import CheckpointError, one_line
 from ninefold.files import write_json
@@ -25,9 +25,9 @@ from ninefold.task import confusion
 from ninefold.train import build, evaluation
 
 
-def evaluate(order: Order) -> None:
+def evaluate(spec: RunSpec) -> None:
     """Evaluate a checkpoint; rank 0 writes evaluation.json and the confusion matrix."""
-    wanted = OmegaConf.create(order.job)
+    wanted = OmegaConf.create(spec.job)
     assert isinstance(wanted, DictConfig)
     path = Path(wanted.checkpoint_file)
     content = read(path)
@@ -64,9 +64,9 @@ def evaluate(order: Order) -> None:
         if place.rank != 0:
             return
         names = class_names(job, examples, len(result.per_class))
-        confusion.draw(order.folder / "confusion.png", result.confusion.numpy(), names)
+        confusion.draw(spec.folder / "confusion.png", result.confusion.numpy(), names)
         write_json(
-            order.folder / "evaluation.json",
+            spec.folder / "evaluation.json",
             redacted({
                 "accuracy": result.accuracy,
                 "loss": result.loss,
@@ -86,7 +86,7 @@ def evaluate(order: Order) -> None:
               f"{result.count} examples")  # fmt: skip
         for name, accuracy in zip(names, result.per_class, strict=True):
             print(f"  {name:<12} " + ("no examples" if accuracy is None else f"{accuracy:.4f}"))
-        print(f"folder {order.folder}", flush=True)
+        print(f"folder {spec.folder}", flush=True)
 
 
 def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> DictConfig:

@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.amp import Amp
-from ninefold.config.order import Order
+from ninefold.config.spec import RunSpec
 from ninefold.machine import environment
 from ninefold.parallel import device_names
 from ninefold.result import FILE, Result
@@ -24,9 +24,9 @@ from ninefold.train.training import Training, closing
 log = logging.getLogger(__name__)
 
 
-def train(order: Order, stop: Stop) -> None:
+def train(spec: RunSpec, stop: Stop) -> None:
     """Train until the end or until told to `stop`; rank 0 writes result.json."""
-    job = OmegaConf.create(order.job)
+    job = OmegaConf.create(spec.job)
     assert isinstance(job, DictConfig)
     parallel, amp = build.begin(job)
     with parallel.join() as place:
@@ -34,10 +34,10 @@ def train(order: Order, stop: Stop) -> None:
         if place.device.type == "cuda":  # where processes queue steps, and so run ahead of others
             stop.only_at_log_points()
         run = build.training(
-            job, order.job, order.folder, parallel, amp, place, stop, resume=order.resume
+            job, spec.job, spec.folder, parallel, amp, place, stop, resume=spec.resume
         )
         notes = [
-            *order.notes, *parallel.notes(place), *amp.notes(place.device),
+            *spec.notes, *parallel.notes(place), *amp.notes(place.device),
             *compiled.notes(job.compile.mode, place.device),
         ]  # fmt: skip
         if build.local_world_size() > job.threads:
@@ -49,11 +49,11 @@ def train(order: Order, stop: Stop) -> None:
         if place.rank == 0:
             announce(job, run, amp, notes)
             if not run.finished:  # what an earlier part of this run came to no longer holds
-                (order.folder / FILE).unlink(missing_ok=True)
+                (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):
             evaluation = training.train(run)
         memory = peak_memory(run)
-        if order.shares and place.device.type == "cpu":
+        if spec.shares_process and place.device.type == "cpu":
             memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"
             notes.append(f"Its peak memory is not known: {why}.")
         elif run.state.step == began_at > 0:
@@ -67,7 +67,7 @@ def train(order: Order, stop: Stop) -> None:
         partial = clock.seconds - sum(run.state.epoch_seconds)
         if place.rank != 0:
             return
-        before = Result.of_end(order.folder)
+        before = Result.of_end(spec.folder)
         if run.state.step == began_at and before is not None and before.steps == steps:
             return  # it knows more: this process has trained nothing
         for line in measured(run):
@@ -93,7 +93,7 @@ def train(order: Order, stop: Stop) -> None:
             compile_seconds=run.compile_seconds,
             train_seconds=clock.seconds,
             evaluate_seconds=run.state.evaluate_seconds,
-            total_seconds=time.time() - order.started,
+            total_seconds=time.time() - spec.started,
             epoch_seconds=run.state.epoch_seconds + [partial] * bool(steps % per_epoch),
             images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
             phase_seconds=clock.phase_seconds(steps),
@@ -105,9 +105,9 @@ def train(order: Order, stop: Stop) -> None:
             gpus=run.probe.gpus,
             peak_memory_bytes=memory,
             notes=notes,
-            overrides=order.overrides,
+            overrides=spec.overrides,
             environment=environment(),
-        ).write(order.folder)
+        ).write(spec.folder)
 
 
 def identity(job: DictConfig) -> dict[str, Any]:

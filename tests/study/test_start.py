@@ -13,6 +13,7 @@ from hydra.types import RunMode
 
 from ninefold.callback import Check
 from ninefold.errors import ConfigError
+from ninefold.launch import Refused
 from tests.study.conftest import Sweep
 
 
@@ -76,16 +77,16 @@ def test_a_folder_that_holds_a_study_takes_no_other(made: Sweep) -> None:
 
 
 def test_a_folder_that_holds_a_sweep_takes_none_of_another_sweeper(
-    made: Sweep, capsys: pytest.CaptureFixture[str]
+    made: Sweep,
 ) -> None:
     made.study(budget=0).run()
     before = (made.folder / "sweep.json").read_bytes()
     loader = GlobalHydra.instance().config_loader()
     given = ["hydra/sweeper=basic", f"hydra.sweep.dir={made.folder}"]
     config = loader.load_configuration("train", given, RunMode.MULTIRUN)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(Refused) as left:
         Check().on_multirun_start(config)
     assert left.value.code == ConfigError.code
-    assert "a sweep has been run into it" in capsys.readouterr().err
+    assert "a sweep has been run into it" in str(left.value.failures[0])
     assert [path.name for path in made.folder.iterdir()] == ["sweep.json"]
     assert (made.folder / "sweep.json").read_bytes() == before
