@@ -15,9 +15,9 @@ import pytest
 from ninefold import report
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
+from ninefold.report.answer.published import read_published
 from ninefold.report.data.environment import read_json
 from ninefold.report.data.runs import read_csv
-from ninefold.report.render.published import read_published
 from ninefold.report.render.tables import table
 
 ROOT = Path(__file__).parents[2]
@@ -253,7 +253,7 @@ def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path: Path
     names = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet"}
     text = write(sweep(tmp_path, failure("none", "fp32", **names), failure("dp", "fp32", **names)))
     assert row(text, "Seconds per epoch", "none") == ["failed"]
-    assert row(text, "Beside the published table", "dp-fp32")[1] == "failed"
+    assert row(text, "Compared with the published table", "dp-fp32")[1] == "failed"
 
 
 def test_a_run_that_never_finished_is_listed_with_its_cell(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def like_published(**changes: Any) -> dict[str, Any]:
 
 def test_the_published_table_stands_beside_ours_with_differences(tmp_path: Path) -> None:
     text = write(sweep(tmp_path, result(**like_published()), result("ddp", **like_published())))
-    section = "Beside the published table"
+    section = "Compared with the published table"
     assert row(text, section, "none-fp32") == ["22", "2.00", "-20.0", "81.91", "80.00", "-1.91"]
     assert row(text, section, "none-scaler") == ["27", "–", "–", "not given", "–", "–"]
     assert row(text, section, "dp-scaler") == ["not given", "–", "–", "84.09", "–", "–"]
@@ -387,7 +387,7 @@ def test_the_published_table_stands_beside_ours_with_differences(tmp_path: Path)
 def test_accuracies_after_another_number_of_epochs_are_not_subtracted(tmp_path: Path) -> None:
     short = result(**like_published(epochs=2, train_seconds=12.0))
     text = write(sweep(tmp_path, short))
-    ours = row(text, "Beside the published table", "none-fp32")
+    ours = row(text, "Compared with the published table", "none-fp32")
     assert ours == ["22", "2.00", "-20.0", "81.91", "80.00", "–"]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
+from ninefold.report.answer.published import Published, read_published
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_json
@@ -21,7 +22,6 @@ from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import join
 from ninefold.report.data.runs import Run, read_csv, rows_of, run_of, write_csv
-from ninefold.report.render.published import Published, read_published
 from ninefold.report.stats import numerics
 
 RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
