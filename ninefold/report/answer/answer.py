@@ -21,6 +21,7 @@ from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import drift_allowed, is_unfinished, why_not
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed
+from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import ACCURACY, SECONDS
 
 
@@ -29,7 +30,11 @@ def evidence_of(recording: Recording) -> list[Evidence]:
     unfinished = is_unfinished(recording.sweep, recording.runs)
     return [
         gather_evidence(
-            group, recording.points, recording.sweep, recording.compare_numerics(group), unfinished
+            group,
+            recording.points,
+            recording.sweep,
+            numerics.summarize(recording.numerics, group.runs),
+            unfinished,
         )
         for group in largest_first(groups(recording.runs))
     ]
@@ -40,13 +45,13 @@ def build(
 ) -> Report:
     """Return the report. found: evidence of all groups; goals: recommendations of the first."""
     studies = values(recording.environment.get("study"))
-    command, question = recording.sweep.get("command"), recording.sweep.get("question")
+    command = recording.sweep.get("command")
     said = conditions(recording.runs, recording.environment)
     return Report(
         format=FORMAT,
         title=one_line(listed(studies)) if studies else "Runs",
         study=studies[0] if len(studies) == 1 else None,
-        question=one_line(question) if isinstance(question, str) else None,
+        question=one_line(recording.question) if recording.question else None,
         command=one_line(command) if isinstance(command, str) else None,
         conditions=[one_line(phrase) for phrase in said],
         machine=_machine(said),

@@ -21,7 +21,7 @@ from ninefold.report.answer.tree import (
     PairVerdicts,
     Round,
 )
-from ninefold.report.data.cells import PLAIN, parts, phase_shares, summarize
+from ninefold.report.data.cells import PLAIN, parts
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import rounds_of
 from ninefold.report.data.runs import finite
@@ -35,6 +35,7 @@ from ninefold.report.stats.measures import (
     Measure,
 )
 from ninefold.report.stats.statistics import estimate
+from ninefold.report.stats.summaries import phase_shares, summarize
 
 MeasureFigures = tuple[MeasureInfo, Mapping[str, Figures]]  # and its figures by cell
 

@@ -1,8 +1,4 @@
-"""Reads the largest batch of each cell from sweep.json's `max_batch`.
-
-An entry is {batch_size, fails_at, status, why}; status is "found", "whole_set" (the whole training
-set fits, so the limit is not known) or "failed" (the search did not come to an end).
-"""
+"""Describes the largest batch that fits each cell, as the study searched for it."""
 
 from __future__ import annotations
 
@@ -12,10 +8,9 @@ from typing import Any
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import LargestBatch, MeasureInfo
 from ninefold.report.data.cells import PLAIN, Group
-from ninefold.report.data.rounds import name_of, rounds_of
-from ninefold.report.data.runs import finite
+from ninefold.report.data.rounds import LargestBatch as Search
+from ninefold.report.data.rounds import largest_batch, rounds_of
 
-FOUND, WHOLE_SET, FAILED = "found", "whole_set", "failed"
 _OR_MORE = "or more"
 
 
@@ -23,9 +18,9 @@ def largest_batches(
     group: Group, sweep: Mapping[str, Any]
 ) -> tuple[MeasureInfo, dict[str, LargestBatch]]:
     """Return the measure "largest batch", and its figures by cell of a group."""
-    entries = _entries(group, sweep)
-    sizes = {cell: finite(entry.get("batch_size")) for cell, entry in entries.items()}
-    why = {cell: _why(sizes[cell], entry) for cell, entry in entries.items()}
+    searches = _searches(group, sweep)
+    sizes = {cell: search.batch_size for cell, search in searches.items()}
+    why = {cell: _why(search) for cell, search in searches.items()}
     plain = None if why.get(PLAIN) else sizes.get(PLAIN)
     figures = {
         cell: LargestBatch(
@@ -54,33 +49,20 @@ def largest_batches(
     ), figures
 
 
-def _entries(group: Group, sweep: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the entries of a group's cells; they are of the last segment of a study."""
-    said = sweep.get("max_batch")
+def _searches(group: Group, sweep: Mapping[str, Any]) -> dict[str, Search]:
+    """Return what was found for a group's cells; searches are of the last segment of a study."""
     segments = [entry.get("part") for entry in rounds_of(sweep)]
     last = max((segment for segment in segments if isinstance(segment, int)), default=0)
-    if not isinstance(said, dict) or group.part != last:
+    if group.part != last:
         return {}
-    found = {run.cell: said.get(name_of(run, sweep)) for run in group.runs}
-    return {cell: entry for cell, entry in found.items() if isinstance(entry, dict)}
+    found = {run.cell: largest_batch(run, sweep) for run in group.runs}
+    return {cell: search for cell, search in found.items() if search is not None}
 
 
-def _status(entry: Mapping[str, Any]) -> str:
-    """Return an entry's status; studies recorded before there was one say it in `why`."""
-    status, why = entry.get("status"), str(entry.get("why") or "")
-    if status in (FOUND, WHOLE_SET, FAILED):
-        return str(status)
-    if why == "the whole training set fits":
-        return WHOLE_SET
-    return FAILED if why.startswith(("the search ended: ", "there was no search: ")) else FOUND
-
-
-def _why(size: float | None, entry: Mapping[str, Any]) -> str | None:
+def _why(search: Search) -> str | None:
     """Return why a size is not known or may be larger, None where it is simply the largest."""
-    status = _status(entry)
-    if status == WHOLE_SET:
+    if search.status == "whole_set":
         return _OR_MORE
-    if size is None or status == FAILED:
-        why = str(entry.get("why") or "")
-        return one_line(why.replace("error: ", "").partition("; ")[0]) or None
+    if search.batch_size is None or search.status == "failed":
+        return one_line(search.why.replace("error: ", "").partition("; ")[0]) or None
     return None

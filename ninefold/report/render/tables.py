@@ -12,27 +12,25 @@ from ninefold.report.answer.published import (
     EPOCHS,
     MODEL,
     SOURCE,
-    Published,
     applies,
     compare,
 )
 from ninefold.report.answer.tree import PublishedRow
 from ninefold.report.data.cells import (
     Group,
-    Summary,
     groups,
     largest_first,
     parts,
-    phase_shares,
     shown,
-    summarize,
 )
 from ninefold.report.data.environment import values
+from ninefold.report.data.published import Published
 from ninefold.report.data.rounds import why_not
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import MISSING, decimals_for, listed, signed, spread
 from ninefold.report.render.markdown import code, grid, items, plain, section
 from ninefold.report.stats.measures import ACCURACY, MEASURES, SECONDS, Measure
+from ninefold.report.stats.summaries import Summary, phase_shares, summarize
 from ninefold.result import PHASES
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
