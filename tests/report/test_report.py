@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -411,6 +412,24 @@ def test_the_figure_is_a_png_that_is_readable_at_1200_pixels(tmp_path: Path) -> 
     width, height = struct.unpack(">II", head[16:24])
     assert width >= 1200
     assert height >= 800
+
+
+def test_the_first_report_on_a_machine_says_nothing_of_fonts(tmp_path: Path) -> None:
+    """Matplotlib logs that it makes a font cache, and Hydra shows what is logged as info."""
+    folder = sweep(tmp_path / "study", result())
+    (tmp_path / "empty").mkdir()
+    code = (
+        "import logging, pathlib\n"
+        "logging.basicConfig(level=logging.INFO)\n"
+        "from ninefold.report import write\n"
+        f"write(pathlib.Path({str(folder)!r}))\n"
+    )
+    environment = {**os.environ, "MPLCONFIGDIR": str(tmp_path / "empty")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list((tmp_path / "empty").glob("fontlist*")), "there was no cache to be made"
 
 
 def test_every_recorded_table_follows_from_its_recorded_files(tmp_path: Path) -> None:

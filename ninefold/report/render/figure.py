@@ -10,7 +10,7 @@ from ninefold.errors import one_line
 from ninefold.report.answer.tree import Group, Report
 from ninefold.report.data.cells import MOST
 from ninefold.report.data.runs import AMP
-from ninefold.report.render.plots import ON_PAPER, matplotlib, phase_bars, style
+from ninefold.report.render.plots import HATCHES, ON_PAPER, matplotlib, phase_bars, style
 from ninefold.result import PHASES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def draw(path: Path, report: Report) -> None:
     from matplotlib.figure import Figure
 
     shown = report.groups[:MOST]
-    with mpl.rc_context(style(ON_PAPER)):
+    with mpl.rc_context({**style(ON_PAPER), "font.size": 10.5}):
         figure = Figure(figsize=(12, 8.8 * len(shown)), dpi=150)
         blocks = figure.subfigures(len(shown), 1, squeeze=False)[:, 0]
         for block, group in zip(blocks, shown, strict=True):
@@ -149,7 +149,16 @@ def _phases(axes: Axes, group: Group) -> None:
 
     phase_bars(axes, group.cells, {c.cell: 100.0 for c in group.cells}, ON_PAPER, 0.07, str)
     axes.legend(
-        handles=[Patch(color=ON_PAPER[f"phase-{name}"], label=name) for name in PHASES],
+        handles=[
+            Patch(
+                facecolor=ON_PAPER[f"phase-{name}"],
+                hatch=HATCHES[name],
+                edgecolor=ON_PAPER["hatch"],
+                linewidth=0,
+                label=name,
+            )
+            for name in PHASES
+        ],
         loc="lower left",
         bbox_to_anchor=(-0.02, 0.985),
         ncols=len(PHASES),
