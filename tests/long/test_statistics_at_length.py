@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from ninefold.report.stats.differences import _moderated, _moments, differences
-from ninefold.report.stats.sittings import changes
+from ninefold.report.stats.recordings import changes
 from ninefold.report.stats.statistics import compare
 from ninefold.report.stats.verdicts import Settings
 from tests.report.studies import (

@@ -13,7 +13,7 @@ from scipy import stats
 
 from ninefold.report.stats import holm
 from ninefold.report.stats.differences import Values
-from ninefold.report.stats.sittings import changes
+from ninefold.report.stats.recordings import changes
 from ninefold.report.stats.statistics import compare, estimate
 from ninefold.report.stats.verdicts import Comparison, Pair, Settings
 from tests.report.studies import CELLS, Truth, drifting, noisy, together

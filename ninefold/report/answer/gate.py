@@ -20,7 +20,7 @@ from ninefold.report.data.runs import Run
 from ninefold.report.numbers import MISSING, decimals_for
 from ninefold.report.render.markdown import grid
 from ninefold.report.stats.measures import SECONDS
-from ninefold.report.stats.sittings import Change, changes
+from ninefold.report.stats.recordings import Change, changes
 
 # Of environment.json, what another time may come from that is not the code.
 MACHINE = ("cpu", "cores", "driver")
