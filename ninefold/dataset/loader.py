@@ -25,7 +25,7 @@ from ninefold.signals import SIGNALS, follow_parent
 
 AHEAD = 2  # batches asked of each loader process before the first is wanted
 LOOK = 0.5  # seconds that a batch is waited for between looks at the processes
-Report = Sequence[str]  # a failure's class and line
+Report = Sequence[str]  # a failure's class name and parts
 
 
 def gathered(
@@ -67,7 +67,7 @@ def _ahead(images: Images, batches: Sequence[Rows], workers: int) -> Generator[T
         for number, rows in enumerate(batches):
             report = _next(iterator, processes, workers)
             if report is not None:
-                raise relay(*report)
+                raise relay(report[0], report[1:])
             yield tensors[number % len(slots), : len(rows)]
     finally:
         if iterator is not None:
@@ -100,7 +100,7 @@ class _Slots(Dataset[Report | None]):
         try:
             self._slots[number % len(self._slots), : len(rows)] = self._images[rows]
         except Failure as failure:
-            return type(failure).__name__, str(failure)
+            return type(failure).__name__, *failure.parts
         return None
 
 

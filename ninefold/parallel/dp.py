@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ninefold.parallel import Place, resolve_device
+from ninefold.parallel import Parallel, Place, resolve_device
 
 
 @dataclass(frozen=True)
-class DP:
-    """DataParallel over every GPU that is visible; on a CPU it has nothing to copy to."""
+class DP(Parallel):
+    """DataParallel over every visible GPU; on a CPU it calls the model itself."""
 
     device: str = "auto"
     processes: int = 1
@@ -23,19 +23,13 @@ class DP:
     @contextmanager
     def join(self) -> Iterator[Place]:
         device = resolve_device(self.device)
-        replicas = torch.cuda.device_count() if device.type == "cuda" else 1
-        yield Place(rank=0, world_size=1, device=device, replicas=replicas)
+        count = torch.cuda.device_count() if device.type == "cuda" else 0
+        gpus = tuple(torch.device("cuda", index) for index in range(count))
+        yield Place(0, 1, device, replicas=max(1, count), devices=gpus)
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        if place.device.type == "cpu":
-            return WithoutGPU(model)
-        return nn.DataParallel(model, device_ids=list(range(place.replicas)))
-
-    def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def total(self, values: Tensor) -> Tensor:
-        return values
+        model.to(place.device)
+        return nn.DataParallel(model, place.gpus) if place.gpus else WithoutGPU(model)
 
     def notes(self, place: Place) -> list[str]:
         if place.device.type == "cpu":
@@ -46,12 +40,12 @@ class DP:
 
 
 class WithoutGPU(nn.DataParallel[nn.Module]):
-    """DataParallel as it is where it finds no GPUs: it calls the module itself.
+    """DataParallel as it is on a machine without GPUs, where its forward calls the module.
 
-    It is there all the same, so that the cell measures what a user of it would get.
+    Its overhead stays, so that a cell measures what users of DataParallel get there.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        nn.Module.__init__(self)  # its own would take all GPUs that the machine has
+        nn.Module.__init__(self)  # DataParallel's own takes every GPU of the machine
         self.module = model
         self.device_ids = []

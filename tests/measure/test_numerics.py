@@ -18,7 +18,8 @@ from ninefold.report.data.numerics import rows as compared
 from ninefold.report.data.runs import run_of
 from ninefold.report.stats.numerics import SAME, summarize
 from ninefold.result import NUMERICS
-from ninefold.train.training import Training, train
+from ninefold.train.loop import train
+from ninefold.train.training import Training
 from tests.conftest import Shell, result
 
 SMALL = (
@@ -30,7 +31,7 @@ STEPS = 3
 
 def kept(run: Training) -> dict[str, Any]:
     """What the run wrote when it warmed up."""
-    with np.load(run.saver.checkpoints.folder.parent / NUMERICS, allow_pickle=False) as file:
+    with np.load(run.writer.checkpoints.folder.parent / NUMERICS, allow_pickle=False) as file:
         return dict(file)
 
 

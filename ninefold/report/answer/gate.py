@@ -19,7 +19,7 @@ from ninefold.report.data.recording import Recording, find_recording
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed, ratio
 from ninefold.report.stats.measures import SECONDS
-from ninefold.report.stats.sittings import Change, changes
+from ninefold.report.stats.recordings import Change, changes
 
 # Entries of environment.json that may change times though the code is the same.
 MACHINE = ("cpu", "cores", "driver")
