@@ -29,6 +29,8 @@ OF_NO_FIGURE = ("resume", "logger", "choices.logger", "checkpoint", "dataset.dow
                 "launch.grace", "launch.max_restarts", "launch.timeout",
                 "parallel.timeout")  # fmt: skip
 MISSING = "absent"
+# Keys that runs of older versions do not have, and what they mean there.
+ADDED = {"clip_grad_norm": None, "clip_grad_value": None, "ema_warmup": False}
 
 Tree = dict[str, Any]
 
@@ -50,7 +52,7 @@ def read(folder: Path, known: set[str]) -> Stored:
     """
     path = folder / "config.yaml"
     try:
-        tree = untrusted.parse(path.read_text(encoding="utf-8"))
+        tree = {**ADDED, **untrusted.parse(path.read_text(encoding="utf-8"))}
         wrong = [f"it has no {key}" for key in sorted({*known, "choices"} - tree.keys())]
         groups = ("choices", "parallel", "model", "dataset", "launch")
         wrong += untrusted.misfits({group: tree[group] for group in groups if group in tree})
@@ -131,7 +133,9 @@ def carried_over(run: Stored, keys: list[str], now: Tree, choices: Tree) -> tupl
             continue
         OmegaConf.update(job, key, value, merge=False, force_add=True)
         if key == "logger":
-            options[key] = choices[key]
+            options.pop(key, None)
+            if key in choices:  # not where several are chosen, in a list
+                options[key] = choices[key]
     tree = OmegaConf.to_container(job)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}, options
