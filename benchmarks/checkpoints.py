@@ -76,7 +76,7 @@ def steps(handicap: bool) -> Iterator[Turns]:
                 step()
                 times.append(time.perf_counter() - began)
             run.writer.wait()
-            whole = max(1, len(times) - 1)  # the last one went on after the write
+            whole = max(1, len(times) - 1)  # the last one ended after the write
             return times[whole - 1] / whole
 
         def alone() -> float:

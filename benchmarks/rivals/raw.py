@@ -1,4 +1,4 @@
-"""The plainest correct PyTorch loop: no log, no clock, no checkpoint. It is the limit."""
+"""The simplest correct PyTorch loop: no log, no clock, no checkpoint. It is the limit."""
 
 from __future__ import annotations
 

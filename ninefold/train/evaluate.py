@@ -15,7 +15,7 @@ from ninefold.amp import verify
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weights
 from ninefold.config import untrusted
-from ninefold.config.order import Order
+from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.errors import CheckpointError, one_line
 from ninefold.files import write_json
@@ -27,12 +27,12 @@ from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
 
 
-def evaluate(order: Order) -> None:
+def evaluate(spec: RunSpec) -> None:
     """Evaluate a checkpoint; rank 0 writes evaluation.json and the confusion matrix.
 
     Raises Failure.
     """
-    wanted = OmegaConf.create(order.job)
+    wanted = OmegaConf.create(spec.job)
     assert isinstance(wanted, DictConfig)
     found = restored(wanted)
     job = found.job
@@ -63,7 +63,7 @@ def evaluate(order: Order) -> None:
             return
         scores = result.scores
         if scores.table is not None:
-            draw(order.folder / "confusion.png", scores.table, list(scores.each))
+            draw(spec.folder / "confusion.png", scores.table, list(scores.each))
         content = {
             "accuracy": result.accuracy,
             "loss": result.loss,
@@ -81,13 +81,13 @@ def evaluate(order: Order) -> None:
             "notes": notes,
             "environment": environment(),
         }
-        write_json(order.folder / "evaluation.json", redacted(content))
+        write_json(spec.folder / "evaluation.json", redacted(content))
         for note in notes:
             print(f"note: {note}")
         print(f"{task.score} {scores.score:.4f}  loss {result.loss:.4f}  {result.count} examples")
         for name, score in [*scores.others.items(), *scores.each.items()]:
             print(f"  {name:<12} " + ("no examples" if score is None else f"{score:.4f}"))
-        print(f"folder {order.folder}", flush=True)
+        print(f"folder {spec.folder}", flush=True)
 
 
 def class_names(job: DictConfig, examples: Examples) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.amp import Amp
-from ninefold.config.order import Order
+from ninefold.config.spec import RunSpec
 from ninefold.machine import environment
 from ninefold.parallel import device_names
 from ninefold.result import FILE, Result
@@ -29,9 +29,9 @@ SELECTED_ON_TEST = (
 )
 
 
-def train(order: Order, stop: Stop) -> None:
+def train(spec: RunSpec, stop: Stop) -> None:
     """Train until the end or until a signal; rank 0 writes result.json. Raises Failure."""
-    job = OmegaConf.create(order.job)
+    job = OmegaConf.create(spec.job)
     assert isinstance(job, DictConfig)
     parallel, amp = build.begin(job)
     with parallel.join() as place:
@@ -40,10 +40,10 @@ def train(order: Order, stop: Stop) -> None:
         if place.device.type == "cuda":  # processes queue steps there, and so run ahead of others
             stop.only_at_log_points()
         run = build.training(
-            job, order.job, order.folder, parallel, amp, place, stop, resume=order.resume
+            job, spec.job, spec.folder, parallel, amp, place, stop, resume=spec.resume
         )
         notes = [
-            *order.notes,
+            *spec.notes,
             *parallel.notes(place),
             *amp.notes(place.device),
             *compiled.notes(job.compile.mode, place.device),
@@ -57,25 +57,25 @@ def train(order: Order, stop: Stop) -> None:
         if place.rank == 0:
             announce(job, run, amp, notes)
             if not run.finished:  # the result of an earlier segment no longer holds
-                (order.folder / FILE).unlink(missing_ok=True)
+                (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):
             evaluations = loop.train(run)
             wait_for_writer(run)
-            result = ended(order, job, run, amp, notes, evaluations, began_at)
+            result = ended(spec, job, run, amp, notes, evaluations, began_at)
             if place.rank != 0:
                 return
-            before = Result.of_end(order.folder)
+            before = Result.of_end(spec.folder)
             if run.state.step == began_at and before is not None and before.steps == result.steps:
                 run.result = before  # it knows more: this process has trained nothing
                 return
             for line in timing_lines(run):
                 say(line)
-            result.write(order.folder)
+            result.write(spec.folder)
             run.result = result
 
 
 def ended(
-    order: Order,
+    spec: RunSpec,
     job: DictConfig,
     run: Training,
     amp: Amp,
@@ -92,7 +92,7 @@ def ended(
     if val is None:
         notes.append(SELECTED_ON_TEST)
     memory = peak_memory(run)
-    if order.shares and place.device.type == "cpu":
+    if spec.shares_process and place.device.type == "cpu":
         memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"
         notes.append(f"Its peak memory is not known: {why}.")
     elif steps == began_at > 0:
@@ -130,7 +130,7 @@ def ended(
         compile_seconds=run.compile_seconds,
         train_seconds=clock.seconds,
         evaluate_seconds=run.state.evaluate_seconds,
-        total_seconds=time.time() - order.started,
+        total_seconds=time.time() - spec.started,
         epoch_seconds=run.state.epoch_seconds + [partial] * bool(steps % per_epoch),
         images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
         phase_seconds=clock.phase_seconds(steps),
@@ -142,7 +142,7 @@ def ended(
         gpus=run.probe.gpus,
         peak_memory_bytes=memory,
         notes=notes,
-        overrides=order.overrides,
+        overrides=spec.overrides,
         environment=environment() if place.rank == 0 else {},
     )
 
