@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "parallel",
         "amp",
         "task",
+        "model",
         "logger",
         "measure",
         "checkpoint",

@@ -7,8 +7,6 @@ which the forkserver does before it starts workers.
 from __future__ import annotations
 
 import os
-import signal
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,9 +14,7 @@ import torch
 from torch import Tensor
 
 from ninefold import signals
-from ninefold.dataset import loader
 from ninefold.dataset.batches import Batches
-from ninefold.signals import SIGNALS
 from ninefold.train.state import State
 
 
@@ -63,28 +59,6 @@ def drop_position() -> None:
             yield batch
 
     Batches.epoch = from_the_first  # type: ignore[assignment, method-assign]
-
-
-def loaders_take_signals() -> None:
-    """A loader process ends when its group receives a signal.
-
-    It is so slow that the batch after the signal is never there before it.
-    """
-    fill = loader._Slots.__getitem__
-
-    def slowly(self: Any, number: int) -> Any:
-        time.sleep(0.5)
-        return fill(self, number)
-
-    loader._Slots.__getitem__ = slowly  # type: ignore[method-assign]
-
-    def begin(number: int) -> None:
-        for sent in SIGNALS:
-            signal.signal(sent, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
-    loader._begin = begin
 
 
 def no_leash() -> None:

@@ -44,17 +44,6 @@ def test_set_a_sees_that_a_part_of_the_state_is_missing(
     assert resumed_hash(shell, options, saving, resuming, at=9) != expected
 
 
-def test_set_b_sees_that_loader_processes_take_signals(shell: Shell) -> None:
-    mark = shell.folder / "mark"
-    env = {**fault("term_group", "step", 1, 9, mark), "MUTANT": "loaders_take_signals"}
-    # Two processes agree to stop one step later, and one loader process makes its batch meanwhile.
-    options = job("ddp2", "fp32", "loader.workers=1", "log_every=100", "hydra.run.dir=run")
-    done = shell.train(*options, env=env)
-    assert fired(mark) == 1
-    assert done.returncode == 5
-    assert done.stderr.startswith("error: loader.workers=1: a loader process")
-
-
 def test_set_b_sees_that_processes_outlive_their_launcher(shell: Shell) -> None:
     early = shell.folder / "sitecustomize.py"  # Python imports it before anything else
     early.write_text("from tests.faults import mutants\nmutants.no_leash()\n")
