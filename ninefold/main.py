@@ -261,7 +261,7 @@ class Command:
                 self._print([failure])
                 code = code or failure.code
         if self.resume_command is not None:
-            print(f"go on with: {self.resume_command}", flush=True)
+            print(f"resume the study with: {self.resume_command}", flush=True)
         return code
 
 

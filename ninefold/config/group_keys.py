@@ -12,6 +12,7 @@ from ninefold.config.kinds import (
     NAMES,
     NUMBERS,
     PARAMETER_GROUPS,
+    PART,
     SECTION,
     SHAPE,
     TARGET,
@@ -103,7 +104,8 @@ OPTIONS: dict[str, Key] = {
     "dataset.val": Key(
         number(0, inclusive=True, below=1),
         0,
-        "Share of the training examples kept for validation, drawn by the seed; 0: none.",
+        "Share of the training examples kept for validation, drawn by the seed, on which patience "
+        "and best.pt are selected; 0: none, they are selected on the test set.",
         later=True,
     ),
     "dataset.classes": Key(whole(1), BY_OPTION, "Number of classes."),
@@ -132,6 +134,13 @@ OPTIONS: dict[str, Key] = {
         whole(1, otherwise=(None,)),
         BY_OPTION,
         "Pixels that images are resized to in height and width; null: not resized.",
+    ),
+    "model.output": Key(
+        PART,
+        None,
+        "The part of what the network returns that is the prediction: a key of a mapping or an "
+        "index; null: it returns a tensor.",
+        later=True,
     ),
     "model.memory_format": Key(
         one_of("contiguous_format", "channels_last"),

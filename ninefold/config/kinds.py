@@ -169,6 +169,11 @@ PARAMETER_GROUPS = Kind(
         ]
     },
 )
+PART = Kind(
+    "a key, an index or null is allowed",
+    lambda value: value is None or (isinstance(value, int | str) and not isinstance(value, bool)),
+    {"type": ["string", "integer", "null"]},
+)
 RUN = Kind("auto, or a folder with a config.yaml in it, is allowed", _is_run, TEXT_OR_NULL)
 STUDY = Kind("a folder with a sweep.json in it is allowed", _is_study, TEXT_OR_NULL)
 SECTION = Kind(

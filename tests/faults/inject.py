@@ -33,7 +33,7 @@ mutants.apply()
 SIGNALS = {
     "kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT, "usr1": signal.SIGUSR1,
     "freeze": signal.SIGSTOP,
-}  # fmt: skip
+}
 
 
 class Task(Classification):
@@ -122,7 +122,7 @@ def own_rank() -> int:
 
 
 def pid_of(victim: str) -> int:
-    """The process of rank0, rank1, the launcher (and its group)."""
+    """The process of rank0, of rank1, or the launcher (and its group)."""
     if victim.startswith("rank"):
         path = Path(f"{os.environ['FAULT_MARK']}.{victim}")
         while not path.exists() or not path.read_text():

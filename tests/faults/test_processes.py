@@ -57,9 +57,10 @@ FAULTS = {
     "readonly": (5, "error: checkpoint=", ("start", "write", "last step")),
 }
 QUICK = {
-    ("none", "term_group", "validation"), ("ddp2", "kill_launcher", "write"),
+    ("none", "term_group", "validation"),
+    ("ddp2", "kill_launcher", "write"),
     ("ddp2", "freeze_rank1", "mid-epoch"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -67,9 +68,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk of its own, which a fault can fill."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], check=True
-    )  # fmt: skip
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], check=True)
     yield folder
     subprocess.run(["umount", "--recursive", "--lazy", str(folder)], check=True)
 
