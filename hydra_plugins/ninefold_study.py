@@ -17,6 +17,10 @@ class StudySweeper(BasicSweeper):
     def __init__(self, params: dict[str, str] | None = None) -> None:
         super().__init__(max_batch_size=None, params=params)
 
+    def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        self.command = task_function.command  # see ninefold.main
+
     def sweep(self, arguments: list[str]) -> Any:
         from ninefold.study import sweep as sweeper
 
@@ -27,4 +31,4 @@ class StudySweeper(BasicSweeper):
         parser = OverridesParser.create(config_loader=loader)
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
-        return sweeper.run(self.config, loader, self.launcher, jobs)
+        return sweeper.run(self.config, loader, self.launcher, jobs, self.command)

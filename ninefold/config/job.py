@@ -16,6 +16,7 @@ from typing import Any
 
 from hydra.conf import HydraConf
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -46,6 +47,8 @@ class Job:
             self.config.pop("hydra", None)
             if isinstance(said := self.config.get("compile"), bool):
                 self.config["compile"] = {"mode": "default" if said else None}
+        self.checked = False  # by launch.run.check
+        self.in_sweep = hydra.mode == RunMode.MULTIRUN
         self.evaluates = "ckpt" in self.config.keys()  # noqa: SIM118  (`in` denies a `???`)
         # The folder of the run to go on with, None for a new one, AUTO until that is found out.
         self.resume = None if self.evaluates or config.resume is None else str(config.resume)
@@ -226,7 +229,7 @@ class Job:
         return [
             CheckpointError(
                 "resume", folder, "its config.yaml is of another version, or was changed",
-                str(problem).removeprefix("error: ").partition(";")[0],
+                problem.cause,
                 "put back the one that was written, or start a new run",
             )
             for problem in rules.problems(self.values, known)[:1]

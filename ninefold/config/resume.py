@@ -14,9 +14,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
 from ninefold.config import environment, schema, untrusted
-from ninefold.config.plain_yaml import require_plain
 from ninefold.config.rules import OF_A_SWEEP, spelled
 from ninefold.errors import CheckpointError, ConfigError
+from ninefold.files import require_plain_yaml
 from ninefold.result import FILE
 
 AUTO = "auto"
@@ -90,7 +90,7 @@ def all_overrides(folder: Path, now: list[str]) -> list[str]:
     """
     try:
         text = (folder / ".hydra" / "overrides.yaml").read_text(encoding="utf-8")
-        require_plain(text)
+        require_plain_yaml(text)
         before = yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError):
         before = []  # the run was moved without it

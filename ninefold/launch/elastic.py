@@ -30,8 +30,8 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ninefold.checkpoint.store import has_checkpoint
-from ninefold.config.order import Order
-from ninefold.errors import Failure, Interrupted, PeerError, Preempted, ResourceError, relay
+from ninefold.config.spec import RunSpec
+from ninefold.errors import Failure, Interrupted, PeerError, Preempted, ResourceError
 from ninefold.launch import mailbox, worker
 from ninefold.launch.supervisor import Supervisor
 from ninefold.signals import SIGNALS
@@ -93,8 +93,8 @@ class Loopback(RendezvousHandler):
 rendezvous_handler_registry.register("loopback", Loopback)
 
 
-def launch(order: Order, processes: int, max_restarts: int) -> None:
-    """Run `order` in `processes` worker processes and wait for them.
+def launch(spec: RunSpec, processes: int, max_restarts: int) -> None:
+    """Run `spec` in `processes` worker processes and wait for them.
 
     Raises the Failure of the worker that failed first; Preempted or Interrupted if the launcher
     was told to stop.
@@ -102,14 +102,14 @@ def launch(order: Order, processes: int, max_restarts: int) -> None:
     with tempfile.TemporaryDirectory(prefix="ninefold-") as name, quiet():
         folder = Path(name)
         config = launch_config(processes, folder / "elastic", max_restarts)
-        with Supervisor(folder, order.grace) as supervisor:
+        with Supervisor(folder, spec.grace) as supervisor:
             try:
-                elastic_launch(config, worker.work)(replace(order, report=folder))
+                elastic_launch(config, worker.work)(replace(spec, mailbox=folder))
             except ChildFailedError as error:
                 exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
-                raise first_failure(supervisor, folder, exits, order) from error
+                raise first_failure(supervisor, folder, exits, spec) from error
         if supervisor.signal is not None:  # it came as the run ended: a sweep ends with it
-            raise stopped(supervisor.signal, order.folder)
+            raise stopped(supervisor.signal, spec.folder)
 
 
 def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig:
@@ -156,19 +156,19 @@ def stopped(number: int, folder: Path) -> Failure:
 
 
 def first_failure(
-    supervisor: Supervisor, folder: Path, exits: dict[int, int], order: Order
+    supervisor: Supervisor, folder: Path, exits: dict[int, int], spec: RunSpec
 ) -> Failure:
     """What made a run fail: a signal, or the earliest report, that of a peer's absence last."""
     found = mailbox.read(folder)
     causes = [report for report in found if report.kind != PeerError.__name__]
     if causes:
-        return relay(causes[0].kind, causes[0].line)
+        return causes[0].failure
     if supervisor.signal is not None:
-        return stopped(supervisor.signal, order.folder)
+        return stopped(supervisor.signal, spec.folder)
     for rank in sorted(supervisor.hung):
         return PeerError(
             "rank", rank, "its process hung: the others waited for it in vain",
-            f"launch.timeout is how long they wait; logs are in {order.folder}",
+            f"launch.timeout is how long they wait; logs are in {spec.folder}",
             "see what it was doing, and resume",
         )  # fmt: skip
     for rank, code in exits.items():
@@ -185,21 +185,21 @@ def first_failure(
         if code == -signal.SIGABRT:
             return PeerError(
                 "rank", rank, "its process aborted", "as NCCL does when a peer does not answer",
-                f"see the logs in {order.folder}; launch.timeout is how long one waits",
+                f"see the logs in {spec.folder}; launch.timeout is how long one waits",
             )  # fmt: skip
         if -code in SIGNALS or code in (Preempted.code, Interrupted.code):
-            return stopped(-code if code < 0 else STOPPED_BY[code], order.folder)
+            return stopped(-code if code < 0 else STOPPED_BY[code], spec.folder)
         if code < 0:
             name = signal.Signals(-code).name
             return Failure(
                 "rank", rank, f"its process died of {name}", "no report was left",
-                f"see the logs in {order.folder}",
+                f"see the logs in {spec.folder}",
             )  # fmt: skip
     if found:
-        return relay(found[0].kind, found[0].line)
+        return found[0].failure
     rank, code = next(iter(exits.items()))
     return Failure(
-        "rank", rank, f"its process ended with {code}", "no report was left", f"see {order.folder}"
+        "rank", rank, f"its process ended with {code}", "no report was left", f"see {spec.folder}"
     )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from ninefold import ranks
-from ninefold.config.order import Order
+from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, PeerError
 
 PATIENCE = timedelta(minutes=15)  # for rank 0 to compose and to fetch a dataset
@@ -72,9 +72,9 @@ def _connected() -> dist.Store | Failure:
     return dist.PrefixStore(f"ninefold/{attempt}", client)
 
 
-def hand_out(order: Order) -> None:
-    """Rank 0: give `order` to the other ranks."""
-    store().set("order", json.dumps({**asdict(order), "folder": str(order.folder)}))
+def hand_out(spec: RunSpec) -> None:
+    """Rank 0: give `spec` to the other ranks."""
+    store().set("order", json.dumps({**asdict(spec), "folder": str(spec.folder)}))
 
 
 def dismiss(code: int) -> None:
@@ -82,7 +82,7 @@ def dismiss(code: int) -> None:
     store().compare_set("order", "", json.dumps(code))
 
 
-def receive() -> Order | int:
+def receive() -> RunSpec | int:
     """Any other rank: the order, or the exit code to leave with."""
     try:
         content = json.loads(store().get("order"))
@@ -93,7 +93,7 @@ def receive() -> Order | int:
         ) from error  # fmt: skip
     if isinstance(content, int):
         return content
-    return Order(**{**content, "folder": Path(content["folder"])})
+    return RunSpec(**{**content, "folder": Path(content["folder"])})
 
 
 def first_to_report(failure: Failure) -> bool:

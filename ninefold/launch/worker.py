@@ -19,7 +19,7 @@ import torch.distributed as dist
 from ninefold import signals
 from ninefold.checkpoint.store import has_checkpoint
 from ninefold.config import environment
-from ninefold.config.order import Order
+from ninefold.config.spec import RunSpec
 from ninefold.errors import (
     CheckpointError,
     ConfigError,
@@ -47,10 +47,10 @@ NO_USE_AGAIN = {
 }
 
 
-def work(order: Order) -> None:
+def work(spec: RunSpec) -> None:
     """The entry point of a process that the launcher started: never returns with a failure."""
     assert "ninefold.launch.preload" in sys.modules, "the forkserver would outlive its launcher"
-    assert order.report is not None
+    assert spec.mailbox is not None
     signals.follow_parent()
     gc.freeze()  # what the forkserver has imported stays, and its pages stay shared
     gc.enable()
@@ -58,19 +58,19 @@ def work(order: Order) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     rank = os.environ.get("RANK", "0")
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    mailbox.register(order.report, rank, attempt)
-    end = mailbox.final(order.report, NO_USE_AGAIN)
+    mailbox.register(spec.mailbox, rank, attempt)
+    end = mailbox.final(spec.mailbox, NO_USE_AGAIN)
     if end is not None:  # the launcher was told to stop, or the attempt before failed for good
         os._exit(end)
     try:
-        run(replace(order, resume=order.resume or (attempt > 0 and has_checkpoint(order.folder))))
+        run(replace(spec, resume=spec.resume or (attempt > 0 and has_checkpoint(spec.folder))))
         # All is done, and elastic would wait forever for a worker that dies before it is let go.
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
     except KeyboardInterrupt:
         os._exit(Interrupted.code)
     except Failure as failure:
-        mailbox.write(order.report, rank, attempt, failure)
+        mailbox.write(spec.mailbox, rank, attempt, failure)
         logging.shutdown()
         sys.stdout.flush()
         if isinstance(failure, PeerError):
@@ -78,41 +78,41 @@ def work(order: Order) -> None:
         os._exit(failure.code)  # at once: a peer that waits for this process would never return
 
 
-def run(order: Order, inline: bool = False) -> None:
-    """Do what `order` says in this process. Raises Failure, and nothing else but an interrupt."""
+def run(spec: RunSpec, inline: bool = False) -> None:
+    """Do what `spec` says in this process. Raises Failure, and nothing else but an interrupt."""
     rank = int(os.environ.get("RANK", "0"))
-    with logging_to(order.folder, rank), environment.noted():
+    with logging_to(spec.folder, rank), environment.noted():
         try:
-            with exclusive(order.folder, rank):
-                if order.task == "train":
-                    with stopping(order, inline) as stop:
-                        training_run.train(order, stop)
+            with exclusive(spec.folder, rank):
+                if spec.command == "train":
+                    with stopping(spec, inline) as stop:
+                        training_run.train(spec, stop)
                 else:
                     from ninefold.train import (
                         evaluate as evaluation_run,  # it draws, and matplotlib loads slowly
                     )
 
                     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-                    evaluation_run.evaluate(order)
+                    evaluation_run.evaluate(spec)
         except Exception as error:
             log.error("%s", traceback.format_exc())
-            raise failure_of(error, order.folder, rank) from error
+            raise failure_of(error, spec.folder, rank) from error
 
 
 @contextmanager
-def stopping(order: Order, inline: bool) -> Iterator[Stop]:
+def stopping(spec: RunSpec, inline: bool) -> Iterator[Stop]:
     """What tells this process, and those of this run beside it, to stop."""
     rank, world_size = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    notice = order.folder / f".stop-{order.started:.6f}"
+    notice = spec.folder / f".stop-{spec.started:.6f}"
     if rank == 0:
-        for path in order.folder.glob(".stop-*"):  # of a launch that was killed
+        for path in spec.folder.glob(".stop-*"):  # of a launch that was killed
             if path != notice:
                 path.unlink(missing_ok=True)
     shared = world_size > 1 and here == world_size
     stop = Stop(notice if shared else None, alone=world_size <= 1)
     try:
-        with stop.listening(0.8 * order.grace, inline):
+        with stop.listening(0.8 * spec.grace, inline):
             yield stop
     finally:
         if rank == 0:

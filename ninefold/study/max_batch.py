@@ -92,7 +92,7 @@ def search(
             except ResourceError as failure:
                 if not of_memory(failure):
                     raise
-                why = str(failure).removeprefix("error: ").partition("; ")[0]
+                why = failure.cause
             else:
                 fits.append(size)
                 peaks.update({} if peak is None else {size: peak})
@@ -103,9 +103,8 @@ def search(
     try:
         return largest_batch(refuses, start, most, step)
     except (Interrupted, Preempted) as failure:
-        number = str(failure).removeprefix("error: signal=").partition(":")[0]
         raise type(failure)(
-            "signal", number, "the search for the largest batch was stopped",
+            "signal", failure.value, "the search for the largest batch was stopped",
             "what was found of other cells is kept", "go on with the study",
         ) from failure  # fmt: skip
     except Failure as failure:
@@ -114,8 +113,7 @@ def search(
 
 def of_memory(failure: ResourceError) -> bool:
     """Whether memory ran out: an allocation failed, or the kernel ended the process."""
-    text = str(failure)
-    return text.startswith("error: memory=") or "its process was killed (SIGKILL)" in text
+    return failure.field == "memory" or failure.wrong == "its process was killed (SIGKILL)"
 
 
 def expected_too_large(size: int, peaks: dict[int, int], available: int | None) -> str | None:

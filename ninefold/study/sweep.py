@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,14 +18,14 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import rules
-from ninefold.config.order import Order
 from ninefold.config.resolvers import file_name
+from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Interrupted, Preempted
 from ninefold.files import stamp, write_json
+from ninefold.launch import Command, Outcome, Refused
 from ninefold.launch import run as execution
 from ninefold.launch.preflight import ready
 from ninefold.launch.run_folder import exclusive
-from ninefold.launch.session import SESSION, refuse
 from ninefold.result import FILE, SWEEP, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan
@@ -35,15 +34,18 @@ from ninefold.study.runner import Study, quoted
 
 
 def run(
-    config: DictConfig, loader: ConfigLoader, launcher: Launcher, jobs: Sequence[Sequence[str]]
+    config: DictConfig,
+    loader: ConfigLoader,
+    launcher: Launcher,
+    jobs: Sequence[Sequence[str]],
+    command: Command,
 ) -> list[Any]:
     """Run `jobs` as a study, which is what Hydra's sweeper of train.py does with them.
 
     Raises Failure.
     """
-    SESSION.sweep = None  # whoever is refused reports nothing of it
     if problems := plan.problems(config):
-        refuse(problems)
+        raise Refused(problems)
     settings: dict[str, Any] = {
         section: OmegaConf.to_container(config[section], resolve=True)
         for section in rules.OF_A_SWEEP
@@ -61,17 +63,26 @@ def run(
     with exclusive(folder, 0, "study.resume", "folder of a study"):
         if resumed is None:
             found = opening.begin(
-                folder, planned, settings, SESSION.study_name, chosen, command(), SESSION.started
+                folder,
+                planned,
+                settings,
+                config.hydra.runtime.choices.get("experiments"),
+                chosen,
+                typed(command.argv),
+                command.started,
             )
             OmegaConf.save(config, folder / "multirun.yaml")
         else:
-            found = opening.take_up(folder, planned, settings, chosen, SESSION.started)
-        SESSION.study = Study(
+            found = opening.take_up(folder, planned, settings, chosen, command.started)
+        study = Study(
             planned, found, settings["study"], launcher.launch,
             lambda cell: largest_batch(planned, cell, folder), beside=chosen != "basic",
         )  # fmt: skip
-        SESSION.sweep = folder
-        return SESSION.study.run()
+        command.sweep = folder
+        try:
+            return study.run()
+        finally:
+            command.resume_command = None if study.finished else going_on(study, command.argv)
 
 
 def largest_batch(planned: plan.Plan, cell: plan.Cell, study: Path) -> max_batch.Largest:
@@ -87,7 +98,7 @@ def largest_batch(planned: plan.Plan, cell: plan.Cell, study: Path) -> max_batch
         run = folder / str(size)
         run.mkdir(parents=True, exist_ok=True)
         text, grace = execution.freeze(job, run), job.values["launch"]["grace"]
-        execution.start(Order("train", text, run, time.time(), grace=grace), job)
+        execution.start(RunSpec("train", text, run, time.time(), grace=grace), job)
         result = Result.read(run)
         return sum(result.peak_memory_bytes) if set(result.devices) == {"cpu"} else None
 
@@ -99,53 +110,48 @@ def largest_batch(planned: plan.Plan, cell: plan.Cell, study: Path) -> max_batch
             max_batch.available_memory,
         )  # fmt: skip
     except (Interrupted, Preempted) as failure:
-        refuse([failure])
+        raise Refused([failure]) from failure
     except Failure as failure:
         return max_batch.Largest(None, None, f"{max_batch.NO_SEARCH}{failure}")
 
 
-def count_runs_elsewhere() -> None:
-    """Take note of the runs of this sweep that a launcher made in processes of its own."""
-    if SESSION.sweep is None or SESSION.runs:
-        return
-    made = [(path.stat().st_mtime, path) for path in SESSION.sweep.rglob(FILE)
-            if max_batch.FOLDER not in path.relative_to(SESSION.sweep).parts]  # fmt: skip
+def outcomes_since(folder: Path, began: float) -> list[Outcome]:
+    """How the runs of a sweep ended that other processes have made since `began`."""
+    made = [(path.stat().st_mtime, path) for path in folder.rglob(FILE)
+            if max_batch.FOLDER not in path.relative_to(folder).parts]  # fmt: skip
+    found = []
     for written, path in sorted(made):
-        if written >= SESSION.started:
-            SESSION.runs += 1
+        if written >= began:
+            code = 0
             with suppress(OSError, ValueError):
                 code = Result.read(path.parent).exit_code
-                SESSION.codes += [code] if code else []
+            found.append(Outcome(code))
+    return found
 
 
-def finish(folder: Path) -> None:
+def finish(folder: Path, command: Command, runs: int) -> None:
     """Write the report of a sweep, and sweep.json unless its study did, and print the answer."""
     from ninefold import report as reporting  # here, because it imports SciPy
 
-    if SESSION.study is None:
+    if not (folder / SWEEP).exists():
         write_json(
             folder / SWEEP,
             redacted({
-                "study": SESSION.study_name,
-                "command": command(),
-                "started": stamp(SESSION.started),
-                "wall_seconds": time.time() - SESSION.started,
-                "runs": SESSION.runs,
+                "study": command.study_name,
+                "command": typed(command.argv),
+                "started": stamp(command.started),
+                "wall_seconds": time.time() - command.started,
+                "runs": runs,
             }),
         )  # fmt: skip
     print(reporting.write(folder))
     print(f"report {reporting.place(folder)}", flush=True)
 
 
-def command() -> str:
-    """This command, as it can be given again."""
-    return _typed(sys.argv[1:])
-
-
-def going_on(study: Study) -> str:
+def going_on(study: Study, argv: Sequence[str]) -> str:
     """The command that goes on with `study`."""
     replaced = ["study.resume", "hydra.sweep.dir", *["study.budget"] * study.cut_short]
-    words = [word for word in sys.argv[1:] if word.lstrip("+").partition("=")[0] not in replaced]
+    words = [word for word in argv if word.lstrip("+").partition("=")[0] not in replaced]
     if study.cut_short:
         words.append("study.budget=null")  # it is spent, and the study's configuration may have one
     folder = study.folder
@@ -154,9 +160,9 @@ def going_on(study: Study) -> str:
     name = str(folder)
     plain = re.fullmatch(r"[\w./-]+", name)
     words.append(f"study.resume={name if plain else quoted(name)}")
-    return _typed(words)
+    return typed(words)
 
 
-def _typed(words: Sequence[str]) -> str:
-    """A command with these arguments, for a shell: what is redacted needs its quotes."""
-    return shlex.join(map(redact, ["python", Path(sys.argv[0]).name, *words]))
+def typed(argv: Sequence[str]) -> str:
+    """The command train.py with these arguments, for a shell: what is redacted needs its quotes."""
+    return shlex.join(map(redact, ["python", "train.py", *argv]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -330,10 +331,17 @@ def test_every_kind_of_failure_can_be_relayed() -> None:
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind: type[Failure]) -> None:
     failure = kind("loss", "nan", "not finite", "a number", "lower the rate")
-    relayed = relay(type(failure).__name__, str(failure))
+    relayed = relay(type(failure).__name__, failure.parts)
     assert type(relayed) is kind
     assert str(relayed) == str(failure)
     assert (relayed.code, relayed.status) == (failure.code, failure.status)
+    assert relayed.parts == ["loss", "nan", "not finite", "a number", "lower the rate"]
+
+
+def test_a_failure_survives_pickling_as_hydras_launchers_do_it() -> None:
+    failure = ConfigError("seed", -1, "not allowed", "0 or more", "correct seed")
+    copied = pickle.loads(pickle.dumps(failure))
+    assert (type(copied), str(copied), copied.field) == (ConfigError, str(failure), "seed")
 
 
 def test_a_run_that_diverged_or_was_interrupted_is_not_called_failed() -> None:

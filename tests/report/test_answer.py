@@ -26,7 +26,7 @@ from ninefold.report.answer.recommend import (
     is_settled,
     recommend,
 )
-from ninefold.report.data.cells import PLAIN, groups, parts, summarize
+from ninefold.report.data.cells import PLAIN, groups, parts
 from ninefold.report.data.curves import Point, read_curves
 from ninefold.report.data.overlay import overlay_text
 from ninefold.report.data.recording import Recording, gather_recording
@@ -36,6 +36,7 @@ from ninefold.report.render.heat import panels
 from ninefold.report.render.tables import table
 from ninefold.report.render.text import progress_text
 from ninefold.report.stats.measures import SECONDS as SECONDS_PER_EPOCH
+from ninefold.report.stats.summaries import summarize
 from ninefold.study.max_batch import NO_SEARCH, WHOLE_SET
 from tests import conftest
 from tests.conftest import Shell
@@ -162,10 +163,11 @@ def runs_of(
             replicas = 1 if parallel != "ddp" else 2
             points = common + (accuracy or {}).get(cell, 0.0) + chance.gauss(0, spread)
             found.append(Run(
-                f"{cell}_{seed}", "ok", dataset="digits", model="convnet", parallel=parallel,
-                amp=amp, seed=seed, replicas=replicas, devices=("cpu",) * replicas, batch_size=64,
-                epochs=1, accuracy=points / 100, train_seconds=base * chance.gauss(1, noise),
-                images_per_second=1000 / base, **changes,
+                folder=f"{cell}_{seed}", status="ok", dataset="digits", model="convnet",
+                parallel=parallel, amp=amp, seed=seed, replicas=replicas,
+                devices=["cpu"] * replicas, batch_size=64, epochs=1, accuracy=points / 100,
+                train_seconds=base * chance.gauss(1, noise), images_per_second=1000 / base,
+                **changes,
             ))  # fmt: skip
     return found
 
@@ -257,7 +259,7 @@ def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> No
 
 def test_memory_that_is_the_same_to_the_byte_in_every_round_is_told_apart() -> None:
     runs = [
-        replace(run, peak_memory_bytes=(2**30 if run.amp == "fp32" else 2**29,))
+        replace(run, peak_memory_bytes=[2**30 if run.amp == "fp32" else 2**29])
         for run in runs_of({"none-fp32": 5.0, "none-autocast": 4.0})
     ]
     found = recommend(evidence(runs))[-1]
@@ -270,7 +272,7 @@ def test_memory_to_the_byte_is_told_apart_beside_cells_whose_memory_varies() -> 
     taken = {"none-fp32": [1000] * 6, "none-autocast": [970] * 6,
              "ddp-fp32": [2000, 2300, 1800, 2100, 1700, 2200]}  # fmt: skip
     runs = [
-        replace(run, peak_memory_bytes=(taken[run.cell][run.seed or 0] << 20,))
+        replace(run, peak_memory_bytes=[taken[run.cell][run.seed or 0] << 20])
         for run in runs_of({"none-fp32": 5.0, "none-autocast": 4.0, "ddp-fp32": 6.0})
     ]
     found = recommend(evidence(runs))[-1]
@@ -408,7 +410,7 @@ def test_without_a_target_it_is_the_baselines_accuracy_less_the_margin() -> None
 
 
 def test_a_cell_is_data_bound_if_it_misses_its_ceiling_and_spends_its_time_on_batches() -> None:
-    phases = {"data_seconds": 1.0, "forward_seconds": 4.0}
+    phases = {"phase_seconds": {"data": 1.0, "forward": 4.0}}
     bound = evidence(runs_of({PLAIN: 5.0}, ceiling_images_per_second=250.0, **phases)).ceiling(
         PLAIN
     )
@@ -424,14 +426,14 @@ def test_a_cell_is_data_bound_if_it_misses_its_ceiling_and_spends_its_time_on_ba
 def test_a_speedup_is_held_against_the_devices_and_a_cpu_is_one() -> None:
     runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 4.0})
     assert evidence(runs).speedup("ddp-fp32") == {"value": 1.25, "ideal": 1, "devices": 1}
-    gpus = [replace(run, devices=("H", "H")) if run.parallel == "ddp" else run for run in runs]
+    gpus = [replace(run, devices=["H", "H"]) if run.parallel == "ddp" else run for run in runs]
     assert evidence(gpus).speedup("ddp-fp32") == {"value": 1.25, "ideal": 2, "devices": 2}
 
 
 def test_times_pair_by_round_where_a_seed_comes_again() -> None:
     runs = [
-        Run(f"{seed}{n}", "ok", parallel="none", amp="fp32", seed=seed, round=n, accuracy=0.5,
-            epochs=1, train_seconds=1.0 + n)
+        Run(folder=f"{seed}{n}", status="ok", parallel="none", amp="fp32", seed=seed, round=n,
+            accuracy=0.5, epochs=1, train_seconds=1.0 + n)
         for n, seed in enumerate((0, 1, 0))
     ]  # fmt: skip
     known = evidence(runs)
@@ -502,9 +504,9 @@ def test_report_json_holds_what_the_report_says(tmp_path: Path) -> None:
 
 def test_of_a_search_the_best_trials_have_tables_and_all_are_listed() -> None:
     runs = [
-        Run(f"{n}", "ok", dataset="digits", model="convnet", parallel="none", amp="fp32", seed=0,
-            batch_size=64, epochs=1, accuracy=0.5 + n % 12 / 100, train_seconds=2.0,
-            overrides=(f"optimizer.lr={n}",))
+        Run(folder=f"{n}", status="ok", dataset="digits", model="convnet", parallel="none",
+            amp="fp32", seed=0, batch_size=64, epochs=1, accuracy=0.5 + n % 12 / 100,
+            train_seconds=2.0, overrides=[f"optimizer.lr={n}"])
         for n in range(12)
     ]  # fmt: skip
     text = table(runs, {}, [])
@@ -536,10 +538,13 @@ def test_a_study_that_was_stopped_says_so_and_how_to_go_on(tmp_path: Path) -> No
 def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_end() -> None:
     done = {"swept": {"amp": ["fp32", "bf16"]}, "rounds": [entry(0, ["a", "b"])],
             "planned_rounds": 1}  # fmt: skip
-    runs = [Run("a", "ok"), Run("b", "failed"), Run("old", "preempted")]
+    runs = [
+        Run(folder=folder, status=status)
+        for folder, status in (("a", "ok"), ("b", "failed"), ("old", "preempted"))
+    ]
     assert not is_unfinished(done, runs)
     assert not is_unfinished({}, runs)
-    assert is_unfinished(done, [Run("a", "unfinished")])
+    assert is_unfinished(done, [Run(folder="a", status="unfinished")])
     assert is_unfinished({**done, "rounds": [entry(0, ["a"])]}, runs)
     assert is_unfinished({**done, "planned_rounds": 2}, runs)
     auto = {"settings": {"study": {"repeats": "auto"}}, "planned_rounds": 20}
@@ -548,7 +553,7 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
 
 def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them() -> None:
     runs = [
-        replace(run, overrides=(f"optimizer.lr={rate}",))
+        replace(run, overrides=[f"optimizer.lr={rate}"])
         for rate in ("0.1", "0.01") for run in runs_of({PLAIN: 5.0, "ddp-fp32": 3.0}, seeds=1)
     ]  # fmt: skip
     sizes = {

@@ -16,8 +16,8 @@ from ninefold import report
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
 from ninefold.report.data.environment import read_json
+from ninefold.report.data.published import read_published
 from ninefold.report.data.runs import read_csv
-from ninefold.report.render.published import read_published
 from ninefold.report.render.tables import table
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def rebuilt(sitting: Path) -> bytes:
     """The bytes of table.md as the recorded files give them."""
     environment = read_json(sitting / "environment.json")
     runs = read_csv(sitting / "runs.csv")
-    return table(runs, environment, read_published(environment)).encode()
+    return table(runs, environment, read_published(sitting)).encode()
 
 
 def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
@@ -258,11 +258,10 @@ def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path: Path
 
 def test_a_run_that_never_finished_is_listed_with_its_cell(tmp_path: Path) -> None:
     run = sweep(tmp_path, result()) / "deep" / "down" / "1_ddp_scaler"
-    (run / ".hydra").mkdir(parents=True)
-    (run / "config.yaml").write_text("parallel:\n  seed: 1\nseed: 7\nbatch_size: 64\n")
-    (run / ".hydra" / "hydra.yaml").write_text(
-        "hydra:\n  runtime:\n    choices:\n      experiments: made_up\n      parallel: ddp\n"
-        "      amp: scaler\n      dataset: digits\n      model: convnet\n  job:\n    parallel: dp\n"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(
+        "parallel:\n  seed: 1\nseed: 7\nbatch_size: 64\nchoices:\n  experiments: made_up\n"
+        "  parallel: ddp\n  amp: scaler\n  dataset: digits\n  model: convnet\n"
     )
     text = write(tmp_path)
     assert "- ddp-scaler, seed 7 (`deep/down/1_ddp_scaler`) unfinished" in text
@@ -271,8 +270,8 @@ def test_a_run_that_never_finished_is_listed_with_its_cell(tmp_path: Path) -> No
 
 def test_the_folder_of_an_evaluation_is_no_unfinished_run(tmp_path: Path) -> None:
     other = sweep(tmp_path, result()) / "evaluation"
-    (other / ".hydra").mkdir(parents=True)
-    (other / "config.yaml").write_text("seed: 0\n")
+    other.mkdir(parents=True)
+    (other / "config.yaml").write_text("seed: 0\nchoices:\n  parallel: ddp\n")
     (other / "evaluation.json").write_text("{}")
     assert "unfinished" not in write(tmp_path)
 
@@ -300,9 +299,9 @@ def test_runs_csv_keeps_every_value_of_a_run(tmp_path: Path) -> None:
     [run] = read_csv(tmp_path / "report" / "runs.csv")
     assert run.folder == "runs/0_none_fp32"
     assert (run.accuracy, run.seed, run.grad_scaler, run.dtype) == (1 / 3, 0, False, None)
-    assert (run.devices, run.notes) == (("a, b", "c"), ('say "so"', "twice"))
-    assert (run.epoch_seconds, run.peak_memory_bytes) == ((2.0,) * 10, (200 * 2**20,))
-    assert run.backward_seconds == 4.0
+    assert (run.devices, run.notes) == (["a, b", "c"], ['say "so"', "twice"])
+    assert (run.epoch_seconds, run.peak_memory_bytes) == ([2.0] * 10, [200 * 2**20])
+    assert run.phase("backward") == 4.0
 
 
 def test_host_names_and_absolute_paths_are_not_recorded(tmp_path: Path) -> None:

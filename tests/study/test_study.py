@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -28,8 +27,8 @@ from ninefold.config import overrides as messages
 from ninefold.config import resolvers
 from ninefold.config.job import Job
 from ninefold.errors import Busy, ConfigError
+from ninefold.launch import Refused
 from ninefold.launch.run_folder import exclusive
-from ninefold.launch.session import SESSION
 from ninefold.result import Result
 from ninefold.study import composition, plan, start
 from ninefold.study import sweep as sweeper
@@ -461,17 +460,17 @@ def test_a_folder_with_a_study_in_it_takes_no_other(made: Sweep) -> None:
 
 
 def test_a_folder_with_a_sweep_in_it_takes_none_of_another_sweeper(
-    made: Sweep, capsys: pytest.CaptureFixture[str]
+    made: Sweep,
 ) -> None:
     made.study(budget=0).run()
     before = (made.folder / "sweep.json").read_bytes()
     loader = GlobalHydra.instance().config_loader()
     given = ["hydra/sweeper=basic", f"hydra.sweep.dir={made.folder}"]
     config = loader.load_configuration("train", given, RunMode.MULTIRUN)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(Refused) as left:
         Check().on_multirun_start(config)
     assert left.value.code == ConfigError.code
-    assert "a sweep has been run into it" in capsys.readouterr().err
+    assert "a sweep has been run into it" in str(left.value.failures[0])
     assert [path.name for path in made.folder.iterdir()] == ["sweep.json"]
     assert (made.folder / "sweep.json").read_bytes() == before
 
@@ -488,19 +487,17 @@ def test_a_command_that_is_refused_leaves_the_study_to_the_one_that_runs_it(
 ) -> None:
     made.study().run()
     before = (made.folder / "sweep.json").read_bytes()
-    SESSION.begin(here=True)
+    command = main.Command("train", [])
     loader = GlobalHydra.instance().config_loader()
     named = [f"study.resume={made.folder}", f"hydra.sweep.dir={made.folder}"]
     config = loader.load_configuration("train", named, RunMode.MULTIRUN)
     jobs = [[f"seed={seed}", *cell] for seed, cell in product((0, 1), CELLS)]
-    SESSION.sweep = made.folder  # what is found out before the sweeper is asked
     monkeypatch.setattr("ninefold.launch.run_folder.PATIENCE", 0.0)
     with exclusive(made.folder, 0):
         (made.folder / made.names[-1] / "result.json").touch()  # it runs on
         with pytest.raises(Busy):
-            sweeper.run(config, loader, BasicLauncher(), jobs)
-    sweeper.count_runs_elsewhere()
-    assert main._finish(Busy.code) == Busy.code
+            sweeper.run(config, loader, BasicLauncher(), jobs, command)
+    assert command.finish(Busy.code) == Busy.code
     assert (made.folder / "sweep.json").read_bytes() == before
     assert not (made.folder / "report").exists()
 
@@ -510,16 +507,16 @@ def test_what_a_study_prints_to_go_on_with_can_be_given_as_it_is(
 ) -> None:
     given = ["-m", "seed=0,1", "study.budget=2.9", "hydra.sweep.dir=s", "optimizer.lr=${x}",
              "dataset.root=/the/data"]  # fmt: skip
-    monkeypatch.setattr(sys, "argv", ["train.py", *given])
     monkeypatch.setattr(secrets, "_KNOWN", {})
     secrets.note("DATA", "/the/data")
     given[-1] = "dataset.root=${oc.env:DATA}"
-    assert f"'{given[-1]}'" in sweeper.command()
-    assert shlex.split(sweeper.command()) == ["python", "train.py", *given]
+    typed = [*given[:-1], "dataset.root=/the/data"]
+    assert f"'{given[-1]}'" in sweeper.typed(typed)
+    assert shlex.split(sweeper.typed(typed)) == ["python", "train.py", *given]
     interrupted, spent = made.study(budget=2.9), made.study(budget=2.9)
     spent.run()
     for each, budget in ((interrupted, "study.budget=2.9"), (spent, "study.budget=null")):
-        words = shlex.split(sweeper.going_on(each))[2:]
+        words = shlex.split(sweeper.going_on(each, typed))[2:]
         assert sorted(words) == sorted(
             ["-m", "seed=0,1", budget, *given[-2:], f"study.resume={made.folder}"]
         )

@@ -11,19 +11,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ninefold.config.rules import NAME
 from ninefold.errors import one_line
 from ninefold.report.answer.conditions import conditions, join
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import Recommendation, caveats
-from ninefold.report.data.cells import PLAIN, groups, largest_first, parts, phase_shares, summarize
+from ninefold.report.data.cells import PLAIN, groups, largest_first, parts
 from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import arguments, left_out
+from ninefold.report.data.published import Published
 from ninefold.report.data.recording import Recording
-from ninefold.report.data.rounds import drift_allowed, is_unfinished, name_of, rounds_of, why_not
-from ninefold.report.data.runs import Run, finite
+from ninefold.report.data.rounds import (
+    LargestBatch,
+    drift_allowed,
+    is_unfinished,
+    largest_batch,
+    rounds_of,
+    why_not,
+)
+from ninefold.report.data.runs import Run
 from ninefold.report.render.notes import holders, number_notes
-from ninefold.report.render.published import EPOCHS, EXPERIMENTS, LIMITS, Published, about, applies
+from ninefold.report.render.published import EPOCHS, LIMITS, about, applies
+from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import (
     ACCURACY,
     BYTES,
@@ -34,7 +42,7 @@ from ninefold.report.stats.measures import (
     Measure,
 )
 from ninefold.report.stats.statistics import estimate
-from ninefold.study.max_batch import FAILED, WHOLE_SET
+from ninefold.report.stats.summaries import phase_shares, summarize
 
 FORMAT = 1
 
@@ -44,7 +52,11 @@ def evidence_of(recording: Recording) -> list[Evidence]:
     unfinished = is_unfinished(recording.sweep, recording.runs)
     return [
         gather_evidence(
-            group, recording.points, recording.sweep, recording.compare_numerics(group), unfinished
+            group,
+            recording.points,
+            recording.sweep,
+            numerics.summarize(recording.numerics, group.runs),
+            unfinished,
         )
         for group in largest_first(groups(recording.runs))
     ]
@@ -61,7 +73,7 @@ def build(
         "format": FORMAT,
         "title": one_line(join(studies)) if studies else "Runs",
         "study": studies[0] if len(studies) == 1 else None,
-        "question": _question(studies),
+        "question": recording.question and one_line(recording.question),
         "command": one_line(command) if isinstance(command, str) else None,
         "conditions": [
             one_line(phrase) for phrase in conditions(recording.runs, recording.environment)
@@ -81,18 +93,6 @@ def build(
         "runs": [_run(run, recording.sweep) for run in recording.runs],
         "environment": recording.environment,
     }  # fmt: skip
-
-
-def _question(studies: Sequence[Any]) -> str | None:
-    """Return what the study's file says that it asks."""
-    if len(studies) != 1 or not NAME.fullmatch(str(studies[0])):
-        return None
-    try:
-        text = (EXPERIMENTS / f"{studies[0]}.yaml").read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
-    found = re.search(r"^# Question: *(.+)$", text, re.MULTILINE)
-    return found[1] if found else None
 
 
 def _machine(recording: Recording) -> str:
@@ -291,15 +291,13 @@ def _max_batch(
 
     `why` is what is to be known of a cell's, None where it is simply the largest.
     """
-    said = sweep.get("max_batch")
     parts_seen = [entry.get("part") for entry in rounds_of(sweep)]
     last = max((part for part in parts_seen if isinstance(part, int)), default=0)
     found: dict[str, tuple[float | None, str | None]] = {}
     for run in evidence.group.runs:
-        entry = said.get(name_of(run, sweep)) if isinstance(said, dict) else None
-        if isinstance(entry, dict) and evidence.group.part == last:
-            size = finite(entry.get("batch_size"))
-            found[run.cell] = size, _unsure(size, str(entry.get("why") or ""))
+        batch = largest_batch(run, sweep)
+        if batch is not None and evidence.group.part == last:
+            found[run.cell] = batch.batch_size, _unsure(batch)
     plain, unsure = found.get(PLAIN, (None, None))
     figures: dict[str, dict[str, Any]] = {
         cell: {
@@ -311,7 +309,7 @@ def _max_batch(
     }  # fmt: skip
     about = "Global batch, looked for once per cell."
     if any(why == _OR_MORE for _, why in found.values()):
-        about += f" “{_OR_MORE}”: {WHOLE_SET}, and the limit is not known."
+        about += f" “{_OR_MORE}”: the whole training set fits, and the limit is not known."
     return _of_measure(
         "max_batch", "Largest batch that fits", "images", about, "more", bool(figures),
         "study.max_batch=true looks for it.",
@@ -321,12 +319,12 @@ def _max_batch(
 _OR_MORE = "or more"
 
 
-def _unsure(size: float | None, why: str) -> str | None:
+def _unsure(batch: LargestBatch) -> str | None:
     """Why there is no largest batch, or it may be larger than the one at which a search ended."""
-    if why == WHOLE_SET:
+    if batch.status == "whole_set":
         return _OR_MORE
-    if size is None or why.startswith(FAILED):
-        return one_line(why.replace("error: ", "").partition("; ")[0]) or None
+    if batch.batch_size is None or batch.status == "failed":
+        return one_line(batch.why.replace("error: ", "").partition("; ")[0]) or None
     return None
 
 

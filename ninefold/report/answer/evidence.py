@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninefold.report.data.cells import PLAIN, Group, by_seed, parts, phase_shares
+from ninefold.report.data.cells import PLAIN, Group, parts
 from ninefold.report.data.curves import Point
 from ninefold.report.data.rounds import planned_cells
 from ninefold.report.data.runs import Run, finite
@@ -22,6 +22,7 @@ from ninefold.report.stats.measures import (
 )
 from ninefold.report.stats.numerics import OTHER
 from ninefold.report.stats.statistics import compare
+from ninefold.report.stats.summaries import by_seed, phase_shares
 from ninefold.report.stats.verdicts import OPEN, Comparison, Settings
 
 NEAR = 0.9  # of the ceiling: a cell that reaches this share is not held up by its data
@@ -214,7 +215,7 @@ class Evidence:
         pairs = [own[key] / one[key] for key in own if one.get(key)]
         if parallel == "none" or not pairs:
             return None
-        devices = max((run.devices for run in self._ok(cell)), key=len, default=())
+        devices = max((run.devices for run in self._ok(cell)), key=len, default=[])
         ideal = 1 if set(devices) <= {"cpu"} else len(devices)
         return {
             "value": sum(pairs) / len(pairs), "ideal": ideal,

@@ -17,7 +17,8 @@ from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import settings_of
 from ninefold.report.data.recording import Recording, find_recording
 from ninefold.report.data.runs import Run
-from ninefold.report.render.markdown import MISSING, decimals_for, grid
+from ninefold.report.numbers import MISSING, decimals_for
+from ninefold.report.render.markdown import grid
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.sittings import Change, changes
 

@@ -14,7 +14,7 @@ from typing import Any
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.data.cells import BASELINE, PLAIN, plainness
 from ninefold.report.data.rounds import round_number, rounds_of
-from ninefold.report.render.markdown import decimals_for
+from ninefold.report.numbers import decimals_for
 from ninefold.report.stats.differences import EQUAL, NOTHING
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.stats.statistics import compare, estimate

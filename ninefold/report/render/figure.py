@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold.errors import one_line
 from ninefold.report.answer.conditions import conditions
-from ninefold.report.data.cells import Group, groups, phase_shares, shown, summarize
+from ninefold.report.data.cells import Group, groups, shown
 from ninefold.report.data.environment import values
 from ninefold.report.data.runs import AMP, Run
 from ninefold.report.stats.measures import ACCURACY, MEMORY, SECONDS, Measure
+from ninefold.report.stats.summaries import phase_shares, summarize
 from ninefold.result import PHASES
 
 if TYPE_CHECKING:

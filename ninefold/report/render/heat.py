@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ninefold.report.data.cells import PLAIN
-from ninefold.report.render.markdown import decimals_for
+from ninefold.report.numbers import decimals_for
 from ninefold.report.render.strips import Strip, between, counted, number, scale, signed, times
 
 # A table in which all are nearly the same has pale differences: the darkest tint and the lightest

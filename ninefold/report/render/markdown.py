@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from ninefold.errors import one_line
 
-MISSING = "–"
-
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table whose columns are padded to the same width."""
@@ -32,22 +30,3 @@ def code(text: str) -> str:
     longest = max(map(len, re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
     return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
-
-
-def decimals_for(smallest: float) -> int:
-    """Return how many decimals leave three digits to the smallest value of a table."""
-    decimals = 0
-    while decimals < 6 and abs(smallest) * 10**decimals < 100:
-        decimals += 1
-    return decimals
-
-
-def signed(value: float, decimals: int) -> str:
-    """Return a difference with its sign, and zero as +0."""
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
-
-
-def spread(mean: float, sd: float | None, decimals: int) -> str:
-    """Return `mean ± sd`, or the mean alone where one seed gives no deviation."""
-    shown = f"{mean:.{decimals}f}"
-    return shown if sd is None else f"{shown} ± {sd:.{decimals}f}"

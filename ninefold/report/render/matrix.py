@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ninefold.report.data.cells import PLAIN
-from ninefold.report.render.markdown import MISSING
+from ninefold.report.numbers import MISSING
 from ninefold.report.render.strips import Strip, between, chance, counted, scale, signed, times
 from ninefold.report.stats.verdicts import OPEN
 

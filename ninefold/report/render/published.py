@@ -5,18 +5,15 @@ The published numbers come from a 2021-22 blog post, one RTX 2060 laptop.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from ninefold.errors import ConfigError
-from ninefold.report.data.cells import Group, summarize
-from ninefold.report.render.markdown import MISSING, grid, signed, spread
+from ninefold.report.data.cells import Group
+from ninefold.report.data.published import Published
+from ninefold.report.numbers import MISSING, signed, spread
+from ninefold.report.render.markdown import grid
 from ninefold.report.stats.measures import ACCURACY, SECONDS
+from ninefold.report.stats.summaries import summarize
 
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 SOURCE = "a 2021-22 blog post, one RTX 2060 laptop"
 DATASET, MODEL, BATCH_SIZE, EPOCHS = "cifar10", "alexnet", 64, 20
 
@@ -26,40 +23,6 @@ LIMITS = (
     "repeat would be off; with one GPU dp and ddp replicate nothing, so their rows show overhead "
     "and no scaling; and of each time only the whole minutes are known."
 )
-
-
-@dataclass(frozen=True)
-class Published:
-    """One published cell: minutes for all epochs, accuracy as a fraction; None if not given."""
-
-    parallel: str
-    amp: str
-    minutes: float | None
-    accuracy: float | None
-
-
-def read_published(environment: Mapping[str, Any]) -> list[Published]:
-    """Return the published table of the environment's study, empty where there is none."""
-    study = environment.get("study")
-    path = EXPERIMENTS / str(study) / "published.csv"
-    if not isinstance(study, str) or not path.is_file():
-        return []
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return [
-                Published(
-                    row["parallel"],
-                    row["amp"],
-                    float(row["minutes"]) if row["minutes"] else None,
-                    float(row["accuracy"]) if row["accuracy"] else None,
-                )
-                for row in csv.DictReader(file)
-            ]
-    except (KeyError, TypeError, ValueError) as problem:
-        raise ConfigError(
-            "published.csv", study, f"cannot be read ({problem})",
-            "columns parallel, amp, minutes, accuracy", "restore it from version control",
-        ) from None  # fmt: skip
 
 
 def compare(group: Group, published: Sequence[Published]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ninefold.report.render.markdown import MISSING
+from ninefold.report.numbers import MISSING
 
 _MARGIN = 5  # percent of a strip's width that stay free at each end
 

@@ -6,23 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.report.answer.conditions import conditions, join
-from ninefold.report.data.cells import (
-    Group,
-    Summary,
-    groups,
-    largest_first,
-    parts,
-    phase_shares,
-    shown,
-    summarize,
-)
+from ninefold.report.data.cells import Group, groups, largest_first, parts, shown
 from ninefold.report.data.environment import values
+from ninefold.report.data.published import Published
 from ninefold.report.data.rounds import why_not
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.render.markdown import MISSING, code, decimals_for, grid, plain, spread
+from ninefold.report.numbers import MISSING, decimals_for, spread
+from ninefold.report.render.markdown import code, grid, plain
 from ninefold.report.render.notes import mark_cells, note_section, number_notes
-from ninefold.report.render.published import Published, compare
+from ninefold.report.render.published import compare
 from ninefold.report.stats.measures import ACCURACY, MEASURES, SECONDS, Measure
+from ninefold.report.stats.summaries import Summary, phase_shares, summarize
 from ninefold.result import PHASES
 
 

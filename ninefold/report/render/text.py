@@ -9,7 +9,8 @@ from ninefold.errors import one_line
 from ninefold.report.data.cells import MOST, Group, groups, shown
 from ninefold.report.data.rounds import round_number
 from ninefold.report.data.runs import Run
-from ninefold.report.render.markdown import MISSING, code, grid, plain, signed
+from ninefold.report.numbers import MISSING, signed
+from ninefold.report.render.markdown import code, grid, plain
 from ninefold.report.render.notes import mark_cells, number_notes, superscript
 from ninefold.report.render.tables import measure_table
 from ninefold.report.stats.measures import ACCURACY, SECONDS

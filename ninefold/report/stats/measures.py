@@ -9,7 +9,7 @@ from statistics import fmean
 
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run
-from ninefold.report.render.markdown import signed
+from ninefold.report.numbers import signed
 
 
 def ratio(value: float, baseline: float) -> float:
