@@ -31,16 +31,16 @@ def job() -> Iterator[tuple[Training, Callable[[], None]]]:
 
         def step() -> None:  # as the loop's
             for inputs, targets in run.batches.epoch(0, 0, lambda: None, lambda phase: None):
-                loss = run.task.loss(run.forward(inputs), targets)
+                loss = run.forward(inputs, targets)
                 state.scaler.scale(loss).backward()
-                state.watch.see(loss.detach())
+                state.losses.add(loss.detach())
                 state.scaler.step(state.optimizer)
                 state.scaler.update()
                 state.drop_gradients()
                 state.step += 1
 
         step()
-        run.saver.reserve(state.content(run.parallel, run.place))
+        run.writer.reserve(state.content(run.parallel, run.place))
         yield run, step
 
 
@@ -57,7 +57,7 @@ def stalls(handicap: bool) -> Iterator[Turns]:
             began = time.perf_counter()
             training.save(run, must=must)
             took = time.perf_counter() - began
-            run.saver.wait()
+            run.writer.wait()
             return took
 
         yield {OURS: lambda: stall(must=handicap), "synchronous": lambda: stall(must=True)}
@@ -75,8 +75,8 @@ def steps(handicap: bool) -> Iterator[Turns]:
             while writing():
                 step()
                 times.append(time.perf_counter() - began)
-            run.saver.wait()
-            whole = max(1, len(times) - 1)  # the last one went on after the write
+            run.writer.wait()
+            whole = max(1, len(times) - 1)  # the last one ended after the write
             return times[whole - 1] / whole
 
         def alone() -> float:

@@ -1,4 +1,4 @@
-"""Precision: which dtype a forward pass computes in, and whether the loss is scaled."""
+"""Precision: the dtype of the forward pass (autocast), loss scaling (GradScaler), TF32."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
 
-COLLAPSED = 2.0**-14  # gradients that overflow at such a loss scale do so at any
+COLLAPSED = 2.0**-14  # gradients that overflow at this loss scale overflow at any
 
 
 @dataclass(frozen=True)
 class Amp:
-    """A precision as configured; `on(device)` is the same one with its dtype settled.
+    """A precision as configured; `on(device)` resolves `dtype: auto`.
 
-    dtype: auto (float16 on CUDA, so that scaling means something; bfloat16 on a CPU, which has
-    no fast float16 kernels), float32 (no autocast), float16 or bfloat16.
-    The scale and growth fields are torch.amp.GradScaler's.
+    dtype: float32 (no autocast), float16, bfloat16 or auto: float16 on CUDA, where loss scaling
+    matters, and bfloat16 on a CPU, which has no fast float16 kernels.
+    scaler: whether a GradScaler scales the loss.
+    tf32: whether float32 convolutions and matrix products use TF32 on CUDA.
+    init_scale, growth_factor, backoff_factor, growth_interval: torch.amp.GradScaler's.
     """
 
     dtype: str = "auto"
@@ -31,7 +33,7 @@ class Amp:
     growth_interval: int = 2000
 
     def on(self, device: torch.device) -> Amp:
-        """This precision on `device`. Raises ConfigError if the device cannot compute it."""
+        """This precision with its dtype on `device`; ConfigError if the device lacks it."""
         automatic = "float16" if device.type == "cuda" else "bfloat16"
         settled = replace(self, dtype=automatic if self.dtype == "auto" else self.dtype)
         if (
@@ -40,16 +42,19 @@ class Amp:
             and not torch.cuda.is_bf16_supported(including_emulation=False)
         ):
             raise ConfigError(
-                "amp.dtype", "bfloat16", "this GPU does not compute in bfloat16",
-                f"{torch.cuda.get_device_name(device)} has float16", "use amp.dtype=float16",
-            )  # fmt: skip
+                "amp.dtype",
+                "bfloat16",
+                "this GPU does not compute in bfloat16",
+                f"{torch.cuda.get_device_name(device)} has float16",
+                "use amp.dtype=float16",
+            )
         return settled
 
     def pin(self) -> None:
         """Set float32 convolutions and matrix products to TF32 or to full precision."""
         mode = "tf32" if self.tf32 else "ieee"
         with warnings.catch_warnings():
-            # The older names are to agree, as torch.compile reads them: setting them is deprecated.
+            # torch.compile reads the older names; setting them is deprecated.
             warnings.simplefilter("ignore")
             torch.backends.cuda.matmul.allow_tf32 = self.tf32
             torch.backends.cudnn.allow_tf32 = self.tf32
@@ -59,14 +64,14 @@ class Amp:
         assert torch.backends.cuda.matmul.fp32_precision == mode
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """`model` computing in this dtype, its outputs float32; needs a settled dtype."""
+        """`model` computing in this dtype, with float32 outputs; dtype must not be auto."""
         return model if self.dtype == "float32" else Autocast(model, getattr(torch, self.dtype))
 
     def grad_scaler(self, device: torch.device, skip: bool = False) -> CountingScaler:
-        """The gradient scaler for `device`; without scaling each of its calls is a no-op.
+        """The GradScaler for `device`; it is disabled, and its calls no-ops, without scaling.
 
-        To `skip` the steps whose gradients are not finite takes a scaler in any precision. Without
-        scaling it starts at 1 and goes no higher.
+        skip: skip steps whose gradients are not finite. That takes an enabled scaler in any
+        precision; without scaling its scale starts at 1 and does not grow.
         """
         if skip and not self.scaler:
             return CountingScaler(
@@ -82,7 +87,7 @@ class Amp:
         )
 
     def notes(self, device: torch.device) -> list[str]:
-        """Sentences on what this precision does not do on `device`; needs a settled dtype."""
+        """Sentences about what has no effect on `device`; dtype must not be auto."""
         notes = []
         if self.tf32 and device.type != "cuda":
             notes.append("amp.tf32 is a no-op on a CPU: TF32 is a mode of CUDA's tensor cores.")
@@ -99,7 +104,7 @@ class Amp:
 
 
 class Autocast(nn.Module):
-    """Enters autocast inside forward, where DataParallel's threads see it with its dtype."""
+    """Enters autocast inside forward, so that it also holds in DataParallel's threads."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
@@ -113,9 +118,10 @@ class Autocast(nn.Module):
 
 
 class CountingScaler(torch.amp.GradScaler):
-    """A GradScaler that counts the steps it skipped, without asking the device for the answer.
+    """A GradScaler that counts the steps it skipped, without waiting for the device.
 
-    most: the scale goes no higher; None: no bound.
+    most: upper bound of the scale; None: none.
+    skipped: number of skipped steps, an int64 scalar on the device.
     """
 
     def __init__(
@@ -137,27 +143,33 @@ class CountingScaler(torch.amp.GradScaler):
             super().update(after.clamp(max=self._most))
 
     def collapsed(self) -> bool:
-        """Whether so many steps were skipped that no scale will help. Waits for the device."""
+        """Whether the scale fell so low that no scale will help. Waits for the device."""
         return self.is_enabled() and self.get_scale() < COLLAPSED
 
 
 def verify(amp: Amp, scaler: CountingScaler, device: torch.device) -> None:
-    """Raise ConfigError unless what `amp` promises is what this process computes with.
+    """Raise ConfigError unless this process computes in the precision that `amp` states.
 
-    A GradScaler switches itself off where its device is missing, and autocast ignores a dtype it
-    does not know, both with no more than a warning: the cell would then be another cell.
+    A GradScaler disables itself if its device is missing, and autocast ignores an unsupported
+    dtype, both with no more than a warning: the run would then be of another cell.
     """
     if scaler.is_enabled() is not amp.scaler:
         raise ConfigError(
-            "amp.scaler", amp.scaler, "the GradScaler disabled itself",
-            f"the device is {device.type}", "use amp.scaler=false here",
-        )  # fmt: skip
+            "amp.scaler",
+            amp.scaler,
+            "the GradScaler disabled itself",
+            f"the device is {device.type}",
+            "use amp.scaler=false here",
+        )
     probe = nn.Linear(8, 8, device=device)
     seen: list[torch.dtype] = []
     probe.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     output = amp.wrap(probe)(torch.zeros(1, 8, device=device))
     if seen != [getattr(torch, amp.dtype)] or output.dtype != torch.float32:
         raise ConfigError(
-            "amp.dtype", amp.dtype, "autocast did not compute in it",
-            f"it computed in {seen[0]} and returned {output.dtype}", "choose another dtype",
-        )  # fmt: skip
+            "amp.dtype",
+            amp.dtype,
+            "autocast did not compute in it",
+            f"it computed in {seen[0]} and returned {output.dtype}",
+            "choose another dtype",
+        )

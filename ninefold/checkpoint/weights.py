@@ -1,4 +1,4 @@
-"""Weights from anybody's file into a model, and an account of what fitted."""
+"""Loads the weights of any checkpoint file into a model, and reports what fitted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ninefold.errors import CheckpointError
+
 WRAPPERS = ("module", "_orig_mod")
-# What is rounded to the model's precision. Narrower ones mean nothing without their scales.
+AVERAGE, RAW = "average", "raw"  # of a run with ema: its moving average, its own weights
+# These are converted to the model's precision. Narrower ones mean nothing without their scales.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -23,9 +26,37 @@ def weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
     return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
 
 
+def chosen(content: Mapping[str, Any], which: str | None) -> tuple[dict[str, Tensor], str]:
+    """The tensors to load from a checkpoint, and which they are: AVERAGE or RAW.
+
+    which: one of these; None: the average if there is one. Buffers are never averaged.
+    Raises CheckpointError if there is no average to take.
+    """
+    found, average = weights(content), content.get("average")
+    averages = (
+        {str(key): value for key, value in average.items() if isinstance(value, Tensor)}
+        if "format" in content and isinstance(average, Mapping)  # ours, not a foreign file's
+        else {}
+    )
+    if which == RAW or (which is None and not averages):
+        return found, RAW
+    if not averages:
+        raise CheckpointError(
+            "weights",
+            AVERAGE,
+            "this checkpoint has none",
+            "it was trained without ema",
+            "use weights=raw",
+        )
+    return found | averages, AVERAGE
+
+
 @dataclass(frozen=True)
 class LoadReport:
-    """How a file's tensors fit a model, by name."""
+    """How a file's tensors fit a model.
+
+    loaded, missing, unexpected: names of tensors. mismatched: names, each with its mismatch.
+    """
 
     loaded: list[str]
     missing: list[str]
@@ -37,27 +68,28 @@ class LoadReport:
         return not (self.missing or self.unexpected or self.mismatched)
 
     def __str__(self) -> str:
-        parts = [f"{len(self.loaded)} tensors loaded"]
+        counts = [f"{len(self.loaded)} tensors loaded"]
         for name in ("missing", "unexpected", "mismatched"):
             keys = getattr(self, name)
             more = ", ..." if len(keys) > 4 else ""
-            parts.append(f"{len(keys)} {name}" + (f" ({', '.join(keys[:4])}{more})" * bool(keys)))
-        return ", ".join(parts)
+            counts.append(f"{len(keys)} {name}" + (f" ({', '.join(keys[:4])}{more})" * bool(keys)))
+        return ", ".join(counts)
 
 
 def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
-    """Copy into `model` every tensor of `found` that fits it, and tell which did not.
+    """Copy every tensor of `found` that fits into `model`; report which did not.
 
-    Floats of 16 to 64 bits take the model's precision, integers the model's width; one for the
-    other, or a complex, quantized, sparse or empty shell of a tensor does not fit.
-    `module.` (DataParallel, DDP) and `_orig_mod.` (torch.compile) are dropped wherever they
-    stand in a name, unless the model has that very name.
+    Floats of 16 to 64 bits are converted to the model's precision, integers to its width. A float
+    for an integer, or a complex, quantized, sparse or meta tensor does not fit.
+    `module.` (DataParallel, DDP) and `_orig_mod.` (torch.compile) are removed anywhere in a name,
+    unless the model has a tensor of exactly that name.
     """
     own = model.state_dict()
     renamed: dict[str, Tensor] = {}
     for key, value in found.items():
         name = _own_name(key, own)
-        renamed[key if name in renamed else name] = value  # a second tensor for one name is extra
+        # A second tensor for one name is unexpected.
+        renamed[key if name in renamed else name] = value
     fitting = {k: v for k, v in renamed.items() if k in own and _mismatch(v, own[k]) is None}
     model.load_state_dict(fitting, strict=False)
     return LoadReport(
@@ -72,7 +104,7 @@ def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
 
 
 def _mismatch(value: Tensor, own: Tensor) -> str | None:
-    """What keeps `value` from being copied into `own`, as `theirs for ours`; or nothing."""
+    """Why `value` cannot be copied into `own`, as `theirs for ours`; None if it can."""
     if value.shape != own.shape:
         return f"{list(value.shape)} for {list(own.shape)}"
     for kind in ("is_quantized", "is_sparse", "is_meta"):
@@ -91,7 +123,7 @@ def _whole(dtype: torch.dtype) -> bool:
 
 
 def _own_name(key: str, own: Container[str]) -> str:
-    """`key` as the model calls it, if it does under any of the wrappers' prefixes."""
+    """The model's name for `key`, without the wrappers' prefixes."""
     inner = key
     while inner not in own and inner.partition(".")[0] in WRAPPERS:
         inner = inner.partition(".")[2]

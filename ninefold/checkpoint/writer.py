@@ -1,4 +1,4 @@
-"""Checkpoints written beside the training, which waits for a copy and not for the disk."""
+"""The async checkpoint writer: training waits for a copy of its state, not for the disk."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from torch import Tensor
 
 from ninefold.checkpoint.store import Checkpoints
 
-SMALL = 1 << 16  # bytes of a tensor that needs no memory of a kind of its own
-# What the writing thread leaves to the steps. Beside steps that keep both of two cores busy a write
-# of 684 MB takes 3.4 s (with 0: 2.1), they run at 0.75 of their speed (0.44), and lose 0.9 s (1.1).
+SMALL = 1 << 16  # bytes; tensors below this are staged in ordinary memory
+# Priority (niceness) of the writing thread. While training keeps both of two cores busy, a write of
+# 684 MB takes 3.4 s (2.1 s with 0); the steps run at 0.75 of their speed (0.44 with 0) meanwhile
+# and lose 0.9 s in all (1.1 s with 0).
 NICE = 5
 
 
-class Saver:
-    """Copies what is to be saved, and writes the copy in a thread while the training goes on.
+class AsyncWriter:
+    """Copies a checkpoint's content and writes the copy in a thread while training continues.
 
-    One at a time: the next save waits for the write before it. What goes wrong with a write is kept
-    until somebody waits for it; `failed` tells, at next to no cost, that there is such a thing.
+    Only one write at a time: the next `save` waits for the previous one. An error in a write is
+    kept until the next `wait` or `save` raises it; `failed` says whether there is one.
 
-    The thread neither logs nor prints nor computes with torch's threads, so whatever moment a
-    loader process is forked at, no lock that it needs is held by a thread that it does not have.
+    The thread neither logs nor prints nor computes with torch's threads. So whenever a loader
+    process is forked, no lock that it needs is held by this thread, which it does not inherit.
     """
 
     def __init__(self, checkpoints: Checkpoints, device: torch.device) -> None:
@@ -41,22 +42,22 @@ class Saver:
         return self._error is not None
 
     def reserve(self, content: Mapping[str, Any]) -> None:
-        """Take the memory that saving the like of `content` needs, before there is any hurry."""
+        """Allocate the memory for copies of contents like this one."""
         self._staging.copy(content)
 
     def save(self, content: Mapping[str, Any], best: bool) -> None:
-        """Begin to write a copy of `content`; see `Checkpoints.save`.
+        """Start to write a copy of `content`; see `Checkpoints.save`.
 
-        Waits for the write before it, and raises what went wrong with that.
+        Waits for the previous write first, and raises its error if it failed.
         """
         self.wait()
         staged = self._staging.copy(content)
-        # Not a daemon: the interpreter does not go down while it is inside torch.
+        # Not a daemon: the interpreter must not shut down while the thread is inside torch.
         self._thread = threading.Thread(target=self._write, args=(staged, best), name="checkpoint")
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when what was saved is on disk, or raise why it is not (once)."""
+        """Wait until the latest save is on disk; raises its error, once, if it failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -65,7 +66,7 @@ class Saver:
             raise error
 
     def _write(self, content: Mapping[str, Any], best: bool) -> None:
-        if sys.platform == "linux":  # where this is the thread's own and not the process's
+        if sys.platform == "linux":  # elsewhere niceness is of the process
             os.nice(NICE)
         try:
             self.checkpoints.save(content, best)
@@ -74,10 +75,10 @@ class Saver:
 
 
 class Staging:
-    """Memory on the host that one copy after another is taken to: it is its first use that costs.
+    """Host memory that each copy is made in, allocated once: its first use is what costs.
 
-    Beside a GPU it is pinned (in sizes that torch rounds up to powers of two), and the copies are
-    queued behind the work that they are of and awaited together.
+    For a GPU it is pinned (in sizes that torch rounds up to powers of two); the copies are queued
+    in the stream, behind the work that produces their values, and awaited together.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -85,7 +86,7 @@ class Staging:
         self._buffers: list[Tensor] = []
 
     def copy(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """`content` with its tensors copied to here; the copy before it is overwritten."""
+        """`content` with its tensors copied here; it overwrites the previous copy."""
         taken = 0
 
         def take(tensor: Tensor) -> Tensor:
@@ -105,13 +106,13 @@ class Staging:
 
 
 def _room(like: Tensor) -> Tensor:
-    """Memory on the host for a copy of `like`, laid out as it is."""
+    """Host memory for a copy of `like`, with its dtype, shape and strides."""
     if like.is_cuda:
         return torch.empty_like(like, device="cpu", pin_memory=True)
     if like.nbytes < SMALL:
         return torch.empty_like(like)
-    # Shared with the loader processes that are forked: of private memory they would hold on to a
-    # second copy, and each page would be made anew at the next save.
+    # Shared memory, for the loader processes that are forked: they would keep a second copy of
+    # private memory alive, and the next save would have to fault in every page again.
     memory = torch.frombuffer(mmap.mmap(-1, like.nbytes), dtype=torch.uint8)
     return memory.view(like.dtype).as_strided(like.shape, _strides(like))
 
@@ -126,12 +127,12 @@ def _fits(tensor: Tensor, buffer: Tensor) -> bool:
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
-    """Those of a copy of `tensor`: its own, if it fills its memory."""
+    """Strides of a copy of `tensor`: its own if it is dense, else those of empty_like."""
     return torch.empty_like(tensor, device="meta").stride()
 
 
 def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
-    """`tree` in containers of its own, with what `copy` makes of its tensors, in a fixed order."""
+    """`tree` in new containers, with `copy(tensor)` for each tensor, in a fixed order."""
     if isinstance(tree, Tensor):
         return copy(tree.detach())
     if isinstance(tree, Mapping):

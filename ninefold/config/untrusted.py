@@ -16,8 +16,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ninefold.config import rules
-from ninefold.config.plain_yaml import require_plain
 from ninefold.errors import CheckpointError
+from ninefold.files import require_plain_yaml
 
 CONF = Path(__file__).parents[2] / "conf"
 EVALUATED = ("model", "task", "dataset", "amp", "parallel")  # what an evaluation may take of it
@@ -32,7 +32,7 @@ NEEDED = {
 def parse(text: str) -> dict[str, Any]:
     """The mapping that `text` (YAML) holds, references unresolved. Raises ValueError."""
     try:
-        require_plain(text)
+        require_plain_yaml(text)
         tree = OmegaConf.to_container(OmegaConf.create(text))
     except ValueError:
         raise

@@ -1,4 +1,4 @@
-"""Where a run's numbers go: one file each, all of them on rank 0 only."""
+"""Loggers: where the metrics of a run go. One module and one yaml each; rank 0 only."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ninefold.result import Result
+
 
 @dataclass(frozen=True)
 class Run:
-    """What a logger may need to know of the run before its first number.
+    """What a logger gets to know about the run when it is built.
 
-    first_step: where the run stands; measured: up to where it is evaluated. steps: optimizer steps
-    in all; settings: the flat configuration.
+    folder: the run folder.
+    first_step: optimizer steps taken so far; 0 unless it resumes.
+    measured: the step of the latest evaluation so far.
+    steps: optimizer steps in all.
+    batch_size: global.
+    settings: the configuration with dotted keys.
     """
 
     folder: Path
@@ -25,7 +31,10 @@ class Run:
 
 
 class Logger(Protocol):
-    """Built with a Run; takes the values of a log point or of an evaluation."""
+    """Takes metrics. Its yaml names a function or class that is called with a Run."""
 
-    def log(self, step: int, values: Mapping[str, float]) -> None: ...
-    def close(self) -> None: ...
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Take the values of a log point, or of an evaluation (which has test_loss)."""
+
+    def close(self, result: Result | None) -> None:
+        """Finish. result: of the run, as result.json has it; None if the run failed."""

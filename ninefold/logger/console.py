@@ -1,4 +1,4 @@
-"""A progress bar with loss, speed and time left, and a line for each evaluation."""
+"""Console: a progress bar with loss, speed and time left, a line for each evaluation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ninefold.logger import Run
 from ninefold.progress import bar
+from ninefold.result import Result
 
 
 class Console:
@@ -19,7 +20,7 @@ class Console:
             initial=run.first_step,
             unit="step",
             dynamic_ncols=True,
-            delay=1e-3,  # draw at the first log point, below what is said before it
+            delay=1e-3,  # it is drawn at the first log point, below the lines printed before that
         )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -35,5 +36,5 @@ class Console:
             )
             sys.stdout.flush()
 
-    def close(self) -> None:
+    def close(self, result: Result | None) -> None:
         self._bar.close()

@@ -7,16 +7,17 @@ from collections.abc import Mapping
 
 from ninefold.files import finite, write_durably
 from ninefold.logger import Run
+from ninefold.result import Result
 
 
 class JSONLines:
-    """Appends to metrics.jsonl; a resumed run first drops the lines past its position."""
+    """Appends to metrics.jsonl; a resumed run first drops the lines after its checkpoint."""
 
     def __init__(self, run: Run) -> None:
         path = run.folder / "metrics.jsonl"
         if path.exists():
             lines = path.read_text().splitlines()
-            kept = [line for line in lines if _holds(line, run)]
+            kept = [line for line in lines if _is_kept(line, run)]
             write_durably(path, "".join(f"{line}\n" for line in kept).encode())
         self._file = path.open("a")
 
@@ -24,15 +25,15 @@ class JSONLines:
         self._file.write(json.dumps(finite({"step": step, **values})) + "\n")
         self._file.flush()
 
-    def close(self) -> None:
+    def close(self, result: Result | None) -> None:
         self._file.close()
 
 
-def _holds(line: str, run: Run) -> bool:
-    """Whether a line tells of what the resumed run has behind it."""
+def _is_kept(line: str, run: Run) -> bool:
+    """Whether a line is of a step up to the checkpoint that the run resumes from."""
     try:
         values = json.loads(line)
         last = run.measured if "test_loss" in values else run.first_step
         return bool(values["step"] <= last)
-    except (ValueError, TypeError, KeyError, RecursionError):  # cut short by a crash, or not ours
+    except (ValueError, TypeError, KeyError, RecursionError):  # truncated by a crash, or not ours
         return False

@@ -1,4 +1,4 @@
-"""TensorBoard: scalars as they come, and the hyper-parameters with the final metrics."""
+"""TensorBoard: scalars, and at the end the hyper-parameters with the final metrics."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from ninefold.logger import Run
+from ninefold.result import Result
 
-SECONDS = 5  # for which values are kept back; TensorBoard itself looks every 30
+SECONDS = 5  # values are written this often; TensorBoard reads every 30 s
 
 
 class TensorBoard:
-    """Writes to tensorboard/ of the run folder; a resumed run replaces what came after it.
+    """Writes to tensorboard/ in the run folder; a resumed run replaces what its checkpoint lacks.
 
-    What is logged waits a little and is then written at once: an event by itself takes several
-    times as long, from the training too, because the thread that writes it needs Python's lock.
+    Values are collected and written together: single events take several times as long, and slow
+    the training, because the thread that writes them needs Python's lock.
     """
 
     def __init__(self, run: Run) -> None:
@@ -37,9 +38,9 @@ class TensorBoard:
         if now - self._written > SECONDS:
             self._write(now)
 
-    def close(self) -> None:
+    def close(self, result: Result | None) -> None:
         self._write(time.time())
-        if self._final:  # else they would hide those of a part of the run that has some
+        if self._final:  # without metrics it would hide those of an earlier segment
             self._writer.add_hparams(self._settings, self._final, run_name=".")
         self._writer.close()
 

@@ -1,4 +1,4 @@
-"""Time spent training, and where in a step it goes, without slowing what is measured."""
+"""The inner clock: seconds of training steps, and of the phases of sampled steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from ninefold.result import PHASES
 class Clock:
     """The inner clock: seconds of training steps, the device synchronized at both ends.
 
-    It runs between `start` and `stop`; whatever else happens in between (log points,
-    evaluation, checkpoints) belongs inside `with clock.paused()`.
+    It runs between `start` and `stop`, without what is inside `with clock.paused()`: log points,
+    evaluation, checkpoints.
 
-    One step in `sample` also has its phases timed: on CUDA by events in the stream, so that the
-    host never waits, on a CPU by the host's clock. 0 times none.
-
-    joules: what `meter` counted while it ran; NaN: not known.
+    sample: the phases of one step in so many are timed, on CUDA by events in the stream, so that
+    the host never waits, on a CPU by the host's clock. 0: of no step.
+    seconds: of the clock so far.
+    joules: energy that `meter` counted while it ran; NaN: not known.
+    sampled_steps: steps whose phases were timed, as of the last `phase_seconds`.
     """
 
     def __init__(self, device: torch.device, sample: int, meter: Meter | None = None) -> None:
@@ -41,43 +42,46 @@ class Clock:
         self._phases: dict[str, float] = defaultdict(float)
 
     def start(self) -> None:
+        """Start to count time and energy; waits for the device."""
         self._synchronize()
         self._joules_before = self.meter.joules()
         self._since = time.perf_counter()
 
     def stop(self) -> None:
+        """Stop counting; waits for the device."""
         self._synchronize()
         self.seconds += time.perf_counter() - self._since
         self.joules += self.meter.joules() - self._joules_before
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time inside is not training time."""
+        """A context whose time does not count."""
         self.stop()
         yield
         self.start()
 
     def begin_step(self) -> None:
-        """The first moment of a step: before its batch is gathered."""
+        """A step begins: its batch is gathered next."""
         self._seen += 1
-        # In the middle, as what follows a log point or a checkpoint finds cold caches.
+        # The middle one: steps right after a log point or a checkpoint find cold caches.
         if self._sample and self._seen % self._sample == self._sample // 2:
             self._marks = [("", self._now())]
 
     def mark(self, phase: str) -> None:
-        """`phase` ends here. A phase may end more than once in a step; its parts add up."""
+        """`phase` ends here. If it ends more than once in a step, its times add up."""
         if self._marks:
             self._marks.append((phase, self._now()))
 
     def end_step(self) -> None:
+        """A step ends."""
         if self._marks:
             self._pending.append(self._marks)
             self._marks = []
 
     def phase_seconds(self, steps: int) -> dict[str, float]:
-        """Estimated seconds that each phase took over `steps` steps: the sampled mean times them.
+        """Estimated seconds of each phase over `steps` steps: the mean of the sampled ones, scaled.
 
-        Empty while no step has been sampled. Call it with the device synchronized.
+        Empty if no step was sampled. The device must be synchronized.
         """
         for marks in self._pending:
             self.sampled_steps += 1

@@ -1,42 +1,61 @@
-"""Joules that the devices of a run use: NVML's counters of GPUs, RAPL's of a CPU."""
+"""What the devices of a run report: GPU state and energy (NVML), CPU energy (RAPL)."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ninefold.measure import nvml
+import torch
+
 from ninefold.parallel import Place
 
 POWERCAP = Path("/sys/class/powercap")
+# Bits of nvmlDeviceGetCurrentClocksThrottleReasons, with NVML's names. GPU idle (0x1) is left out.
+REASONS = {
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
 
 
 @dataclass(frozen=True)
 class Meter:
-    """joules: of this process's part of the devices, since some time past; NaN: not known."""
+    """An energy counter for this process's devices.
+
+    source: nvml or rapl; None: there is no counter.
+    joules: the energy used since an arbitrary moment; NaN: not known.
+    """
 
     source: str | None = None
     joules: Callable[[], float] = lambda: math.nan
 
 
-def meter(place: Place, first_on_host: bool, root: Path = POWERCAP) -> Meter:
-    """What counts for this process: its GPUs, or the CPU of the host if it is the first there."""
+def meter(place: Place, root: Path = POWERCAP) -> Meter:
+    """The meter of this process: of its GPUs, or of the host's CPU on the host's first process."""
     if place.gpus:
-        counted = Meter("nvml", lambda: sum(nvml.joules(index) for index in place.gpus))
-    elif first_on_host:
+        counted = Meter("nvml", lambda: sum(gpu_joules(index) for index in place.gpus))
+    elif place.local_rank == 0:
         counted = Meter("rapl", Rapl(root))
     else:
-        return Meter("rapl", lambda: 0.0)  # its devices are counted by another process
+        return Meter("rapl", lambda: 0.0)  # the host's first process counts it
     return Meter() if math.isnan(counted.joules()) else counted
 
 
 class Rapl:
-    """Joules of all CPU packages of this host since it was made, by Linux's powercap files.
+    """Joules that all CPU packages of this host used since this object was made.
 
-    They are of the whole packages, whoever uses them. Mostly root alone may read them. A counter
-    starts again from 0, every hour or so: it is to be read more often than that.
+    They are Linux's powercap counters, of the whole packages, whichever process uses them.
+    Usually only root may read them. A counter wraps around every hour or so, and must be read
+    more often than that.
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
@@ -60,8 +79,49 @@ class Rapl:
         return self._joules
 
 
+def gpu_state(index: int) -> list[float]:
+    """SM clock in MHz, temperature in °C, throttle bits (see `reasons`); NaN: not known.
+
+    index: torch's index of the GPU.
+    """
+    return [
+        _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+        _ask(
+            index, lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
+        ),
+        _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
+    ]
+
+
+def gpu_joules(index: int) -> float:
+    """Energy that a GPU used since its driver was loaded, from Volta on; NaN: not known."""
+    return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)) / 1000
+
+
+def reasons(bits: int) -> list[str]:
+    """The names of the throttle reasons in `bits`."""
+    return [name for bit, name in REASONS.items() if bits & bit]
+
+
+def _ask(index: int, question: Callable[[Any, Any], float]) -> float:
+    try:
+        return float(question(*_gpu(index)))
+    except Exception:  # of many types: no library, no driver, no such GPU, not supported by it
+        return math.nan
+
+
+@functools.cache
+def _gpu(index: int) -> tuple[Any, Any]:
+    """NVML and its handle of a GPU, by UUID: CUDA_VISIBLE_DEVICES changes torch's indices."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    uuid = torch.cuda.get_device_properties(index).uuid
+    return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+
+
 def _package(name: Path) -> bool:
-    """Whether it is a package's: not what is within one (core, dram), nor the whole platform's."""
+    """Whether a counter is a package's, not a part's (core, dram) or the whole platform's."""
     try:
         return name.read_text().startswith("package")
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the first steps of a run compute, kept for comparing it with other runs: numerics.npz."""
+"""numerics.npz: losses, gradients and updates of the first steps, to compare runs with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,22 +19,35 @@ from torch.nn.modules.dropout import _DropoutNd
 from ninefold.files import write_durably
 from ninefold.parallel import Parallel, Place, gather
 from ninefold.result import NUMERICS
-from ninefold.train.state import State
 
-TRIES = 32  # halvings of a loss scale: past where it is given up, from its default
-BRANCHES = ("StochasticDepth", "DropPath")  # torchvision's and timm's, which need not be there
-MOST = 1 << 18  # elements of all parameters that are kept: a megabyte for each array and step
+TRIES = 32  # halvings of a loss scale: from its default to below where training gives up
+BRANCHES = ("StochasticDepth", "DropPath")  # names of torchvision's and timm's layers
+MOST = 1 << 18  # elements of the parameters that are kept: 1 MB for each array and step
+
+
+class Losses(Protocol):
+    """What is used of the loss tracker."""
+
+    @property
+    def last(self) -> float:
+        """The latest loss, as of the last `read`."""
+
+    def read(self) -> None:
+        """Wait for the device and read the losses."""
 
 
 class Numerics:
-    """Keeps loss, gradients and updates of the first `steps` steps, in `folder`.
+    """Records the first `steps` steps to numerics.npz in `folder`.
 
-    The file holds, step by step: loss float64 [steps], the mean over the processes; weights before
-    the step, unscaled gradients and updates, float32 [steps, n]; skipped bool [steps]. n elements
-    of all trainable parameters, flattened in their order, are kept: all, or MOST at even distances.
-    A step that the scaler skipped (`skipped`) was taken again until it was not, at most TRIES
-    times; if it always was, its gradients are not finite. batch_norm, one bool, says whether the
-    network takes statistics of this process's part of a batch.
+    Of all trainable parameters, flattened in their order, n elements are kept: all, or MOST at
+    even distances. The arrays of the file:
+    loss: float64 [steps], the mean over the processes.
+    weights: float32 [steps, n], before the step.
+    gradients: float32 [steps, n], without the loss scale, after clipping.
+    updates: float32 [steps, n], weights after the step less those before it.
+    skipped: bool [steps], whether the GradScaler skipped the step. It was then repeated until it
+    was not skipped, at most TRIES times; if it always was, its gradients are not finite.
+    batch_norm: bool, whether the network normalizes by statistics of a process's share of a batch.
     """
 
     def __init__(self, steps: int, folder: Path) -> None:
@@ -45,19 +58,23 @@ class Numerics:
         self,
         batches: Iterator[tuple[Tensor, Tensor]],
         step: Callable[[Tensor, Tensor], object],
-        state: State,
+        losses: Losses,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scaled: bool,
         parallel: Parallel,
         place: Place,
     ) -> None:
-        """Take the steps, with all processes of the run; rank 0 writes what it saw.
+        """Take the steps; rank 0 writes the file. Every process must call it.
 
-        Dropout is off in them, as each process would drop something else.
+        Dropout is off in them, as each process would drop other elements.
+        scaled: whether a GradScaler is enabled, which may skip steps.
         """
-        sample = Sample(state.model)
+        sample = Sample(model)
         seen: dict[str, Any] = {}
 
         def see(optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
-            # What a scaler leaves to a fused optimizer to divide by, and to give up for.
+            # Set by a GradScaler that leaves unscaling and skipping to a fused optimizer.
             scale = getattr(optimizer, "grad_scale", None)
             found = getattr(optimizer, "found_inf", None)
             gradients = sample.of([p.grad for p in sample.parameters])
@@ -68,20 +85,25 @@ class Numerics:
             before = sample.of(sample.parameters)
             seen.update(gradients=np.full_like(before, math.nan), skipped=True)
             step(inputs, targets)
-            state.watch.read()
-            told = torch.tensor(
-                [state.watch.last, seen["skipped"]], dtype=torch.float64, device=place.device
+            losses.read()
+            row = torch.tensor(
+                [losses.last, seen["skipped"]], dtype=torch.float64, device=place.device
             )
-            loss, skipped = gather(told, parallel, place).mean(dim=0).tolist()
+            loss, skipped = gather(row, parallel, place).mean(dim=0).tolist()
             updates = sample.of(sample.parameters) - before
-            return {**seen, "loss": loss, "skipped": skipped > 0, "weights": before,
-                    "updates": updates}  # fmt: skip
+            return {
+                **seen,
+                "loss": loss,
+                "skipped": skipped > 0,
+                "weights": before,
+                "updates": updates,
+            }
 
         rows: list[dict[str, Any]] = []
-        tries = TRIES if state.scaler.is_enabled() else 1
-        hook = state.optimizer.register_step_pre_hook(see)
+        tries = TRIES if scaled else 1
+        hook = optimizer.register_step_pre_hook(see)
         try:
-            with without_dropout(state.model):
+            with without_dropout(model):
                 for _ in range(self.steps):
                     batch = next(batches)
                     first = row = take(*batch)
@@ -95,12 +117,12 @@ class Numerics:
         if place.rank == 0:
             content = io.BytesIO()
             columns: Any = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            np.savez(content, batch_norm=normalizes_batches(state.model), **columns)
+            np.savez(content, batch_norm=normalizes_batches(model), **columns)
             write_durably(self._path, content.getbuffer())
 
 
 def normalizes_batches(model: nn.Module) -> bool:
-    """Whether a layer of `model` takes the mean and variance of what its process has of a batch."""
+    """Whether a layer of `model` normalizes by statistics of its process's share of a batch."""
     return any(
         isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm) for m in model.modules()
     )
@@ -123,17 +145,18 @@ class Sample:
 
     def of(self, tensors: list[Any]) -> npt.NDArray[np.float32]:
         """The elements in `tensors`, one like each parameter or None for zeros: float32 [n]."""
-        parts = [
-            torch.zeros(len(places)) if tensor is None
+        kept = [
+            torch.zeros(len(places))
+            if tensor is None
             else tensor.detach().flatten()[places].float().cpu()
             for tensor, places in zip(tensors, self._places, strict=True)
-        ]  # fmt: skip
-        return torch.cat(parts).numpy()
+        ]
+        return torch.cat(kept).numpy()
 
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """While this lasts `model` drops nothing: neither elements nor attention nor whole branches."""
+    """A context in which `model` drops no elements, no attention and no residual branches."""
     modules: list[Any] = [m for m in model.modules() if m.training]
     layers = [m for m in modules if isinstance(m, _DropoutNd) or type(m).__name__ in BRANCHES]
     rates = [(m, m.dropout) for m in modules if isinstance(getattr(m, "dropout", None), float)]

@@ -1,4 +1,4 @@
-"""How fast the machine is just now: the seconds that a fixed piece of work takes."""
+"""The drift probe: the seconds that a fixed piece of work takes on this machine right now."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ninefold.measure import nvml
+from ninefold.measure.devices import gpu_state, reasons
 from ninefold.parallel import Parallel, Place, device_names, gather
 
-LEAST = 3  # units: fewer have no middle
-BYTES, TIMES = 1 << 20, 8  # hashed in a unit of a CPU: longer than a slice of time it may lose
-SIDE, PRODUCTS = 2048, 50  # of the matrices in a unit of a GPU
+LEAST = 3  # units of work: fewer have no median
+BYTES, TIMES = 1 << 20, 8  # hashed in a unit on a CPU: it takes longer than a time slice
+SIDE, PRODUCTS = 2048, 50  # of the matrices in a unit on a GPU
 
 
 class Probe:
-    """Takes the same work in every cell of a machine, whatever its processes and precision.
+    """Times the same work in every cell on a machine, whatever its processes and precision.
 
-    On a CPU each thread that a run has there hashes bytes, on a GPU float16 matrices are
-    multiplied. What counts is the median unit of the slowest: a unit is long enough for a
-    neighbor's time slices to show in most of them, and one that was interrupted once is not.
+    On a CPU each thread of the run hashes bytes, on a GPU float16 matrices are multiplied. The
+    figure is the median unit of the slowest thread or GPU: a unit is so long that another
+    program's time slices show in most units, while a single interruption does not show.
 
-    limit: seconds that it goes on for, each time; 0: nothing is taken. seconds: of a unit, in the
-    order of `take`. states: of the GPUs of the run then, float64 [GPUs, 3], see `nvml.state`.
+    limit: seconds of work for each `take`; 0: none.
+    seconds: of a unit, for each `take`.
+    states: of all GPUs of the run, for each `take`: float64 [GPUs, 3], see `devices.gpu_state`.
     """
 
     def __init__(self, limit: float, parallel: Parallel, place: Place) -> None:
@@ -39,12 +40,12 @@ class Probe:
         self._place = place
 
     def take(self) -> None:
-        """Every process must call it. It draws no random number and leaves no memory taken."""
+        """Run the probe; it draws no random numbers. Every process must call it."""
         if not self._limit:
             return
         place = self._place
         place.synchronize()
-        self._all(torch.zeros(()))  # they begin together
+        self._all(torch.zeros(()))  # a barrier: they begin together
         if place.gpus:
             seconds, states = on_gpus(place.gpus, self._limit)
         else:
@@ -55,12 +56,12 @@ class Probe:
 
     @property
     def gpus(self) -> list[dict[str, Any]]:
-        """As in a result: what NVML said before and after training; None where it said nothing."""
+        """`gpus` of a result: what NVML said before and after training; None where it did not."""
         if len(self.states) < 2:
             return []
         names = device_names(self._place)
         return [
-            {"index": index, "name": name, "before": _told(before), "after": _told(after)}
+            {"index": index, "name": name, "before": _row(before), "after": _row(after)}
             for index, (name, before, after) in enumerate(
                 zip(names, self.states[0].tolist(), self.states[-1].tolist(), strict=True)
             )
@@ -71,13 +72,13 @@ class Probe:
 
 
 def on_cpu(threads: int, limit: float) -> float:
-    """Seconds of the median unit of the slowest of so many threads of hashing, side by side."""
+    """Seconds of the median unit of the slowest of so many concurrent threads."""
     with ThreadPoolExecutor(threads) as pool:
         return max(pool.map(hashing, [limit] * threads))
 
 
 def hashing(limit: float) -> float:
-    """Seconds of the median unit in this thread; hashlib lets the others run meanwhile."""
+    """Seconds of the median unit in this thread; hashlib releases Python's lock meanwhile."""
     data = bytes(BYTES)
     units: list[float] = []
     end = math.inf
@@ -87,12 +88,12 @@ def hashing(limit: float) -> float:
         for _ in range(TIMES):
             digest.update(data)
         units.append(time.perf_counter() - began)
-        if len(units) == 1:  # what the machine did before may still go on in it: not counted
+        if len(units) == 1:  # the first unit does not count: earlier work may still disturb it
             end = time.perf_counter() + limit
     return median(units[1:])
 
 
-def on_gpus(indices: range, limit: float) -> tuple[float, list[list[float]]]:
+def on_gpus(indices: list[int], limit: float) -> tuple[float, list[list[float]]]:
     """Seconds of the median unit of the slowest GPU, and the state of each while it works."""
     matrices = [
         [torch.ones(SIDE, SIDE, dtype=torch.float16, device=index) for _ in range(3)]
@@ -116,21 +117,21 @@ def on_gpus(indices: range, limit: float) -> tuple[float, list[list[float]]]:
             last.synchronize()
         return [first.elapsed_time(last) / 1000 for first, last in events]
 
-    taken(unit())  # it chooses kernels and wakes the clocks
+    taken(unit())  # warm-up: it chooses kernels and raises the clocks
     end = time.perf_counter() + limit
     units: list[list[float]] = []
     while len(units) < LEAST or time.perf_counter() < end:
         units.append(taken(unit()))
     last = unit()
-    states = [nvml.state(index) for index in indices]  # an idle GPU would be at another clock
+    states = [gpu_state(index) for index in indices]  # now: an idle GPU runs at another clock
     taken(last)
     return max(median(of_one) for of_one in zip(*units, strict=True)), states
 
 
-def _told(row: list[float]) -> dict[str, Any]:
+def _row(row: list[float]) -> dict[str, Any]:
     clock, temperature, bits = (None if math.isnan(value) else int(value) for value in row)
     return {
         "clock_mhz": clock,
         "temperature_c": temperature,
-        "throttle": None if bits is None else nvml.reasons(bits),
+        "throttle": None if bits is None else reasons(bits),
     }

@@ -1,4 +1,4 @@
-"""A trace of a few steps, their costliest operations, and what bounds a run."""
+"""Profiling: traces of a few steps, their costliest operations, and what bounds a run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ninefold.parallel import Place
 STEPS = 5  # recorded, after one that is not
 LONGEST = 10  # operations in the table
 BATCH, STEP = "batch", "training step"  # what a recorded step consists of
-SENT = ("gloo:", "nccl", "c10d::", "record_param_comms")  # how what communicates is called
-# What encloses operators or waits for them, and is none itself. A compiled region has no operators.
+SENT = ("gloo:", "nccl", "c10d::", "record_param_comms")  # names of communicating operations
+# Events that enclose operators or wait for them. (A compiled region has no operators.)
 ENCLOSING = ("autograd::engine", "torch::autograd::", "TorchDynamo", "DistributedDataParallel")
 Intervals = list[tuple[float, float]]
 BOUND = {
@@ -31,8 +31,10 @@ BOUND = {
 class Profile:
     """Records steps to rank*.pt.trace.json.gz in `folder`, for TensorBoard and Perfetto.
 
-    compute, communication: the parts of the recorded time outside BATCH in which operators were
-    at work, and in which processes communicated while none was. data: the part of it all in BATCH.
+    data: share of the recorded time in which batches were made ready.
+    compute: share of the rest in which operators ran.
+    communication: share of the rest in which processes communicated and no operator ran.
+    table: lines with the costliest operations.
     """
 
     def __init__(self, folder: Path, place: Place) -> None:
@@ -46,8 +48,8 @@ class Profile:
         batches: Iterator[tuple[Tensor, Tensor]],
         step: Callable[[Tensor, Tensor], object],
     ) -> None:
-        """Take STEPS + 1 steps, with all processes of the run."""
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # on a CPU it says that it misses a GPU
+        """Take STEPS + 1 steps. Every process must call it."""
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no warning about a missing GPU
         activities = [ProfilerActivity.CPU]
         if self._place.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
@@ -71,7 +73,7 @@ class Profile:
             (self._folder / "table.txt").write_text("\n".join(self.table) + "\n")
 
     def summary(self, phases: Mapping[str, float]) -> list[str]:
-        """The table, where the traces are, and what bounds the run; phases: the clock's seconds."""
+        """The table, where the traces are, and what bounds the run; phases: see Clock."""
         whole = sum(phases.values())
         data = (phases["data"] + phases["transfer"]) / whole if whole else self.data
         return [
@@ -85,7 +87,7 @@ class Profile:
         profiler.export_chrome_trace(str(self._folder / f"rank{self._place.rank}.pt.trace.json.gz"))
 
     def see(self, events: Iterable[Any]) -> None:
-        """Take the shares from the recorded events; times are microseconds."""
+        """Compute the shares from the recorded events, whose times are microseconds."""
         spans: dict[str, Intervals] = {BATCH: [], STEP: []}
         operators: Intervals = []
         sent: Intervals = []
@@ -95,7 +97,7 @@ class Profile:
             if on_host and event.name in spans:
                 spans[event.name].append(interval)
             elif on_host != (self._place.device.type == "cpu"):
-                continue  # beside a GPU the host's operators only start what the GPU does
+                continue  # with a GPU, the host's operators only launch kernels
             elif event.name.startswith(SENT):  # gloo's are annotations
                 sent.append(interval)
             elif not event.is_user_annotation and not event.name.startswith(ENCLOSING):
@@ -114,23 +116,22 @@ class Profile:
 def bound(data: float, compute: float, communication: float) -> str:
     """One sentence on what bounds a run.
 
-    data: the part of a step in which its batch is gathered, prepared and transferred. compute,
-    communication: of the rest, the parts in which operators are at work, and in which processes
-    communicate while none is. What then remains is the host's.
+    data: share of a step in which its batch is gathered, prepared and transferred.
+    compute, communication: shares of the rest, see Profile. What remains is the host's.
     """
     rest = 1 - data
     shares = {"data": data, "device": rest * compute, "communication": rest * communication}
     shares["host"] = max(0.0, 1 - sum(shares.values()))
     order = sorted(shares, key=lambda name: -shares[name])
-    said = ", ".join(f"{name} {shares[name]:.0%}" for name in order)
-    return f"The run is bound by {BOUND[order[0]]} ({said} of a step)."
+    listed = ", ".join(f"{name} {shares[name]:.0%}" for name in order)
+    return f"The run is bound by {BOUND[order[0]]} ({listed} of a step)."
 
 
 def costliest(averages: Iterable[Any], device: str) -> list[str]:
-    """The LONGEST operations by their own time, a line each under a header; of a key_averages().
+    """A table of the LONGEST operations by self time: a header, then a line for each.
 
-    That of an operator on a GPU is its kernels'. They are there once more under their own names,
-    which say less and are left out.
+    averages: of key_averages(). On a GPU the time of an operator is that of its kernels, which
+    are left out as entries of their own.
     """
     key = "self_cpu_time_total" if device == "cpu" else "self_device_time_total"
     found = [
@@ -148,7 +149,7 @@ def costliest(averages: Iterable[Any], device: str) -> list[str]:
 
 
 def union(intervals: Intervals) -> Intervals:
-    """The same times in intervals that are apart from each other, in order."""
+    """The same times as disjoint intervals, in order."""
     found: Intervals = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -159,7 +160,7 @@ def union(intervals: Intervals) -> Intervals:
 
 
 def without(these: Intervals, those: Intervals) -> Intervals:
-    """What of `these` is outside all of `those`; both as `union` gives them."""
+    """The parts of `these` outside all of `those`; both disjoint and in order."""
     found: Intervals = []
     for start, end in these:
         for other_start, other_end in those:
@@ -173,4 +174,5 @@ def without(these: Intervals, those: Intervals) -> Intervals:
 
 
 def length(intervals: Intervals) -> float:
+    """Their total length."""
     return sum(end - start for start, end in intervals)

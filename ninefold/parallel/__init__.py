@@ -1,10 +1,16 @@
-"""How a model is spread over devices and processes: one file and one yaml for each way."""
+"""Parallel strategies: how a model is spread over devices and processes.
+
+One module and one yaml for each strategy; this module has what all of them share.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,52 +20,108 @@ from ninefold.errors import ConfigError
 
 @dataclass(frozen=True)
 class Place:
-    """Where this process stands; `replicas` copies of the model share one global batch."""
+    """Which process of the run this is, and the devices it computes on.
+
+    rank: of this process among the world_size processes of the run.
+    device: where inputs are put and losses come out.
+    replicas: copies of the model that share one global batch, in the whole run.
+    devices: all devices of this process; by default `device` alone.
+    local_rank: of this process among the local_size processes of the run on this host.
+    """
 
     rank: int
     world_size: int
     device: torch.device
     replicas: int = 1
+    devices: tuple[torch.device, ...] = ()
+    local_rank: int = 0
+    local_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            object.__setattr__(self, "devices", (self.device,))
 
     @property
-    def gpus(self) -> range:
-        """The indices of the GPUs that this process computes on; none on a CPU."""
-        if self.device.type != "cuda":
-            return range(0)
-        first = self.device.index or 0
-        return range(first, first + self.replicas // self.world_size)
+    def gpus(self) -> list[int]:
+        """The indices of the GPUs that this process computes on; empty on a CPU."""
+        return [device.index or 0 for device in self.devices if device.type == "cuda"]
 
     def synchronize(self) -> None:
-        """Wait until the devices of this process have done what they were given."""
+        """Wait until the devices of this process have finished their work."""
         for index in self.gpus:
             torch.cuda.synchronize(index)
 
+    def share_of(self, threads: int) -> int:
+        """This process's share of `threads` CPU threads of its host, at least 1."""
+        each, rest = divmod(threads, self.local_size)
+        return max(1, each + (self.local_rank < rest))
 
-class Parallel(Protocol):
-    """A strategy: a function from a plain model to a wrapped one, and what goes with it.
 
-    Its yaml also says for the launcher how many `processes` it wants (`auto`: one for each GPU)
-    and `max_processes`, how many it can use (null: any number).
+class Parallel(ABC):
+    """A parallel strategy. Only `join` and `wrap` must be written; the rest suits one process.
+
+    Its yaml also has `processes`, how many the launcher starts (`auto`: one for each GPU), and
+    `max_processes`, how many the strategy can use (null: any number).
     """
 
+    @abstractmethod
     def join(self) -> AbstractContextManager[Place]:
-        """Enter the process group, leave it at the end."""
+        """A context in which this process belongs to the process group."""
 
+    @abstractmethod
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        """The module to call in place of `model`; the one to save is still `model`."""
+        """Put `model`, built on the CPU, on the devices of `place`; return the module to call.
+
+        It may replace the parameters of `model` in place: the optimizer is made afterwards.
+        `model` stays the module whose state_dict is saved.
+        """
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
-        """Around a forward and backward pass on a part of a batch, `last` for its last part."""
+        """A context for forward and backward of one micro-batch; `last`: the batch's last one."""
+        return nullcontext()
 
     def total(self, values: Tensor) -> Tensor:
         """The elementwise sum of `values` over the processes, in a tensor like it."""
+        return values
+
+    def state(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        """What a checkpoint holds of `model`, `optimizer` and `average`, by these three names.
+
+        On rank 0 with whole tensors under the plain model's names, live ones or copies. Every
+        process must call it. average: the moving averages by the names of their parameters, laid
+        out as these; empty without ema.
+        """
+        return {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "average": dict(average),
+        }
+
+    def load(
+        self,
+        saved: Mapping[str, Any],
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        average: Mapping[str, Tensor],
+    ) -> None:
+        """Copy what `state` returned, or a checkpoint holds, into the three. See `state`.
+
+        Every process must call it. Raises KeyError, ValueError or RuntimeError if it does not fit.
+        """
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
+        for name, value in average.items():
+            value.copy_(saved["average"][name])
 
     def notes(self, place: Place) -> list[str]:
-        """Sentences on what this strategy does not do at this place."""
+        """Sentences about what has no effect, or another one, at this place."""
+        return []
 
 
 def resolve_device(name: str, index: int = 0) -> torch.device:
-    """The device called `name` (auto, cpu or cuda); `index` counts GPUs.
+    """The device called `name` (auto, cpu or cuda); `index` is the GPU's.
 
     Raises ConfigError where it does not exist.
     """
@@ -67,20 +129,25 @@ def resolve_device(name: str, index: int = 0) -> torch.device:
         return torch.device("cpu")
     if index >= torch.cuda.device_count():
         raise ConfigError(
-            "device", name, f"GPU {index} is wanted",
-            f"{torch.cuda.device_count()} found", "choose device=cpu or fewer processes",
-        )  # fmt: skip
+            "device",
+            name,
+            f"GPU {index} is wanted",
+            f"{torch.cuda.device_count()} found",
+            "choose device=cpu or fewer processes",
+        )
     return torch.device("cuda", index)
 
 
 def device_names(place: Place) -> list[str]:
-    """One name for each device in use; on a CPU one for each process."""
+    """One name for each device of the run; on a CPU one for each process."""
     if place.device.type == "cpu":
         return ["cpu"] * place.world_size
-    first = place.device.index if place.world_size == 1 else 0
-    count = min(place.replicas, torch.cuda.device_count())
-    names = [torch.cuda.get_device_name(first + index) for index in range(count)]
-    return [names[index % count] for index in range(place.replicas)]
+    if place.world_size == 1:
+        return [torch.cuda.get_device_name(index) for index in place.gpus]
+    here = torch.cuda.device_count()
+    count = min(place.world_size * len(place.devices), here)
+    names = [torch.cuda.get_device_name(index) for index in range(count)]
+    return [names[index % count] for index in range(place.world_size * len(place.devices))]
 
 
 def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:

@@ -1,7 +1,8 @@
-"""torch.nn.parallel.DistributedDataParallel: one process a device, gradients averaged."""
+"""torch.nn.parallel.DistributedDataParallel: one process per device, gradients averaged."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,16 +16,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ninefold.errors import ConfigError
-from ninefold.parallel import Place, resolve_device
+from ninefold.parallel import Parallel, Place, resolve_device
+from ninefold.ranks import found
 
-# DDP's reducer owns the process group. To free it deletes the group while holding Python's lock,
-# and waits for gloo's threads, one of which may be waiting for that lock to free the last tensor it
-# reduced (seen with torch 2.10). So what was wrapped lives as long as its process.
-_ALIVE: list[nn.Module] = []
+# DDP's reducer holds a reference to the process group. If it were the last one, freeing the reducer
+# would delete the group while holding Python's lock, and wait for gloo's threads, one of which may
+# be waiting for that lock to free the last tensor it reduced (seen with torch 2.10). So the groups,
+# which are small, live as long as the process; models do not.
+_GROUPS: list[dist.ProcessGroup] = []
 
 
 @dataclass(frozen=True)
-class DDP:
+class DDP(Parallel):
     """The keys are DistributedDataParallel's own; `timeout` is the process group's, in seconds.
 
     Rank, world size and the store's address come from the environment that torch elastic and
@@ -44,26 +47,36 @@ class DDP:
 
     @contextmanager
     def join(self) -> Iterator[Place]:
-        rank = int(os.environ.get("RANK", "0"))
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        device = resolve_device(self.device, int(os.environ.get("LOCAL_RANK", "0")))
+        ranks = found(os.environ)
+        rank, world_size = ranks.rank, ranks.world_size
+        device = resolve_device(self.device, ranks.local_rank)
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        alone = "RANK" not in os.environ  # MASTER_ADDR alone may be a leftover
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            store=dist.HashStore() if alone else None,
+            store=None if ranks.launched else dist.HashStore(),
             rank=rank,
             world_size=world_size,
             timeout=timedelta(seconds=self.timeout),
         )
+        if _GROUPS:  # free the models of the runs before this one, which are in reference cycles
+            gc.collect()
+        assert dist.group.WORLD is not None
+        _GROUPS.append(dist.group.WORLD)
         failed = True
         try:
-            yield Place(rank, world_size, device, replicas=world_size)
+            yield Place(
+                rank,
+                world_size,
+                device,
+                replicas=world_size,
+                local_rank=ranks.local_rank,
+                local_size=ranks.local_world_size,
+            )
             failed = False
         finally:
             # After a failure NCCL would wait here for peers that wait for this process, and the
-            # failure would go unreported: the process ends then, and its group with it.
+            # failure would go unreported: then the process ends with its group.
             if world_size == 1 or not failed:
                 dist.destroy_process_group()
 
@@ -71,13 +84,17 @@ class DDP:
         if self.sync_batchnorm:
             if place.device.type != "cuda":
                 raise ConfigError(
-                    "parallel.sync_batchnorm", "true", "SyncBatchNorm runs on GPUs only",
-                    f"the device is {place.device.type}", "leave it false here",
-                )  # fmt: skip
+                    "parallel.sync_batchnorm",
+                    "true",
+                    "SyncBatchNorm runs on GPUs only",
+                    f"the device is {place.device.type}",
+                    "leave it false here",
+                )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        # on by default; torch 2.15 deprecates naming it, and 2.10 knows no other name
+        # True is the default; passing it is deprecated from torch 2.15 on.
         buffers: dict[str, Any] = {} if self.broadcast_buffers else {"broadcast_buffers": False}
-        replica = Replica(
+        model.to(place.device)
+        return Replica(
             model,
             DistributedDataParallel(
                 model,
@@ -89,8 +106,6 @@ class DDP:
                 **buffers,
             ),
         )
-        _ALIVE.append(replica)
-        return replica
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         assert isinstance(wrapped, Replica)
@@ -110,12 +125,12 @@ class DDP:
 
 
 class Replica(nn.Module):
-    """DDP while training, the plain network while evaluating.
+    """DistributedDataParallel while training, the plain network while evaluating.
 
     A forward pass through DDP may broadcast buffers, which is a collective, and unpadded
-    evaluation shards differ in length: calling it there could hang. Buffers are instead made
-    rank 0's once, on entering evaluation, so that every shard is measured with the statistics
-    that a checkpoint holds.
+    evaluation shards differ in length: it could hang. Instead rank 0's buffers are broadcast
+    once, on entering evaluation, so that every shard is evaluated with the statistics that a
+    checkpoint holds.
     """
 
     def __init__(self, network: nn.Module, parallel: DistributedDataParallel) -> None:
@@ -123,9 +138,8 @@ class Replica(nn.Module):
         self.network = network
         self.parallel = parallel
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        output: Tensor = (self.parallel if self.training else self.network)(inputs)
-        return output
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        return (self.parallel if self.training else self.network)(*arguments, **options)
 
     def train(self, mode: bool = True) -> Replica:
         if self.training and not mode:

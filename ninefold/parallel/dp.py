@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ninefold.parallel import Place, resolve_device
+from ninefold.parallel import Parallel, Place, resolve_device
 
 
 @dataclass(frozen=True)
-class DP:
-    """DataParallel over every GPU that is visible; on a CPU it has nothing to copy to."""
+class DP(Parallel):
+    """DataParallel over every visible GPU; on a CPU it calls the model itself."""
 
     device: str = "auto"
     processes: int = 1
@@ -23,19 +24,13 @@ class DP:
     @contextmanager
     def join(self) -> Iterator[Place]:
         device = resolve_device(self.device)
-        replicas = torch.cuda.device_count() if device.type == "cuda" else 1
-        yield Place(rank=0, world_size=1, device=device, replicas=replicas)
+        count = torch.cuda.device_count() if device.type == "cuda" else 0
+        gpus = tuple(torch.device("cuda", index) for index in range(count))
+        yield Place(0, 1, device, replicas=max(1, count), devices=gpus)
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        if place.device.type == "cpu":
-            return WithoutGPU(model)
-        return nn.DataParallel(model, device_ids=list(range(place.replicas)))
-
-    def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def total(self, values: Tensor) -> Tensor:
-        return values
+        model.to(place.device)
+        return Replicas(model, place.gpus) if place.gpus else WithoutGPU(model)
 
     def notes(self, place: Place) -> list[str]:
         if place.device.type == "cpu":
@@ -45,13 +40,39 @@ class DP:
         return []
 
 
-class WithoutGPU(nn.DataParallel[nn.Module]):
-    """DataParallel as it is where it finds no GPUs: it calls the module itself.
+class Replicas(nn.DataParallel[nn.Module]):
+    """DataParallel over an objective: the mean loss over the whole batch, the sums of a measure.
 
-    It is there all the same, so that the cell measures what a user of it would get.
+    Replicas may have parts of a batch of unlike sizes, as 7 examples on three are 3, 3 and 1. A
+    mean of their mean losses would weight the one as much as the three.
+    """
+
+    def forward(self, inputs: Tensor, targets: Tensor, measure: bool = False) -> Any:
+        found = super().forward(inputs, targets, measure=measure)
+        if len(self.device_ids) == 1:  # the module itself was called
+            return found
+        if measure:
+            loss, sums = found
+            return loss.sum(dim=0), sums.sum(dim=0)
+        sizes = [len(part) for part in inputs.chunk(len(self.device_ids))]  # as it scatters
+        return sum(
+            loss * (size / len(inputs)) for loss, size in zip(found.unbind(), sizes, strict=True)
+        )
+
+    def gather(self, outputs: Any, output_device: Any) -> Any:
+        """What the replicas returned, stacked along a new first dimension."""
+        if isinstance(outputs[0], Tensor):
+            return super().gather([output[None] for output in outputs], output_device)
+        return [self.gather(list(parts), output_device) for parts in zip(*outputs, strict=True)]
+
+
+class WithoutGPU(nn.DataParallel[nn.Module]):
+    """DataParallel as it is on a machine without GPUs, where its forward calls the module.
+
+    Its overhead stays, so that a cell measures what users of DataParallel get there.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        nn.Module.__init__(self)  # its own would take all GPUs that the machine has
+        nn.Module.__init__(self)  # DataParallel's own takes every GPU of the machine
         self.module = model
         self.device_ids = []

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import nn
 
-from ninefold.parallel import Place, resolve_device
+from ninefold.parallel import Parallel, Place, resolve_device
 
 
 @dataclass(frozen=True)
-class Single:
-    """No parallelism: what the other strategies are measured against."""
+class Single(Parallel):
+    """No parallelism: the baseline of the other strategies."""
 
     device: str = "auto"
     processes: int = 1
@@ -24,13 +24,4 @@ class Single:
         yield Place(rank=0, world_size=1, device=resolve_device(self.device))
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        return model
-
-    def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def total(self, values: Tensor) -> Tensor:
-        return values
-
-    def notes(self, place: Place) -> list[str]:
-        return []
+        return model.to(place.device)

@@ -1,8 +1,11 @@
-"""An exponential moving average of a model's parameters (Polyak and Juditsky, 1992)."""
+"""An exponential moving average (EMA) of a model's parameters (Polyak and Juditsky, 1992).
+
+torch.optim.swa_utils.AveragedModel reads a tensor at each update, for which the host would wait.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -10,24 +13,36 @@ from torch import Tensor, nn
 
 
 class Average:
-    """After each step a parameter's average moves by 1 - decay towards it; None averages nothing.
+    """After each step the averages move toward the parameters by 1 - decay.
 
-    What is measured is the average. Buffers (as BatchNorm's) are the model's own.
+    Evaluation uses the averages. Buffers (such as BatchNorm's) are not averaged.
+
+    decay: None keeps no average.
+    warmup: the decay of update t (from 0) is min(decay, (1 + t) / (10 + t)), as timm has it.
+    updates: number of updates so far.
     """
 
-    def __init__(self, model: nn.Module, decay: float | None) -> None:
+    def __init__(self, model: nn.Module, decay: float | None, warmup: bool = False) -> None:
+        self.updates = 0
         self._names = [name for name, _ in model.named_parameters()] if decay else []
         self._live = [p.detach() for p in model.parameters()] if decay else []
         self._averages = [value.clone() for value in self._live]
-        self._step = 1 - (decay or 0)
+        self._decay = decay or 0.0
+        self._warmup = warmup
 
     def update(self) -> None:
-        if self._averages:
-            torch._foreach_lerp_(self._averages, self._live, self._step)
+        """Move the averages toward the parameters."""
+        if not self._averages:
+            return
+        decay, t = self._decay, self.updates
+        if self._warmup:
+            decay = min(decay, (1 + t) / (10 + t))
+        torch._foreach_lerp_(self._averages, self._live, 1 - decay)
+        self.updates += 1
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """While this lasts the model has the averages for parameters."""
+        """A context in which the model's parameters hold the averages."""
         self._swap()
         try:
             yield
@@ -40,10 +55,6 @@ class Average:
             live.copy_(average)
             average.copy_(kept)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """The averages by the names of their parameters; empty if there are none."""
+    def named(self) -> dict[str, Tensor]:
+        """The averages by the names of their parameters; empty if none are kept."""
         return dict(zip(self._names, self._averages, strict=True))
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        for name, average in zip(self._names, self._averages, strict=True):
-            average.copy_(state[name])

@@ -1,4 +1,4 @@
-"""A network that torch.compile has made faster."""
+"""torch.compile: the network compiled for training."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from ninefold.errors import ConfigError
 from ninefold.parallel import Place
 
-GRAPHS_FROM = 3  # steps until a CUDA graph is replayed: one to warm up, one to record it
+GRAPHS_FROM = 3  # the step from which on a CUDA graph is replayed, after warm-up and recording
 
 
 class Compiled(nn.Module):
-    """Compiled while training, the plain network while evaluating.
+    """The compiled network while training, the plain network while evaluating.
 
-    Evaluation's batches come in two sizes and a mode of their own: each would be compiled for a
-    few passes, and the measure would not be that of the weights in a checkpoint.
+    Evaluation has batches of two sizes, in another mode: each would be compiled for a few passes,
+    and the accuracy would not be exactly the one that evaluate.py finds for the checkpoint.
     """
 
     def __init__(self, network: nn.Module, mode: str, backend: str = "inductor") -> None:
@@ -29,20 +29,22 @@ class Compiled(nn.Module):
 
 
 def require_one_copy(mode: str, place: Place) -> None:
-    """Raise ConfigError if this process is to train several copies of the network.
+    """Raise ConfigError if this process would train several copies of the network.
 
-    The copies would call what was compiled for the first one, with its weights.
+    The copies would call the code compiled for the first one, with its weights.
     """
     if place.replicas > place.world_size:
         raise ConfigError(
-            "compile.mode", mode, "one process cannot train several copies of a compiled network",
+            "compile.mode",
+            mode,
+            "one process cannot train several copies of a compiled network",
             f"it has {place.replicas // place.world_size} GPUs here",
             "choose parallel=ddp, show it one GPU (CUDA_VISIBLE_DEVICES=0) or leave compile out",
-        )  # fmt: skip
+        )
 
 
 def notes(mode: str | None, device: torch.device) -> list[str]:
-    """Sentences on what this mode does not do on `device`."""
+    """Sentences about what has no effect on `device`."""
     if mode == "reduce-overhead" and device.type != "cuda":
         return [
             "compile.mode=reduce-overhead is a no-op on a CPU beyond compile=true: it records "

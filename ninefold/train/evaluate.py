@@ -1,18 +1,19 @@
-"""An evaluation in a worker: from a checkpoint to evaluation.json."""
+"""An evaluation in a worker: from a checkpoint to evaluation.json; restoring its model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
+from torch import Tensor, nn
 
 from ninefold.amp import verify
 from ninefold.checkpoint.store import read
-from ninefold.checkpoint.weights import load_weights, weights
+from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weights
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
@@ -21,78 +22,137 @@ from ninefold.files import write_json
 from ninefold.machine import environment
 from ninefold.parallel import device_names
 from ninefold.secrets import redact, redacted
-from ninefold.task import confusion
+from ninefold.task import Objective
+from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
 
 
 def evaluate(spec: RunSpec) -> None:
-    """Evaluate a checkpoint; rank 0 writes evaluation.json and the confusion matrix."""
+    """Evaluate a checkpoint; rank 0 writes evaluation.json and the confusion matrix.
+
+    Raises Failure.
+    """
     wanted = OmegaConf.create(spec.job)
     assert isinstance(wanted, DictConfig)
-    path = Path(wanted.checkpoint_file)
-    content = read(path)
-    found = weights(content)
-    job = build.overlay(stored_job(content, path, wanted), wanted, path)
-    if not wanted.load.partial:
-        require_room(job, found, path)
-
+    found = restored(wanted)
+    job = found.job
     parallel, amp = build.begin(job)
     with parallel.join() as place:
+        torch.set_num_threads(place.share_of(job.threads))
         amp = amp.on(place.device)
         verify(amp, amp.grad_scaler(place.device), place.device)
-        model = build.network(job, place)
-        report = load_weights(model, found)
         if place.rank == 0:
-            print(redact(one_line(f"{path}: {report}")), flush=True)
-        if not report.complete and not wanted.load.partial:
-            raise CheckpointError(
-                "ckpt", path, f"it does not fit model={job.choices.model}", str(report),
-                "choose the right model, or load.partial=true",
-            )  # fmt: skip
+            print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
+        found.require_complete(wanted.load.partial)
         examples, prepare = build.examples_and_preparation(job)
+        task = build.checked_task(job, found.model, examples, prepare)
+        objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
         result = evaluation.evaluate(
-            parallel.wrap(amp.wrap(model), place),
+            parallel.wrap(objective, place),
             examples,
+            task=task,
             batch_size=job.batch_size,
             prepare=prepare,
-            task=build.make(job.task, "task"),
             parallel=parallel,
             place=place,
             workers=job.loader.workers,
+            names=class_names(job, examples),
         )
-        notes = parallel.notes(place) + amp.notes(place.device)
+        notes = found.notes + parallel.notes(place) + amp.notes(place.device)
         if place.rank != 0:
             return
-        names = class_names(job, examples, len(result.per_class))
-        confusion.draw(spec.folder / "confusion.png", result.confusion.numpy(), names)
-        write_json(
-            spec.folder / "evaluation.json",
-            redacted({
-                "accuracy": result.accuracy,
-                "loss": result.loss,
-                "count": result.count,
-                "per_class": dict(zip(names, result.per_class, strict=True)),
-                "checkpoint": str(path),
-                "load": str(report),
-                "config": OmegaConf.to_container(job),
-                "dtype": amp.dtype,
-                "processes": place.world_size,
-                "devices": device_names(place),
-                "notes": notes,
-                "environment": environment(),
-            }),
-        )  # fmt: skip
-        print(f"accuracy {result.accuracy:.4f}  loss {result.loss:.4f}  "
-              f"{result.count} examples")  # fmt: skip
-        for name, accuracy in zip(names, result.per_class, strict=True):
-            print(f"  {name:<12} " + ("no examples" if accuracy is None else f"{accuracy:.4f}"))
+        scores = result.scores
+        if scores.table is not None:
+            draw(spec.folder / "confusion.png", scores.table, list(scores.each))
+        content = {
+            "accuracy": result.accuracy,
+            "loss": result.loss,
+            "count": result.count,
+            "score": task.score,
+            "scores": dict(scores.others),
+            "per_class": dict(scores.each),
+            "checkpoint": str(found.path),
+            "weights": found.weights,
+            "load": str(found.report),
+            "config": OmegaConf.to_container(job),
+            "dtype": amp.dtype,
+            "processes": place.world_size,
+            "devices": device_names(place),
+            "notes": notes,
+            "environment": environment(),
+        }
+        write_json(spec.folder / "evaluation.json", redacted(content))
+        for note in notes:
+            print(f"note: {note}")
+        print(f"{task.score} {scores.score:.4f}  loss {result.loss:.4f}  {result.count} examples")
+        for name, score in [*scores.others.items(), *scores.each.items()]:
+            print(f"  {name:<12} " + ("no examples" if score is None else f"{score:.4f}"))
         print(f"folder {spec.folder}", flush=True)
 
 
-def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> DictConfig:
-    """What is taken of the job in a checkpoint, which anybody may have written; empty if none.
+def class_names(job: DictConfig, examples: Examples) -> list[str]:
+    """The dataset's names of the classes, printable and short; empty if it has none."""
+    given = job.dataset.get("class_names") or examples.names
+    return [redact(one_line(str(name)))[:64] for name in given or ()]
 
-    Raises CheckpointError if it asks for what conf/ does not name.
+
+@dataclass(frozen=True)
+class Restored:
+    """A plain model with the weights of a checkpoint, on the CPU.
+
+    path: the checkpoint. job: the part of its frozen job that is used, with the command's groups.
+    weights: average or raw, whichever was loaded. report: how the file's tensors fit the model.
+    """
+
+    model: nn.Module
+    job: DictConfig
+    path: Path
+    weights: str
+    report: LoadReport
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the weights that were loaded."""
+        if self.weights != AVERAGE:
+            return []
+        return [
+            "The weights are the moving average (ema) in the checkpoint; "
+            "weights=raw takes the others."
+        ]
+
+    def require_complete(self, partial: bool) -> None:
+        """Raise CheckpointError unless all of the model was loaded, or `partial` is allowed."""
+        if not self.report.complete and not partial:
+            raise CheckpointError(
+                "ckpt",
+                self.path,
+                f"it does not fit model={self.job.choices.model}",
+                str(self.report),
+                "choose the right model, or load.partial=true",
+            )
+
+
+def restored(wanted: DictConfig) -> Restored:
+    """Build the model of the checkpoint that `wanted` names, and load its weights.
+
+    wanted: the frozen job of a command that takes a checkpoint; `checkpoint_file` names it,
+    `weights` (average, raw or null: the average if there is one) chooses the weights.
+    Raises CheckpointError, ConfigError.
+    """
+    path = Path(wanted.checkpoint_file)
+    content = read(path)
+    found, which = chosen(content, wanted.get("weights"))
+    job = build.overlay(stored_job(content, path, wanted), wanted, path)
+    if not wanted.load.partial:
+        require_room(job, found, path)
+    model = build.network(job)
+    return Restored(model, job, path, which, load_weights(model, found))
+
+
+def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> DictConfig:
+    """The part of the job in a checkpoint that is used; empty if there is none.
+
+    The file may come from anyone. Raises CheckpointError if it names targets that conf/ does not.
     """
     text = content.get("config")
     if not isinstance(text, str):
@@ -102,24 +162,19 @@ def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> Di
 
 
 def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse to build a model that is far larger than the tensors it is to be filled with.
+    """Refuse to build a model that is far larger than the tensors to load into it.
 
     Raises CheckpointError, ConfigError.
     """
-    # By storage: a file of a few bytes can hold a tensor that says of itself that it is huge.
-    plain = [t for t in found.values() if t.layout == torch.strided]  # no other one fits
+    # By storage: a file of a few bytes can hold a tensor that claims to be huge.
+    plain = [t for t in found.values() if t.layout == torch.strided]  # others never fit
     storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in plain)}
     held, wanted = sum(storages.values()), build.weight_bytes(job)
     if wanted is not None and wanted > 2 * held + 2**30:
         raise CheckpointError(
-            "ckpt", path, f"it does not fit model={job.choices.model}",
+            "ckpt",
+            path,
+            f"it does not fit model={job.choices.model}",
             f"the model takes {wanted:,} bytes, the file holds {held:,}",
             "choose the right model, or load.partial=true",
-        )  # fmt: skip
-
-
-def class_names(job: DictConfig, examples: Examples, count: int) -> list[str]:
-    """What the classes are called: as the dataset says, if it says so many names; else numbers."""
-    given = job.dataset.get("class_names") or examples.names
-    names = [redact(one_line(str(name)))[:64] for name in given or ()]
-    return names if len(set(names)) == count else [str(label) for label in range(count)]
+        )

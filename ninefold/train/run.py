@@ -18,100 +18,137 @@ from ninefold.machine import environment
 from ninefold.parallel import device_names
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
-from ninefold.train import build, compiled, training
-from ninefold.train.training import Training, closing
+from ninefold.train import build, compiled, loop
+from ninefold.train.evaluation import Evaluations
+from ninefold.train.training import Training, closing, wait_for_writer
 
 log = logging.getLogger(__name__)
 
+SELECTED_ON_TEST = (
+    "best.pt and patience were selected on the test set: dataset.val=0.1 keeps a validation split."
+)
+
 
 def train(spec: RunSpec, stop: Stop) -> None:
-    """Train until the end or until told to `stop`; rank 0 writes result.json."""
+    """Train until the end or until a signal; rank 0 writes result.json. Raises Failure."""
     job = OmegaConf.create(spec.job)
     assert isinstance(job, DictConfig)
     parallel, amp = build.begin(job)
     with parallel.join() as place:
+        torch.set_num_threads(place.share_of(job.threads))
         amp = amp.on(place.device)
-        if place.device.type == "cuda":  # where processes queue steps, and so run ahead of others
+        if place.device.type == "cuda":  # processes queue steps there, and so run ahead of others
             stop.only_at_log_points()
         run = build.training(
             job, spec.job, spec.folder, parallel, amp, place, stop, resume=spec.resume
         )
         notes = [
-            *spec.notes, *parallel.notes(place), *amp.notes(place.device),
+            *spec.notes,
+            *parallel.notes(place),
+            *amp.notes(place.device),
             *compiled.notes(job.compile.mode, place.device),
-        ]  # fmt: skip
-        if build.local_world_size() > job.threads:
+        ]
+        if place.local_size > job.threads:
             notes.append(
-                f"{build.local_world_size()} processes have a CPU thread each, where one process "
+                f"{place.local_size} processes have a CPU thread each, where one process "
                 f"would have {job.threads}: this cell has more of them than its neighbors."
             )
         began_at = run.state.step
         if place.rank == 0:
             announce(job, run, amp, notes)
-            if not run.finished:  # what an earlier part of this run came to no longer holds
+            if not run.finished:  # the result of an earlier segment no longer holds
                 (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):
-            evaluation = training.train(run)
-        memory = peak_memory(run)
-        if spec.shares_process and place.device.type == "cpu":
-            memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"
-            notes.append(f"Its peak memory is not known: {why}.")
-        elif run.state.step == began_at > 0:
-            memory = []
-            notes.append("It was resumed at its end: its peak memory and phases are not known.")
-        run.probe.take()
-        energy = joules(run)
-        threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
-        steps, clock = run.state.step, run.clock
-        per_epoch = run.batches.steps_per_epoch
-        partial = clock.seconds - sum(run.state.epoch_seconds)
-        if place.rank != 0:
-            return
-        before = Result.of_end(spec.folder)
-        if run.state.step == began_at and before is not None and before.steps == steps:
-            return  # it knows more: this process has trained nothing
-        for line in measured(run):
-            tell(line)
-        Result(
-            status="ok",
-            **identity(job),
-            dtype=amp.dtype,
-            grad_scaler=amp.scaler,
-            processes=place.world_size,
-            replicas=place.replicas,
-            devices=device_names(place),
-            threads=int(threads),
-            batch_size=job.batch_size,
-            epochs=in_epochs(steps, per_epoch),
-            planned_epochs=in_epochs(run.last_step, per_epoch),
-            steps=steps,
-            skipped_steps=int(run.state.scaler.skipped),
-            accuracy=evaluation.accuracy,
-            best_accuracy=max(run.state.best_accuracy, evaluation.accuracy),
-            test_loss=evaluation.loss,
-            test_count=evaluation.count,
-            compile_seconds=run.compile_seconds,
-            train_seconds=clock.seconds,
-            evaluate_seconds=run.state.evaluate_seconds,
-            total_seconds=time.time() - spec.started,
-            epoch_seconds=run.state.epoch_seconds + [partial] * bool(steps % per_epoch),
-            images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
-            phase_seconds=clock.phase_seconds(steps),
-            phase_sampled_steps=clock.sampled_steps,
-            probe_seconds=run.probe.seconds,
-            ceiling_images_per_second=run.ceiling_images_per_second,
-            energy_joules=energy,
-            energy_source=None if energy is None else run.clock.meter.source,
-            gpus=run.probe.gpus,
-            peak_memory_bytes=memory,
-            notes=notes,
-            overrides=spec.overrides,
-            environment=environment(),
-        ).write(spec.folder)
+            evaluations = loop.train(run)
+            wait_for_writer(run)
+            result = ended(spec, job, run, amp, notes, evaluations, began_at)
+            if place.rank != 0:
+                return
+            before = Result.of_end(spec.folder)
+            if run.state.step == began_at and before is not None and before.steps == result.steps:
+                run.result = before  # it knows more: this process has trained nothing
+                return
+            for line in timing_lines(run):
+                say(line)
+            result.write(spec.folder)
+            run.result = result
+
+
+def ended(
+    spec: RunSpec,
+    job: DictConfig,
+    run: Training,
+    amp: Amp,
+    notes: list[str],
+    evaluations: Evaluations,
+    began_at: int,
+) -> Result:
+    """The result of a run that has ended. Every process must call it; rank 0's is complete.
+
+    evaluations: the last ones. began_at: the step at which this process began or resumed.
+    """
+    place, clock, steps = run.place, run.clock, run.state.step
+    evaluation, val = evaluations.test, evaluations.val
+    if val is None:
+        notes.append(SELECTED_ON_TEST)
+    memory = peak_memory(run)
+    if spec.shares_process and place.device.type == "cpu":
+        memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"
+        notes.append(f"Its peak memory is not known: {why}.")
+    elif steps == began_at > 0:
+        memory = []
+        notes.append("It was resumed at its end: its peak memory and phases are not known.")
+    run.probe.take()
+    energy = joules(run)
+    threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
+    per_epoch = run.batches.steps_per_epoch
+    partial = clock.seconds - sum(run.state.epoch_seconds)
+    return Result(
+        status="ok",
+        **identity(job),
+        dtype=amp.dtype,
+        grad_scaler=amp.scaler,
+        processes=place.world_size,
+        replicas=place.replicas,
+        devices=device_names(place),
+        threads=int(threads),
+        batch_size=job.batch_size,
+        epochs=in_epochs(steps, per_epoch),
+        planned_epochs=in_epochs(run.last_step, per_epoch),
+        steps=steps,
+        skipped_steps=int(run.state.scaler.skipped),
+        accuracy=evaluation.accuracy,
+        best_accuracy=max(run.state.best_accuracy, evaluations.selecting.accuracy),
+        test_loss=evaluation.loss,
+        test_count=evaluation.count,
+        score=run.objective.task.score,
+        scores=dict(evaluation.scores.others),
+        selection="test" if val is None else "val",
+        val_accuracy=None if val is None else val.accuracy,
+        val_loss=None if val is None else val.loss,
+        val_count=None if val is None else val.count,
+        compile_seconds=run.compile_seconds,
+        train_seconds=clock.seconds,
+        evaluate_seconds=run.state.evaluate_seconds,
+        total_seconds=time.time() - spec.started,
+        epoch_seconds=run.state.epoch_seconds + [partial] * bool(steps % per_epoch),
+        images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
+        phase_seconds=clock.phase_seconds(steps),
+        phase_sampled_steps=clock.sampled_steps,
+        probe_seconds=run.probe.seconds,
+        ceiling_images_per_second=run.ceiling_images_per_second,
+        energy_joules=energy,
+        energy_source=None if energy is None else run.clock.meter.source,
+        gpus=run.probe.gpus,
+        peak_memory_bytes=memory,
+        notes=notes,
+        overrides=spec.overrides,
+        environment=environment() if place.rank == 0 else {},
+    )
 
 
 def identity(job: DictConfig) -> dict[str, Any]:
-    """The fields of a result that name a run's cell."""
+    """The fields of a result that identify a run's cell."""
     choices = job.choices
     return {
         "study": choices.get("experiments"),
@@ -124,7 +161,7 @@ def identity(job: DictConfig) -> dict[str, Any]:
 
 
 def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None:
-    """Say once what is in force."""
+    """Print and log the settings in force."""
     place = run.place
     scaler = ", GradScaler enabled" if amp.scaler else ""
     tf32 = ", TF32" if amp.tf32 and place.device.type == "cuda" else ""
@@ -141,11 +178,11 @@ def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None
     if job.compile.mode is not None:
         lines.insert(2, f"compile={job.compile.mode}: in the first warm-up steps, then training")
     for line in lines:
-        tell(line)
+        say(line)
 
 
-def measured(run: Training) -> list[str]:
-    """What there is to say of a run's time, now that it is over."""
+def timing_lines(run: Training) -> list[str]:
+    """Lines about compilation and the profile, after the run."""
     lines = []
     if run.compile_seconds is not None:
         lines.append(f"compiled in {run.compile_seconds:.1f} s, outside the training time")
@@ -154,18 +191,19 @@ def measured(run: Training) -> list[str]:
     return lines
 
 
-def tell(line: str) -> None:
+def say(line: str) -> None:
+    """Print and log a line."""
     log.info(line)
     print(line, flush=True)
 
 
 def in_epochs(steps: int, per_epoch: int) -> float:
-    """Steps as epochs, an int where they are whole."""
+    """Steps as epochs; an int if they are whole."""
     return steps / per_epoch if steps % per_epoch else steps // per_epoch
 
 
 def joules(run: Training) -> float | None:
-    """What all devices of the run used while its inner clock ran; None if any is not known."""
+    """Energy of all devices while the inner clock ran; None if one is not known."""
     mine = torch.tensor(run.clock.joules, dtype=torch.float64, device=run.place.device)
     total = float(run.parallel.total(mine))
     return total if math.isfinite(total) else None

@@ -1,12 +1,11 @@
-"""Where a training run stands: everything that going on exactly needs."""
+"""The state of a training run: what a checkpoint holds, and how a run resumes from it."""
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,30 +15,29 @@ from ninefold.amp import CountingScaler
 from ninefold.checkpoint.writer import copied
 from ninefold.parallel import Parallel, Place, gather
 from ninefold.train.average import Average
-from ninefold.train.watch import Watch
-
-
-class Stateful(Protocol):
-    """What has a state_dict."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+from ninefold.train.losses import LossTracker
+from ninefold.train.schedule import Schedule
 
 
 @dataclass
 class State:
-    """Where a training run stands. `step` counts optimizer steps and is the position in the data.
+    """Where a training run stands: everything that an exact resume needs.
 
-    watch: this process's training losses of the running epoch. measured: the step at which the
-    model was last evaluated; best_step: at which with the best accuracy.
+    model: the plain network; after `Parallel.wrap`, which may have replaced its parameters.
+    losses: the loss tracker of this process, for the current epoch.
+    step: optimizer steps so far, which is also the position in the data.
+    measured: the step of the latest evaluation. best_step: of the best one.
+    best_accuracy: of the best evaluation; -1 before the first.
+    train_seconds, evaluate_seconds, epoch_seconds: of the inner clock, of all evaluations, and of
+    the inner clock in each epoch.
     """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    scheduler: Stateful
+    schedule: Schedule
     scaler: CountingScaler
     average: Average
-    watch: Watch
+    losses: LossTracker
     step: int = 0
     measured: int = 0
     best_step: int = 0
@@ -52,21 +50,22 @@ class State:
         self._parameters = list(self.model.parameters())
 
     def capture(self, parallel: Parallel, place: Place) -> dict[str, Any]:
-        """A copy on the CPU, in tensors and plain containers. Every process must call it."""
+        """A copy of `content` on the CPU. Every process must call it."""
         captured: dict[str, Any] = copied(
             self.content(parallel, place), lambda tensor: tensor.to("cpu", copy=True)
         )
         return captured
 
     def content(self, parallel: Parallel, place: Place) -> dict[str, Any]:
-        """All of it as it stands, the live tensors themselves. Every process must call it."""
+        """What a checkpoint holds: tensors, mostly the live ones, and plain containers.
+
+        Every process must call it; rank 0's is the one to save.
+        """
         return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict(),
+            **parallel.state(self.model, self.optimizer, self.average.named()),
+            "scheduler": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
             "skipped": int(self.scaler.skipped),
-            "average": self.average.state_dict(),
             "rng": [gather(rng, parallel, place) for rng in _rng(place)],
             "losses": gather(self._losses(place), parallel, place),
             "step": self.step,
@@ -79,31 +78,34 @@ class State:
         }
 
     def _losses(self, place: Place) -> Tensor:
-        self.watch.read()
-        values = [self.watch.total, self.watch.held]
+        self.losses.read()
+        values = [self.losses.total, self.losses.bad]
         return torch.tensor(values, dtype=torch.float64, device=place.device)
 
     def drop_gradients(self) -> None:
-        """As `optimizer.zero_grad()`, whose accounts take longer than a small layer."""
+        """As `optimizer.zero_grad()`, whose profiling hooks take longer than a small layer."""
         for parameter in self._parameters:
             parameter.grad = None
 
-    def restore(self, saved: Mapping[str, Any], place: Place) -> None:
-        """Take up what `capture` gave. On another number of processes the RNG starts afresh."""
-        self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
-        self.scheduler.load_state_dict(saved["scheduler"])
+    def restore(self, saved: Mapping[str, Any], parallel: Parallel, place: Place) -> None:
+        """Continue from what `capture` returned, or a checkpoint holds. Every process must call it.
+
+        On another number of processes the random generators keep their initial state.
+        Raises KeyError, ValueError or RuntimeError if it is of another model or optimizer.
+        """
+        parallel.load(saved, self.model, self.optimizer, self.average.named())
+        self.average.updates = saved["step"]
+        self.schedule.load_state_dict(saved["scheduler"])
         if saved["scaler"]:
             self.scaler.load_state_dict(saved["scaler"])
         self.scaler.skipped.fill_(saved["skipped"])
-        self.average.load_state_dict(saved["average"])
         losses = saved["losses"]
         same = len(losses) == place.world_size
         if same:
             _set_rng([rows[place.rank] for rows in saved["rng"]], place)
-        # what counts in the end is their mean over the processes
-        total, held = (losses[place.rank] if same else losses.mean(dim=0)).tolist()
-        self.watch.start_epoch(total, held)
+        # Only their mean over the processes is used in the end.
+        total, bad = (losses[place.rank] if same else losses.mean(dim=0)).tolist()
+        self.losses.start_epoch(total, bad)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
         self.best_accuracy = saved["best_accuracy"]
@@ -113,7 +115,7 @@ class State:
 
 
 def _rng(place: Place) -> list[Tensor]:
-    """The generators that training may draw from: Python's, NumPy's, torch's, its GPUs'."""
+    """States of the random generators that training uses: Python, NumPy, torch, each GPU."""
     _, integers, gauss = random.getstate()
     array = np.random.get_state(legacy=False)
     keys, position = array["state"]["key"], array["state"]["pos"]
@@ -126,7 +128,7 @@ def _rng(place: Place) -> list[Tensor]:
 
 
 def _set_rng(states: list[Tensor], place: Place) -> None:
-    """Put the generators where `_rng` found them."""
+    """Set the random generators to the states that `_rng` returned."""
     python, array, cpu, *cuda = states
     *integers, has_gauss, gauss = python.tolist()
     random.setstate((3, tuple(map(int, integers)), gauss if has_gauss else None))
@@ -134,7 +136,7 @@ def _set_rng(states: list[Tensor], place: Place) -> None:
     np.random.set_state(
         ("MT19937", np.array(keys, np.uint32), int(position), int(has_gauss), gauss)
     )
-    # set_rng_state reads a view of a larger tensor from the wrong place: it wants its own
+    # set_rng_state misreads a view of a larger tensor: it needs a tensor with its own storage.
     torch.set_rng_state(cpu.clone())
     for device, state in zip(place.gpus, cuda, strict=False):
         torch.cuda.set_rng_state(state.clone(), device)

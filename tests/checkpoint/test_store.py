@@ -30,8 +30,9 @@ from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.train.average import Average
 from ninefold.train.build import restore
+from ninefold.train.losses import LossTracker
+from ninefold.train.schedule import Schedule
 from ninefold.train.state import State
-from ninefold.train.watch import Watch
 from tests.faults.writer import content, exit_code, fork, names, require_whole
 
 CPU = torch.device("cpu")
@@ -588,8 +589,8 @@ def fresh(seed: int, scaler: bool = True) -> State:
     amp = Amp(dtype="bfloat16", scaler=scaler, init_scale=16.0, growth_interval=3)
     scheduler = ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
     grad_scaler = amp.grad_scaler(CPU)
-    watch = Watch(optimizer, grad_scaler, CPU, skip=False)
-    return State(model, optimizer, scheduler, grad_scaler, Average(model, 0.9), watch)
+    losses = LossTracker(optimizer, grad_scaler, CPU, skip=False)
+    return State(model, optimizer, Schedule(scheduler), grad_scaler, Average(model, 0.9), losses)
 
 
 def advance(state: State, steps: int) -> list[float]:
@@ -605,8 +606,8 @@ def advance(state: State, steps: int) -> list[float]:
         state.scaler.step(state.optimizer)
         state.scaler.update()
         state.optimizer.zero_grad()
-        state.watch.see(loss.detach())
-        state.scheduler.step(1.0)  # type: ignore[attr-defined]
+        state.losses.add(loss.detach())
+        state.schedule.end_epoch(1.0)
         losses.append(loss.item())
     return losses
 
@@ -633,7 +634,7 @@ def test_a_restored_run_goes_on_exactly_where_it_was(tmp_path: Path, scaler: boo
 
     other = fresh(1, scaler)
     advance(other, 2)
-    other.restore(read(tmp_path / "last.pt"), ALONE)
+    other.restore(read(tmp_path / "last.pt"), Single(), ALONE)
     assert other.step == 7
     assert (other.best_accuracy, other.train_seconds, other.evaluate_seconds) == (0.75, 12.5, 2.5)
     assert other.epoch_seconds == [5.0, 7.5]
@@ -648,9 +649,9 @@ def test_capturing_after_restoring_gives_what_was_captured() -> None:
     advance(run, 6)
     captured = run.capture(Single(), ALONE)
     assert captured["optimizer"]["state"]
-    assert captured["scheduler"]["num_bad_epochs"] == run.scheduler.num_bad_epochs  # type: ignore[attr-defined]
+    assert captured["scheduler"]["num_bad_epochs"] == run.schedule.state_dict()["num_bad_epochs"]
     assert captured["scaler"]["scale"] == run.scaler.get_scale()
-    other.restore(captured, ALONE)
+    other.restore(captured, Single(), ALONE)
     assert same(other.capture(Single(), ALONE), captured)
 
 
@@ -661,7 +662,7 @@ def test_what_was_captured_does_not_change_with_the_run() -> None:
     before = copy.deepcopy(captured)
     advance(run, 3)
     run.epoch_seconds.append(1.0)
-    other.restore(captured, ALONE)
+    other.restore(captured, Single(), ALONE)
     advance(other, 3)
     other.epoch_seconds.append(1.0)
     assert same(captured, before)
@@ -671,7 +672,7 @@ def test_an_optimizer_without_a_state_is_restored_to_none() -> None:
     run = fresh(0)
     captured = run.capture(Single(), ALONE)
     advance(run, 3)
-    run.restore(captured, ALONE)
+    run.restore(captured, Single(), ALONE)
     assert not run.optimizer.state_dict()["state"]
     assert run.scaler.get_scale() == 16.0
 
@@ -679,17 +680,17 @@ def test_an_optimizer_without_a_state_is_restored_to_none() -> None:
 def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(saved: Any, place: Place) -> None:
+    def full(*arguments: Any) -> None:
         raise RuntimeError(text)
 
     run, checkpoints = fresh(0), saved(tmp_path, 1)
     monkeypatch.setattr(run, "restore", full)
     text = "CUDA error: out of memory"
     with pytest.raises(RuntimeError, match=text):
-        restore(run, checkpoints, ALONE)
+        restore(run, checkpoints, Single(), ALONE)
     text = "size mismatch for 0.weight"
     with pytest.raises(CheckpointError, match=text):
-        restore(run, checkpoints, ALONE)
+        restore(run, checkpoints, Single(), ALONE)
 
 
 def two_processes(run: State) -> dict[str, Any]:
@@ -711,11 +712,11 @@ def test_each_process_takes_up_its_own_losses_and_random_numbers(
     rank: int, loss_sum: float
 ) -> None:
     run = fresh(0)
-    run.restore(two_processes(run), Place(rank, 2, CPU))
+    run.restore(two_processes(run), Single(), Place(rank, 2, CPU))
     drawn = torch.rand(5)
     torch.manual_seed(10 + rank)
     assert torch.equal(drawn, torch.rand(5))
-    assert run.watch.total == loss_sum
+    assert run.losses.total == loss_sum
 
 
 @pytest.mark.parametrize("place", [ALONE, Place(0, 4, CPU), Place(3, 4, CPU)], ids=str)
@@ -726,10 +727,10 @@ def test_on_another_number_of_processes_the_losses_are_averaged_and_the_rng_star
     advance(run, 3)
     captured = two_processes(run)
     torch.manual_seed(42)
-    other.restore(captured, place)
+    other.restore(captured, Single(), place)
     drawn = torch.rand(5)
     torch.manual_seed(42)
     assert torch.equal(drawn, torch.rand(5))
-    assert other.watch.total == 3.5
+    assert other.losses.total == 3.5
     assert other.step == 3
     assert same(other.model.state_dict(), run.model.state_dict())

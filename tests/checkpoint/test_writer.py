@@ -6,7 +6,6 @@ import hashlib
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ from torch import Tensor, nn
 
 from ninefold.amp import Amp
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.writer import SMALL, Saver, Staging
+from ninefold.checkpoint.writer import SMALL, AsyncWriter, Staging
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches, Preparation
-from ninefold.dataset.loader import gathered
+from ninefold.dataset.batches import Batches
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
 from ninefold.logger.jsonl import JSONLines
@@ -30,12 +29,14 @@ from ninefold.measure.probe import Probe
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.signals import Stop
+from ninefold.task import Objective
 from ninefold.task.classification import Classification
-from ninefold.train import training
+from ninefold.train import loop, training
 from ninefold.train.average import Average
+from ninefold.train.losses import LossTracker
+from ninefold.train.schedule import Schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training
-from ninefold.train.watch import Watch
 from tests.conftest import metrics
 from tests.faults.writer import content, finish_writing, require_whole
 
@@ -63,48 +64,35 @@ def gated(tmp_path: Path) -> Iterator[Gated]:
 
 
 def test_what_changes_while_it_is_written_is_saved_as_it_was(gated: Gated) -> None:
-    saver, live = Saver(gated, CPU), content(1, SMALL)
-    saver.save(live, best=False)
+    writer, live = AsyncWriter(gated, CPU), content(1, SMALL)
+    writer.save(live, best=False)
     live["model"]["weight"].zero_()
     gated.gate.set()
-    saver.wait()
+    writer.wait()
     assert require_whole(gated.newest()) == 1
 
 
 def test_a_save_waits_for_the_write_before_it(gated: Gated) -> None:
-    saver = Saver(gated, CPU)
-    saver.save(content(1, SMALL), best=False)
+    writer = AsyncWriter(gated, CPU)
+    writer.save(content(1, SMALL), best=False)
     threading.Timer(0.2, gated.gate.set).start()
-    saver.save(content(2, SMALL), best=False)
+    writer.save(content(2, SMALL), best=False)
     assert require_whole(gated.folder / "step-00000001.pt") == 1
-    saver.wait()
+    writer.wait()
     assert require_whole(gated.newest()) == 2
 
 
 def test_a_failed_write_is_told_once_to_who_waits_for_it(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_bytes(b"")  # where a folder is to be
-    saver = Saver(Checkpoints(tmp_path / "checkpoints", keep=2), CPU)
-    assert not saver.failed
-    saver.save(content(1), best=False)
+    writer = AsyncWriter(Checkpoints(tmp_path / "checkpoints", keep=2), CPU)
+    assert not writer.failed
+    writer.save(content(1), best=False)
     finish_writing()
-    assert saver.failed
+    assert writer.failed
     with pytest.raises(ResourceError, match="File exists"):
-        saver.wait()
-    assert not saver.failed
-    saver.wait()
-
-
-def test_loader_processes_forked_while_a_checkpoint_is_written_do_their_work(gated: Gated) -> None:
-    saver = Saver(gated, CPU)
-    saver.save(content(1, SMALL), best=False)
-    images = np.arange(64, dtype=np.uint8).reshape(16, 1, 2, 2)
-    batches = list(np.arange(16).reshape(4, 4))
-    with closing(gathered(images, batches, 2)) as source:
-        threading.Timer(0.1, gated.gate.set).start()
-        for rows in batches:
-            assert np.array_equal(next(source).numpy(), images[rows])
-    saver.wait()
-    assert require_whole(gated.newest()) == 1
+        writer.wait()
+    assert not writer.failed
+    writer.wait()
 
 
 # The staged copy
@@ -155,23 +143,24 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = Amp(dtype="float32").grad_scaler(CPU)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
-    watch = Watch(optimizer, scaler, CPU, skip=False)
+    losses = LossTracker(optimizer, scaler, CPU, skip=False)
     examples = Examples(np.zeros((8, 1, 2, 2), np.uint8), np.arange(8) % 2)
-    prepare = Preparation(1, None, None, None, False, 0)
+    prepare = ImagePreparation(1, None, None, None, False, 0)
+    objective = Objective(model, Classification(2))
     return Training(
-        state=State(model, optimizer, scheduler, scaler, Average(model, None), watch),
-        forward=model,
-        task=Classification(2),
+        state=State(model, optimizer, Schedule(scheduler), scaler, Average(model, None), losses),
+        forward=objective,
+        objective=objective,
         batches=Batches(examples, 2, 0, prepare, ALONE),
+        val=None,
         test=examples,
         prepare=prepare,
         parallel=Single(),
         place=ALONE,
         stop=Stop(),
-        end_of_epoch=lambda loss: None,
         loggers=[],
         clock=Clock(CPU, sample=0),
-        saver=Saver(Checkpoints(folder / "checkpoints", keep=2), CPU),
+        writer=AsyncWriter(Checkpoints(folder / "checkpoints", keep=2), CPU),
         batch_size=2,
         accumulate=1,
         last_step=8,
@@ -190,13 +179,13 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
 
 def train(run: Training) -> None:
     with training.closing(run):
-        training.train(run)
+        loop.train(run)
 
 
 def test_the_last_checkpoint_is_written_when_a_run_is_over(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     train(run)
-    assert read(run.saver.checkpoints.newest())["step"] == 8
+    assert read(run.writer.checkpoints.newest())["step"] == 8
 
 
 def logged(run: Training, folder: Path) -> list[float]:
@@ -215,7 +204,7 @@ def test_an_evaluation_is_logged_once_however_often_a_run_that_is_done_goes_on(
     assert len(found) == 2
     for _ in range(2):
         run = a_run(tmp_path)
-        run.state.restore(read(run.saver.checkpoints.newest()), ALONE)
+        run.state.restore(read(run.writer.checkpoints.newest()), Single(), ALONE)
         assert logged(run, tmp_path) == found
 
 
@@ -262,7 +251,7 @@ def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:
     finish_writing()
     run.state.step = 3
     with pytest.raises(ResourceError):
-        training.between_steps(run)
+        loop.between_steps(run)
 
 
 class Total(Tensor):
@@ -299,7 +288,7 @@ def test_nothing_that_is_not_finite_is_written(tmp_path: Path, value: float) -> 
         next(run.state.model.parameters())[1, 2] = value
     with pytest.raises(NumericsError, match=r"parameter=1\.weight: not finite after step 0"):
         training.save(run)
-    run.saver.wait()
+    run.writer.wait()
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -308,4 +297,4 @@ def test_large_parameters_are_finite_though_their_sum_is_not(tmp_path: Path) -> 
     with torch.no_grad():
         next(run.state.model.parameters()).fill_(3e38)
     training.save(run, must=True)
-    assert read(run.saver.checkpoints.newest())["step"] == 0
+    assert read(run.writer.checkpoints.newest())["step"] == 0

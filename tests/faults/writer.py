@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.writer import Saver
+from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.errors import Failure, ResourceError
 
 KEEP = 2
@@ -59,9 +59,9 @@ class Beside(Checkpoints):
     """Checkpoints as a run writes them: from a copy, in a thread, which is waited for."""
 
     def save(self, content: Mapping[str, Any], best: bool) -> None:
-        saver = Saver(Checkpoints(self.folder, KEEP), torch.device("cpu"))
-        saver.save(content, best)
-        saver.wait()
+        writer = AsyncWriter(Checkpoints(self.folder, KEEP), torch.device("cpu"))
+        writer.save(content, best)
+        writer.wait()
 
 
 def finish_writing() -> None:

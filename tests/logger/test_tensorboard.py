@@ -25,7 +25,7 @@ def fetch(url: str, body: dict[str, Any] | None = None) -> Any:
 def test_a_part_of_a_run_that_logs_nothing_leaves_the_final_metrics_as_they_are(
     tmp_path: Path,
 ) -> None:
-    TensorBoard(Run(tmp_path, 8, 8, 8, 2, {"seed": 0})).close()
+    TensorBoard(Run(tmp_path, 8, 8, 8, 2, {"seed": 0})).close(None)
     assert len(list(tmp_path.glob("tensorboard/events.*"))) == 1  # hyper-parameters have their own
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from ninefold.measure import nvml, probe
+from ninefold.measure import probe
 from ninefold.measure.clock import Clock
-from ninefold.measure.devices import Meter, Rapl, meter
+from ninefold.measure.devices import Meter, Rapl, gpu_joules, gpu_state, meter
 from ninefold.measure.probe import Probe
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
@@ -52,10 +52,10 @@ def test_a_counter_that_starts_again_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_energy_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
-    assert meter(ALONE, True, tmp_path) == Meter()
+    assert meter(ALONE, tmp_path) == Meter()
     (powercap(tmp_path, _0=("package-0", 1)) / "intel-rapl:0" / "energy_uj").unlink()
-    assert meter(ALONE, True, tmp_path).source is None
-    clock = Clock(CPU, sample=0, meter=meter(ALONE, True, tmp_path))
+    assert meter(ALONE, tmp_path).source is None
+    clock = Clock(CPU, sample=0, meter=meter(ALONE, tmp_path))
     clock.start()
     clock.stop()
     assert math.isnan(clock.joules)
@@ -63,7 +63,9 @@ def test_energy_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
 
 def test_one_process_of_a_host_counts_the_energy_of_its_cpu(tmp_path: Path) -> None:
     powercap(tmp_path, _0=("package-0", 1))
-    first, second = (meter(ALONE, first_on_host, tmp_path) for first_on_host in (True, False))
+    first, second = (
+        meter(Place(rank, 2, CPU, local_rank=rank, local_size=2), tmp_path) for rank in (0, 1)
+    )
     powercap(tmp_path, _0=("package-0", 2_000_001))
     assert first.source == "rapl"
     assert (first.joules(), second.joules()) == (2, 0)
@@ -102,12 +104,12 @@ def test_a_probe_of_no_seconds_is_none() -> None:
 
 
 def test_a_gpu_that_tells_nothing_is_written_down_as_nothing() -> None:
-    silent = nvml.state(99)
+    silent = gpu_state(99)
     assert all(math.isnan(value) for value in silent)
-    assert math.isnan(nvml.joules(99))
+    assert math.isnan(gpu_joules(99))
     unknown = {"clock_mhz": None, "temperature_c": None, "throttle": None}
-    assert probe._told(silent) == unknown
-    assert probe._told([1980.0, 61.0, float(0x1 | 0x4 | 0x20)]) == {
+    assert probe._row(silent) == unknown
+    assert probe._row([1980.0, 61.0, float(0x1 | 0x4 | 0x20)]) == {
         "clock_mhz": 1980, "temperature_c": 61, "throttle": ["sw_power_cap", "sw_thermal_slowdown"],
     }  # fmt: skip
 

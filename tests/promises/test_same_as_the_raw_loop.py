@@ -19,7 +19,7 @@ from benchmarks import ours
 from benchmarks.rivals import raw
 from ninefold.dataset.batches import epoch_order
 from ninefold.train import build
-from ninefold.train.training import train
+from ninefold.train.loop import train
 
 AMP = ("fp32", "autocast", "scaler")
 SMALL = (

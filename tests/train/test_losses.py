@@ -1,4 +1,4 @@
-"""The losses are watched without a look at them, and the average is the average."""
+"""The loss tracker does not wait for the device; the average is the average."""
 
 from __future__ import annotations
 
@@ -10,74 +10,76 @@ from torch import nn
 
 from ninefold.amp import Amp
 from ninefold.train.average import Average
-from ninefold.train.watch import Watch
+from ninefold.train.losses import LossTracker
 
 CPU = torch.device("cpu")
 
 
-def watched(skip: bool, fused: bool = True) -> tuple[nn.Linear, torch.optim.Optimizer, Watch]:
+def tracked(skip: bool, fused: bool = True) -> tuple[nn.Linear, torch.optim.Optimizer, LossTracker]:
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused)
-    return model, optimizer, Watch(optimizer, Amp("float32").grad_scaler(CPU), CPU, skip)
+    return model, optimizer, LossTracker(optimizer, Amp("float32").grad_scaler(CPU), CPU, skip)
 
 
-def take(model: nn.Linear, optimizer: torch.optim.Optimizer, watch: Watch, factor: float) -> None:
+def take(
+    model: nn.Linear, optimizer: torch.optim.Optimizer, losses: LossTracker, factor: float
+) -> None:
     loss = model(torch.ones(2, 3)).square().mean() * factor
     loss.backward()
-    watch.see(loss.detach())
+    losses.add(loss.detach())
     optimizer.step()
     optimizer.zero_grad()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_after_a_bad_loss_the_weights_stay_those_that_gave_it(bad: float) -> None:
-    model, optimizer, watch = watched(skip=False)
-    take(model, optimizer, watch, 1.0)
+    model, optimizer, losses = tracked(skip=False)
+    take(model, optimizer, losses, 1.0)
     before = model.weight.detach().clone()
-    take(model, optimizer, watch, bad)
-    take(model, optimizer, watch, 1.0)
+    take(model, optimizer, losses, bad)
+    take(model, optimizer, losses, 1.0)
     assert torch.equal(model.weight, before)
-    watch.read()
-    assert watch.held == 2  # steps ago that it came
+    losses.read()
+    assert losses.bad == 2  # steps ago that it came
 
 
 def test_the_sum_is_the_same_whenever_it_is_read() -> None:
     """A run that saves amid an epoch reads more often than one that does not."""
     values = torch.rand(7, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
-    often, once = watched(skip=False)[2], watched(skip=False)[2]
+    often, once = tracked(skip=False)[2], tracked(skip=False)[2]
     for value in values:
-        often.see(value.clone())
+        often.add(value.clone())
         often.read()
-        once.see(value.clone())
+        once.add(value.clone())
     once.read()
     assert (often.total, often.last) == (once.total, once.last) == (sum(values.tolist()), values[6])
 
 
 def test_the_next_epoch_counts_anew() -> None:
-    model, optimizer, watch = watched(skip=False)
-    take(model, optimizer, watch, float("nan"))
-    watch.start_epoch()
+    model, optimizer, losses = tracked(skip=False)
+    take(model, optimizer, losses, float("nan"))
+    losses.start_epoch()
     before = model.weight.detach().clone()
-    take(model, optimizer, watch, 1.0)
-    watch.read()
-    assert (watch.held, math.isfinite(watch.total)) == (0, True)
+    take(model, optimizer, losses, 1.0)
+    losses.read()
+    assert (losses.bad, math.isfinite(losses.total)) == (0, True)
     assert not torch.equal(model.weight, before)
 
 
 def test_losses_that_are_to_be_skipped_are_left_out_of_the_sum() -> None:
-    _, _, watch = watched(skip=True)
+    _, _, losses = tracked(skip=True)
     for loss in (2.0, float("nan"), 3.0):
-        watch.see(torch.tensor(loss))
-        watch.read()
-    assert (watch.total, watch.held, watch.last) == (5.0, 1, 3.0)
+        losses.add(torch.tensor(loss))
+        losses.read()
+    assert (losses.total, losses.bad, losses.last) == (5.0, 1, 3.0)
 
 
 def test_an_optimizer_that_is_not_fused_is_left_alone() -> None:
-    model, optimizer, watch = watched(skip=False, fused=False)
-    take(model, optimizer, watch, float("nan"))
-    watch.read()
-    assert watch.held == 1
+    model, optimizer, losses = tracked(skip=False, fused=False)
+    take(model, optimizer, losses, float("nan"))
+    losses.read()
+    assert losses.bad == 1
     assert model.weight.isnan().all()
 
 
@@ -90,7 +92,7 @@ def test_the_average_moves_towards_the_weights_by_one_minus_its_decay() -> None:
         average.update()
         average.update()
     expected = 0.1 + 0.9 * 0.1
-    assert average.state_dict()["weight"].flatten().tolist() == pytest.approx([expected] * 2)
+    assert average.named()["weight"].flatten().tolist() == pytest.approx([expected] * 2)
     with average.in_place():
         assert model.weight.flatten().tolist() == pytest.approx([expected] * 2)
     assert model.weight.flatten().tolist() == [1.0, 1.0]
@@ -102,4 +104,4 @@ def test_no_decay_keeps_no_average() -> None:
     average.update()
     with average.in_place():
         pass
-    assert average.state_dict() == {}
+    assert average.named() == {}

@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 CODE = """
 import resource
 import numpy as np
-from ninefold.allocator import keep_freed
+from ninefold.train.build import keep_freed
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,0 +1,64 @@
+"""Parameter groups of an optimizer, and momentum that starts at zero."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+
+from ninefold.errors import ConfigError
+
+
+def parameter_groups(
+    model: nn.Module, groups: Sequence[Mapping[str, Any]] | None
+) -> list[dict[str, Any]]:
+    """What torch's optimizers take: the parameters of `model`, in groups with their own options.
+
+    groups: each with `match`, a glob of parameter names, and options such as lr and weight_decay.
+    A parameter belongs to the first group it matches, or to the default one, which comes first.
+    Raises ConfigError if a glob matches no parameter that an earlier one has not taken.
+    """
+    left = dict(model.named_parameters())
+    names = list(left)
+    found = []
+    for number, group in enumerate(groups or ()):
+        glob = str(group["match"])
+        matching = [name for name in left if fnmatchcase(name, glob)]
+        if not matching:
+            raise ConfigError(
+                f"optimizer.groups.{number}.match",
+                glob,
+                "it matches no parameter"
+                if not any(fnmatchcase(name, glob) for name in names)
+                else "earlier groups have taken all parameters that it matches",
+                f"the nearest is {nearest(glob, names)}",
+                "correct the glob or remove the group",
+            )
+        options = {key: value for key, value in group.items() if key != "match"}
+        found.append({"params": [left.pop(name) for name in matching], **options})
+    if left:
+        found.insert(0, {"params": list(left.values())})
+    return found
+
+
+def nearest(glob: str, names: Sequence[str]) -> str:
+    """The name that is most like `glob` without its wildcards."""
+    plain = re.sub(r"[*?\[\]]", "", glob)
+    return max(names, key=lambda name: difflib.SequenceMatcher(None, plain, name).ratio())
+
+
+def start_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Start the momentum of a fused SGD at zero; its first step is the same as without.
+
+    It would be allocated without being set, and stay so if a GradScaler skips the first step.
+    """
+    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else []:
+        # With dampening the first step differs from the following ones.
+        if group["fused"] and group["momentum"] and not group["dampening"]:
+            for parameter in group["params"]:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

@@ -1,0 +1,91 @@
+"""Steps before the training, whose effect is undone: warm-up, compilation, profile."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from ninefold.dataset.batches import Batches
+from ninefold.parallel import gather
+from ninefold.signals import held_back
+from ninefold.train.training import Training
+
+
+def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
+    """Take `run.warmup_steps` steps and undo them: only caches, buffers and kernels stay warm.
+
+    They compile the network if that is asked for. Before them come the steps that `run.numerics`
+    records, after them those of `run.profile` and of the ceiling. Then model, optimizer, scaler,
+    schedule and random generators are restored.
+    """
+    numerics = run.numerics if run.state.step == 0 else None
+    if not (run.warmup_steps or run.profile or numerics or run.ceiling_steps):
+        return
+    before = run.state.capture(run.parallel, run.place)
+    seconds = []
+    # A compiler that a step starts must not receive the signals sent to the process group.
+    with contextlib.closing(first_batches(run.batches)) as batches, held_back():
+
+        def timed(inputs: Tensor, targets: Tensor) -> None:
+            began = time.perf_counter()
+            step(inputs, targets)
+            run.place.synchronize()
+            seconds.append(time.perf_counter() - began)
+
+        if numerics is not None:
+            state = run.state
+            numerics.record(
+                batches,
+                timed,
+                state.losses,
+                state.model,
+                state.optimizer,
+                state.scaler.is_enabled(),
+                run.parallel,
+                run.place,
+            )
+        for inputs, targets in islice(batches, run.warmup_steps):
+            timed(inputs, targets)
+        if run.profile is not None:
+            run.profile.record(batches, step)
+        if run.ceiling_steps:
+            run.ceiling_images_per_second = ceiling(run, step, *next(batches))
+    if run.compiles:  # what these steps took beyond the time of the last one
+        run.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
+    content = run.state.content(run.parallel, run.place)  # the optimizer has its state by now
+    if run.place.rank == 0 and run.checkpoint_every is not None:
+        run.writer.reserve(content)
+    run.state.restore(before, run.parallel, run.place)
+
+
+def ceiling(
+    run: Training, step: Callable[[Tensor, Tensor], None], inputs: Tensor, targets: Tensor
+) -> float:
+    """Images per second of training repeatedly on one batch that is on the device already."""
+    step(inputs, targets)  # without warm-up this is the very first step, which is slow
+    run.place.synchronize()
+    began = time.perf_counter()
+    for _ in range(run.ceiling_steps):
+        step(inputs, targets)
+    run.place.synchronize()
+    seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
+    slowest = float(gather(seconds, run.parallel, run.place).max())
+    return run.ceiling_steps * run.batch_size / slowest
+
+
+def start_measuring(run: Training) -> None:
+    """Probe the machine, and reset the peak memory of its GPUs."""
+    run.probe.take()
+    for index in run.place.gpus:
+        torch.cuda.reset_peak_memory_stats(index)
+
+
+def first_batches(batches: Batches) -> Generator[tuple[Tensor, Tensor], None, None]:
+    """The batches of the first epoch, repeated without end."""
+    while True:
+        yield from batches.epoch(0, 0, lambda: None, lambda phase: None)
