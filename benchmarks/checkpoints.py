@@ -31,7 +31,7 @@ def job() -> Iterator[tuple[Training, Callable[[], None]]]:
 
         def step() -> None:  # as the loop's
             for inputs, targets in run.batches.epoch(0, 0, lambda: None, lambda phase: None):
-                loss = run.task.loss(run.forward(inputs), targets)
+                loss = run.forward(inputs, targets)
                 state.scaler.scale(loss).backward()
                 state.losses.add(loss.detach())
                 state.scaler.step(state.optimizer)

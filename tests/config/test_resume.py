@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ninefold.config import resume
-from ninefold.config.job import _known_keys
+from ninefold.config import resume, schema
 from ninefold.errors import CheckpointError
 from tests.conftest import Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
 from tests.launch.test_run import TRAIN
 
-KNOWN = _known_keys(evaluates=False)
+KNOWN = schema.top_level(evaluates=False)
 JOB = ("logger=quiet", "clock.warmup=0", "log_every=1")
 
 
@@ -163,7 +162,7 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
     assert done.stderr == (
         "error: resume=run: seed=3 (was 0), model=resnet18 (was convnet), dataset.limit=600 "
         "(was 640), optimizer.eps=0.1 (was absent), scheduler.factor=absent (was 0.1) cannot "
-        f"change in a resumed run; {', '.join(resume.MAY_CHANGE)} may; leave the others out or "
+        f"change in a resumed run; {', '.join(schema.MAY_CHANGE)} may; leave the others out or "
         "start a new run\n"
     )
     assert (run / "result.json").read_bytes() == before
