@@ -10,8 +10,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -121,7 +121,10 @@ class Command:
         """Have Hydra compose the configuration and call the task, once for each run."""
 
         def task(config: DictConfig) -> float | None:
-            return self.task(config)
+            if self._process == os.getpid():
+                return self.task(config)
+            with self._in_another_process():
+                return self.task(config)
 
         task.__module__ = self.name  # after which Hydra names the job
         task.command = self  # type: ignore[attr-defined]  # for the callback and the sweeper
@@ -134,15 +137,6 @@ class Command:
         A failure is printed at once and gives None, so that the other runs of a sweep follow. (NaN
         would end an Optuna study: its plugin for Hydra 1.3 fails over it, see hydra#2237.)
         """
-        if self._process == os.getpid():
-            return self._task(config)
-        self._signal = None  # a launcher of Hydra's has copied this object to its process
-        signals.follow_parent()
-        self.handle_signals()
-        with concurrent.registered():
-            return self._task(config)
-
-    def _task(self, config: DictConfig) -> float | None:
         started, settings = time.time(), HydraConfig.get()
         folder = Path(settings.runtime.output_dir)
         job, self.job = self.job, None
@@ -158,6 +152,15 @@ class Command:
             return None
         outcome = self.run(job, folder)
         return outcome.result.best_accuracy if outcome.result else None
+
+    @contextmanager
+    def _in_another_process(self) -> Iterator[None]:
+        """Another launcher of Hydra's has copied this object to a process that it started."""
+        self._signal = None
+        signals.follow_parent()
+        self.handle_signals()
+        with concurrent.registered():
+            yield
 
     def run(self, job: Job, folder: Path) -> Outcome:
         """Run `job` and print how it ended. Raises SystemExit if a signal ended it."""
