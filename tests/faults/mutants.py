@@ -63,7 +63,7 @@ def drop_position() -> None:
 
 def no_leash() -> None:
     """Processes outlive their parents. To be applied before anything of ours is imported."""
-    signals.follow_parent = lambda: None
+    signals.follow_parent = lambda parent=None: None
 
 
 def apply() -> None:

@@ -17,7 +17,7 @@ from ninefold.report.render import matrix
 from ninefold.report.render.markdown import code, grid, items, plain, section
 from ninefold.report.render.tables import mark_cells, measure_table, superscript
 from ninefold.report.stats.measures import ACCURACY, SECONDS
-from ninefold.report.stats.sittings import Change
+from ninefold.report.stats.recordings import Change
 from ninefold.report.stats.statistics import estimate
 
 _DEVIATIONS = ("first_loss_deviation", "loss_deviation", "cosine", "flushed", "update_ratio")
