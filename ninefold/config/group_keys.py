@@ -12,6 +12,7 @@ from ninefold.config.kinds import (
     NAMES,
     NUMBERS,
     PARAMETER_GROUPS,
+    PART,
     SECTION,
     SHAPE,
     TARGET,
@@ -103,7 +104,8 @@ OPTIONS: dict[str, Key] = {
     "dataset.val": Key(
         number(0, inclusive=True, below=1),
         0,
-        "Share of the training examples kept for validation, drawn by the seed; 0: none.",
+        "Share of the training examples, drawn by the seed, to select on (patience, best.pt) "
+        "instead of the test set; 0: none.",
         later=True,
     ),
     "dataset.classes": Key(whole(1), BY_OPTION, "Number of classes."),
@@ -133,6 +135,12 @@ OPTIONS: dict[str, Key] = {
         BY_OPTION,
         "Pixels that images are resized to in height and width; null: not resized.",
     ),
+    "model.output": Key(
+        PART,
+        None,
+        "Key or index of the prediction where the network returns several values; null: all of it.",
+        later=True,
+    ),
     "model.memory_format": Key(
         one_of("contiguous_format", "channels_last"),
         "channels_last",
@@ -153,14 +161,15 @@ OPTIONS: dict[str, Key] = {
     "scheduler.per": Key(
         one_of("epoch", "step"),
         "epoch",
-        "When the scheduler is stepped: after each epoch or each optimizer step.",
+        "When the scheduler is stepped: after each epoch or each optimizer step; plateau takes "
+        "epoch only.",
         later=True,
     ),
     "scheduler.warmup": Key(
         whole(0), 0, "Optimizer steps of linear learning-rate warm-up; 0: none.", later=True
     ),
     "scheduler.T_max": Key(
-        whole(0), BY_OPTION, "Steps of the cosine from the initial learning rate to zero."
+        whole(0), BY_OPTION, "Epochs of the cosine from the initial learning rate to zero."
     ),
     "scheduler.patience": Key(
         whole(0), 3, "Epochs without a lower training loss before the learning rate is reduced."

@@ -144,6 +144,11 @@ NAMES = Kind(
     ),
     {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
 )
+PART = Kind(
+    "a name, an index or null is allowed",
+    lambda value: value is None or (isinstance(value, str | int) and not isinstance(value, bool)),
+    {"type": ["string", "integer", "null"]},
+)
 PATH = Kind(
     "the path of a folder or a file is allowed",
     lambda value: not isinstance(value, list | Mapping),

@@ -20,7 +20,7 @@ from ninefold.launch.worker import failure_of
 from ninefold.study.max_batch import of_memory
 
 # Of these, any text or an empty list is allowed.
-ANY = ("dataset.root", "ckpt", "dataset.class_names", "optimizer.groups")
+ANY = ("dataset.root", "ckpt", "model.output", "dataset.class_names", "optimizer.groups")
 FIELDS = [field for field, key in KEYS.items() if key.kind is not SECTION and field not in ANY]
 
 
