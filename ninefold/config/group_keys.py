@@ -104,8 +104,8 @@ OPTIONS: dict[str, Key] = {
     "dataset.val": Key(
         number(0, inclusive=True, below=1),
         0,
-        "Share of the training examples, drawn by the seed, to select on (patience, best.pt) "
-        "instead of the test set; 0: none.",
+        "Share of the training examples kept for validation, drawn by the seed, on which patience "
+        "and best.pt are selected; 0: none, they are selected on the test set.",
         later=True,
     ),
     "dataset.classes": Key(whole(1), BY_OPTION, "Number of classes."),
@@ -138,7 +138,8 @@ OPTIONS: dict[str, Key] = {
     "model.output": Key(
         PART,
         None,
-        "Key or index of the prediction where the network returns several values; null: all of it.",
+        "The part of what the network returns that is the prediction: a key of a mapping or an "
+        "index; null: it returns a tensor.",
         later=True,
     ),
     "model.memory_format": Key(
@@ -161,15 +162,14 @@ OPTIONS: dict[str, Key] = {
     "scheduler.per": Key(
         one_of("epoch", "step"),
         "epoch",
-        "When the scheduler is stepped: after each epoch or each optimizer step; plateau takes "
-        "epoch only.",
+        "When the scheduler is stepped: after each epoch or each optimizer step.",
         later=True,
     ),
     "scheduler.warmup": Key(
         whole(0), 0, "Optimizer steps of linear learning-rate warm-up; 0: none.", later=True
     ),
     "scheduler.T_max": Key(
-        whole(0), BY_OPTION, "Epochs of the cosine from the initial learning rate to zero."
+        whole(0), BY_OPTION, "Steps of the cosine from the initial learning rate to zero."
     ),
     "scheduler.patience": Key(
         whole(0), 3, "Epochs without a lower training loss before the learning rate is reduced."

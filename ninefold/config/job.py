@@ -24,7 +24,7 @@ from ninefold.config import environment, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.machine import gpu_driver, require_compiler
-from ninefold.ranks import under_torchrun
+from ninefold.ranks import found, under_torchrun
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
@@ -270,7 +270,7 @@ class Job:
                 "device", "cuda", "no usable GPU", "this machine has a CPU",
                 "use device=cpu or device=auto",
             )  # fmt: skip
-        started = int(os.environ["WORLD_SIZE"]) if under_torchrun() else None
+        started = found(os.environ).world_size if under_torchrun() else None
         if wanted == "auto":
             here = started or gpus or self.values["launch"]["cpu_processes"]
             wanted = int(min(here, most or math.inf))

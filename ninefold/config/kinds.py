@@ -144,11 +144,6 @@ NAMES = Kind(
     ),
     {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
 )
-PART = Kind(
-    "a name, an index or null is allowed",
-    lambda value: value is None or (isinstance(value, str | int) and not isinstance(value, bool)),
-    {"type": ["string", "integer", "null"]},
-)
 PATH = Kind(
     "the path of a folder or a file is allowed",
     lambda value: not isinstance(value, list | Mapping),
@@ -173,6 +168,11 @@ PARAMETER_GROUPS = Kind(
             {"type": "null"},
         ]
     },
+)
+PART = Kind(
+    "a key, an index or null is allowed",
+    lambda value: value is None or (isinstance(value, int | str) and not isinstance(value, bool)),
+    {"type": ["string", "integer", "null"]},
 )
 RUN = Kind("auto, or a folder with a config.yaml in it, is allowed", _is_run, TEXT_OR_NULL)
 STUDY = Kind("a folder with a sweep.json in it is allowed", _is_study, TEXT_OR_NULL)

@@ -153,7 +153,7 @@ def training(
     objective = Objective(network_in_dtype, task)
     forward = parallel.wrap(objective, place)
     verify(amp, amp.grad_scaler(place.device), place.device)
-    state = initial_state(job, model, amp, place)
+    state = initial_state(job, model, amp, place, batches.steps_per_epoch)
     seed_generators(job.seed * 1_000_003 + place.rank)  # each process has its own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
@@ -223,12 +223,19 @@ def checked_task(
     return task
 
 
-def initial_state(job: DictConfig, model: nn.Module, amp: Amp, place: Place) -> State:
-    """The state of the run before its first step; `model` is placed and wrapped already."""
+def initial_state(
+    job: DictConfig, model: nn.Module, amp: Amp, place: Place, per_epoch: int
+) -> State:
+    """The state of the run before its first step.
+
+    model: placed and wrapped already. per_epoch: optimizer steps in an epoch.
+    """
     options, scheduling = job.optimizer.copy(), job.scheduler.copy()
     with open_dict(options), open_dict(scheduling):  # older runs do not have these keys
         groups = options.pop("groups", None)
         per, warmup = scheduling.pop("per", "epoch"), scheduling.pop("warmup", 0)
+    if per == "step" and "T_max" in scheduling:  # it counts epochs in conf/
+        scheduling.T_max = max(1, scheduling.T_max * per_epoch - warmup)
     plain_groups = None if groups is None else OmegaConf.to_container(groups, resolve=True)
     optimizer: torch.optim.Optimizer = make(options, "optimizer")(
         parameter_groups(model, plain_groups)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -253,7 +254,7 @@ def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path: Path
     names = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet"}
     text = write(sweep(tmp_path, failure("none", "fp32", **names), failure("dp", "fp32", **names)))
     assert row(text, "Seconds per epoch", "none") == ["failed"]
-    assert row(text, "Beside the published table", "dp-fp32")[1] == "failed"
+    assert row(text, "Compared with the published table", "dp-fp32")[1] == "failed"
 
 
 def test_a_run_that_never_finished_is_listed_with_its_cell(tmp_path: Path) -> None:
@@ -374,7 +375,7 @@ def like_published(**changes: Any) -> dict[str, Any]:
 
 def test_the_published_table_stands_beside_ours_with_differences(tmp_path: Path) -> None:
     text = write(sweep(tmp_path, result(**like_published()), result("ddp", **like_published())))
-    section = "Beside the published table"
+    section = "Compared with the published table"
     assert row(text, section, "none-fp32") == ["22", "2.00", "-20.0", "81.91", "80.00", "-1.91"]
     assert row(text, section, "none-scaler") == ["27", "–", "–", "not given", "–", "–"]
     assert row(text, section, "dp-scaler") == ["not given", "–", "–", "84.09", "–", "–"]
@@ -386,7 +387,7 @@ def test_the_published_table_stands_beside_ours_with_differences(tmp_path: Path)
 def test_accuracies_after_another_number_of_epochs_are_not_subtracted(tmp_path: Path) -> None:
     short = result(**like_published(epochs=2, train_seconds=12.0))
     text = write(sweep(tmp_path, short))
-    ours = row(text, "Beside the published table", "none-fp32")
+    ours = row(text, "Compared with the published table", "none-fp32")
     assert ours == ["22", "2.00", "-20.0", "81.91", "80.00", "–"]
 
 
@@ -411,6 +412,24 @@ def test_the_figure_is_a_png_that_is_readable_at_1200_pixels(tmp_path: Path) -> 
     width, height = struct.unpack(">II", head[16:24])
     assert width >= 1200
     assert height >= 800
+
+
+def test_the_first_report_on_a_machine_says_nothing_of_fonts(tmp_path: Path) -> None:
+    """Matplotlib logs that it makes a font cache, and Hydra shows what is logged as info."""
+    folder = sweep(tmp_path / "study", result())
+    (tmp_path / "empty").mkdir()
+    code = (
+        "import logging, pathlib\n"
+        "logging.basicConfig(level=logging.INFO)\n"
+        "from ninefold.report import write\n"
+        f"write(pathlib.Path({str(folder)!r}))\n"
+    )
+    environment = {**os.environ, "MPLCONFIGDIR": str(tmp_path / "empty")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list((tmp_path / "empty").glob("fontlist*")), "there was no cache to be made"
 
 
 def test_every_recorded_table_follows_from_its_recorded_files(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_joblib_is_told_to_stop_and_each_of_its_runs_saves_and_none_begins(shell
     assert sorted(lines[:-1]) == sorted(made["error"] for made in results)
     assert all("it is saved at step" in line for line in lines[:-1])
     assert lines[-1].startswith("error: signal=SIGTERM: interrupted; its runs were told to save")
-    assert "go on with: python train.py -m " in out
+    assert "resume the study with: python train.py -m " in out
 
 
 def test_a_plugin_that_is_not_installed_is_told_where_to_get(shell: Shell, tmp_path: Path) -> None:

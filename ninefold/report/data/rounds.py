@@ -58,7 +58,7 @@ def _cells(sweep: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     A study that did not record them planned all combinations of the swept values.
     """
     planned = sweep.get("planned_cells")
-    if isinstance(planned, list):
+    if isinstance(planned, list) and planned:
         return [cell for cell in planned if isinstance(cell, dict)]
     swept = _swept(sweep)
     every = itertools.islice(itertools.product(*swept.values()), MOST_CELLS)

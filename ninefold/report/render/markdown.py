@@ -1,4 +1,4 @@
-"""Sets rows as a Markdown table that also reads well in a terminal."""
+"""Writes Markdown that also reads well in a terminal: tables, sections, escaped text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,28 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in padded)
 
 
+def section(
+    heading: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *about: str,
+) -> str:
+    """Return a heading, paragraphs and a table; empty where there is no row."""
+    return "\n\n".join([heading, *about, grid(header, rows)]) if rows else ""
+
+
+def items(heading: str, lines: Sequence[str], *about: str) -> str:
+    """Return a heading, paragraphs and lines below it; empty where there is no line."""
+    return "\n\n".join([heading, *about, "\n".join(lines)]) if lines else ""
+
+
 def plain(text: str) -> str:
-    """Return a text of any content as one line that says what it says and does nothing."""
+    """Return text of any content as one line in which nothing is markup."""
     return re.sub(r"[<|\[]", r"\\\g<0>", one_line(text))
 
 
 def code(text: str) -> str:
-    """Return a text of any content as one line of code."""
+    """Return text of any content as one line of code."""
     line = one_line(text)
     longest = max(map(len, re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)

@@ -96,7 +96,7 @@ def _by_design(run: Run, first: Row) -> bool:
 def _judge(run: Run, first: Row) -> tuple[str, str]:
     """The verdict on a run by its first step, and why."""
     if run.cell == PLAIN:
-        return SAME, "It is what the others are held against."
+        return SAME, "The other cells are compared with it."
     if not _wrong(run, first, ROUNDING):
         return SAME, "Loss, gradient and update of the first step differ by no more than rounding."
     short = run.dtype in ("float16", "bfloat16") or run.amp == "tf32"
