@@ -20,9 +20,7 @@ from ninefold.errors import ConfigError, Failure
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 OF_A_SWEEP = ("study", "report")  # sections that no run has
 CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # modes of torch.compile that record them
-SECTIONS = {
-    name: key.kind for name, key in KEYS.items() if key.kind is SECTION and name not in GROUPS
-}
+SECTIONS = [name for name, key in KEYS.items() if key.kind is SECTION and name not in GROUPS]
 
 
 def problems(
@@ -43,7 +41,11 @@ def problems(
             found += _unknown(job[section], set(keys), f"{section}.")
     found += [
         ConfigError(
-            key, spelled(job[key]), "not a section", SECTIONS[key].allowed, f"leave {key} whole"
+            key,
+            spelled(job[key]),
+            "not a section",
+            f"{key}.NAME=value is allowed",
+            f"leave {key} whole",
         )
         for key in SECTIONS
         if key in job and not isinstance(job[key], Mapping)

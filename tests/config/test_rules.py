@@ -148,7 +148,9 @@ def test_a_group_that_is_left_out_has_no_problems() -> None:
 @pytest.mark.parametrize("section", ["checkpoint", "clock", "launch"])
 def test_a_section_that_is_no_section_is_a_problem(section: str) -> None:
     found = problems({section: 5}, {section})
-    assert [str(problem).split(":")[1] for problem in found] == [f" {section}=5"]
+    assert [str(problem) for problem in found] == [
+        f"error: {section}=5: not a section; {section}.NAME=value is allowed; leave {section} whole"
+    ]
 
 
 def test_a_mistyped_key_in_a_section_is_told_where_its_keys_are_known() -> None:
