@@ -97,7 +97,7 @@ def test_only_processes_on_gpus_leave_a_stop_to_log_points(
     monkeypatch.setattr(build, "training", reached)
     stop = Stop(tmp_path / "notice", alone=False)
     with pytest.raises(Here):
-        training_run.train(RunSpec("train", "{}", tmp_path, started=0.0), stop)
+        training_run.train(RunSpec("train", "threads: 1", tmp_path, started=0.0), stop)
     stop.signal = signal.SIGTERM
     assert [step for step in (5, 6) if stop.due(step)] == last
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import os
 import platform
+import re
 import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
@@ -19,6 +19,10 @@ from ninefold.machine import cores, cpu
 
 # Packages of which every module may take part in a run; the others are found by their imports.
 NAMED_IN_CONF = ("dataset", "logger", "model", "parallel", "task")
+# `import ninefold.x`, and `from ninefold.x import a, b` with or without parentheses.
+IMPORT = re.compile(
+    r"^ *(?:from|import) +(ninefold[\w.]*)(?: +import +(\([^)]*\)|.*))?", re.MULTILINE
+)
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
@@ -79,12 +83,9 @@ def _worker_modules(root: Path) -> set[Path]:
 
 def _imported(path: Path) -> Iterator[str]:
     """Names that a file imports from ninefold: of modules, and of what it takes from them."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names if name.name.startswith("ninefold"))
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ninefold"):
-            yield node.module or ""
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+    for module, names in IMPORT.findall(path.read_text(encoding="utf-8")):
+        yield module
+        yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
 
 
 def _user_modules(target: str, root: Path) -> list[Path]:

@@ -56,7 +56,7 @@ def test_a_recording_rebuilds_to_the_same_files_without_conf_and_experiments(
     recording = (folder / "report").rename(tmp_path / "recording")
     whole = rebuild(recording, ROOT)
     assert b"which is faster?" in whole[str(recording / "report.md")]
-    assert b"Beside the published table" in whole[str(recording / "report.md")]
+    assert b"Compared with the published table" in whole[str(recording / "report.md")]
     for path in recording.rglob("*.*"):
         if path.name in ("table.md", "figure.png", "report.json", "report.md", "report.html"):
             path.unlink()

@@ -1,4 +1,4 @@
-"""The largest batch that fits is found, told, and never by taking memory that is not there."""
+"""The largest batch that fits is found, without taking memory that is not free."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_what_is_expected_to_need_memory_that_is_not_free_is_not_tried() -> None
 )
 def test_memory_is_expected_to_grow_as_it_did(peaks: dict[int, int], fine: bool) -> None:
     assert (expected_too_large(200, peaks, 8 * GB) is None) == fine
-    assert expected_too_large(200, peaks, None) is None  # a host that does not tell
+    assert expected_too_large(200, peaks, None) is None  # a host that does not say
 
 
-def test_another_failure_ends_the_search_and_is_told() -> None:
+def test_another_failure_ends_the_search_and_is_reported() -> None:
     def attempt(size: int) -> None:
         if size > 256:
             raise ConfigError("model", "odd", "it takes no such batch", "256 is fine", "stay there")
@@ -98,7 +98,7 @@ def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_
     assert [max_batch.of_memory(f) for f in (EXHAUSTED, killed, full)] == [True, True, False]
 
 
-def test_who_stops_the_search_stops_the_study() -> None:
+def test_a_signal_in_the_search_ends_the_study() -> None:
     def attempt(size: int) -> None:
         raise Interrupted("signal", "SIGINT", "the run was stopped", "saved", "resume=max_batch/64")
 

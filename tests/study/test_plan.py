@@ -71,6 +71,7 @@ def test_a_key_is_the_same_with_a_plus_before_it(made: Sweep) -> None:
     ]  # fmt: skip
     assert planned.seeds == [0, 1]
     assert planned.swept == {"optimizer.lr": ["0.1", "0.2"]}
+    assert planned.cells[0].keys == {"parallel": "none", "amp": "fp32", "optimizer.lr": "0.1"}
 
 
 @pytest.mark.parametrize(
