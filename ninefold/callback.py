@@ -59,10 +59,15 @@ class Check(Callback):
             "launch.grace", OmegaConf.select(config, "launch.grace")
         )
         if under_torchrun() and not problems:
-            problems = [ConfigError(
-                "hydra.mode", "MULTIRUN", "a sweep starts processes of its own",
-                "torchrun starts one run", "leave torchrun out: python train.py -m ...",
-            )]  # fmt: skip
+            problems = [
+                ConfigError(
+                    "hydra.mode",
+                    "MULTIRUN",
+                    "a sweep starts processes of its own",
+                    "torchrun starts one run",
+                    "leave torchrun out: python train.py -m ...",
+                )
+            ]
         if problems:
             raise Refused(problems)
         sweep.for_accuracy(config.hydra)

@@ -11,7 +11,7 @@ LONGEST = 600  # characters of a part of a line
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, without what a terminal would obey: it may come from anybody's file."""
+    """`text` on one line, without control characters: it may come from an untrusted file."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
@@ -60,7 +60,7 @@ class Failure(Exception):
 
 
 class ConfigError(Failure):
-    """The configuration asks for something that does not exist or cannot be honoured."""
+    """The configuration asks for something that does not exist or cannot be honored."""
 
     code = 2
 
@@ -101,14 +101,14 @@ class Busy(ConfigError):
 
 
 class Preempted(Failure):
-    """The run was told to stop, with a checkpoint to go on from."""
+    """A scheduler stopped the run with a signal; it can be resumed from its checkpoint."""
 
     code = 75
     status = "preempted"
 
 
 class Slower(Failure):
-    """A cell takes longer than before, by more than is allowed, and its interval says so."""
+    """A cell is slower than before by more than is allowed, beyond its confidence interval."""
 
     code = 8
 
@@ -121,23 +121,32 @@ class Interrupted(Failure):
 
 
 def resource_failure(error: OSError, found: str, do: str) -> ResourceError:
-    """What the system refused: full disk, missing permission, closed pipe."""
+    """The failure for what the system refused: full disk, missing permission, closed pipe."""
     return ResourceError(
         "file", error.filename or "?", error.strerror or type(error).__name__, found, do
     )
 
 
-NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "cannot allocate memory",
-             "failed to map segment", "can't start new thread", "not enough memory", "bad_alloc",
-             "Unable to allocate", "Insufficient memory", "out of memory",
-             "STATUS_ALLOC_FAILED")  # fmt: skip
+NO_MEMORY = (
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "cannot allocate memory",
+    "failed to map segment",
+    "can't start new thread",
+    "not enough memory",
+    "bad_alloc",
+    "Unable to allocate",
+    "Insufficient memory",
+    "out of memory",
+    "STATUS_ALLOC_FAILED",
+)
 
 
 def memory_failure(error: BaseException, found: str) -> ResourceError | None:
-    """What is to be said if `error`, or what it came from, is that memory ran out.
+    """The failure if `error`, or its cause, is that memory ran out; None if it is not.
 
     Only Python has an exception for it: torch raises RuntimeError, the linker ImportError. Of a
-    text of many lines, as NCCL's, the one that says so is told.
+    text of many lines, such as NCCL's, the line that says so is quoted.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -145,9 +154,12 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
         said = [line for line in lines if any(words in line for words in NO_MEMORY)]
         if said or isinstance(cause, MemoryError):
             return ResourceError(
-                "memory", "exhausted", (said or lines or ["out of memory"])[0], found,
+                "memory",
+                "exhausted",
+                (said or lines or ["out of memory"])[0],
+                found,
                 "lower batch_size, choose a smaller model or free some (see also ulimit -v)",
-            )  # fmt: skip
+            )
         cause = cause.__cause__ or cause.__context__
     return None
 
@@ -155,10 +167,19 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
 KINDS: dict[str, type[Failure]] = {
     kind.__name__: kind
     for kind in (
-        Failure, ConfigError, Busy, CheckpointError, DataError, ResourceError, NumericsError,
-        PeerError, Slower, Preempted, Interrupted,
+        Failure,
+        ConfigError,
+        Busy,
+        CheckpointError,
+        DataError,
+        ResourceError,
+        NumericsError,
+        PeerError,
+        Slower,
+        Preempted,
+        Interrupted,
     )
-}  # fmt: skip
+}
 
 
 def relay(kind: str, parts: Sequence[str]) -> Failure:

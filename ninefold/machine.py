@@ -105,7 +105,9 @@ def require_compiler(mode: str, gpu: bool) -> None:
         wrong = f"{name}: {getattr(error, 'strerror', None) or error}"
     if wrong is not None:
         raise ConfigError(
-            "compile.mode", mode, f"no working compiler ({wrong})",
+            "compile.mode",
+            mode,
+            f"no working compiler ({wrong})",
             f"torch.compile calls {default}, or what {variable} names, and needs Python's headers",
             "install them (Debian: g++ and python3-dev) or leave compile out",
-        )  # fmt: skip
+        )

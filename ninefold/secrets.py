@@ -1,4 +1,4 @@
-"""Values that a job reads from the environment: known here, and written nowhere.
+"""Removes values that a job read from the environment from all text that leaves a process.
 
 A configuration may say `${oc.env:NAME}`. Its frozen form keeps those words, but whatever goes
 wrong with the value may quote it. What was read is noted here, and its reference put in its place
@@ -16,10 +16,26 @@ from typing import Any
 # would garble what is said and hide nothing. Numbers are settings, and metrics tell them anyway.
 SHORTEST, SHORTEST_NUMBER = 4, 8
 # Words of our own that a value may happen to be. With USER=root every `dataset.root` would go.
-WORDS = frozenset({
-    "auto", "cpu", "cuda", "true", "false", "null", "none", "root", "train", "test", "error",
-    "float16", "float32", "bfloat16", "channels_last", "contiguous_format",
-})  # fmt: skip
+WORDS = frozenset(
+    {
+        "auto",
+        "cpu",
+        "cuda",
+        "true",
+        "false",
+        "null",
+        "none",
+        "root",
+        "train",
+        "test",
+        "error",
+        "float16",
+        "float32",
+        "bfloat16",
+        "channels_last",
+        "contiguous_format",
+    }
+)
 
 _KNOWN: dict[str, str] = {}
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Being told to stop: a signal to any process of a run ends all of them after the same step."""
+"""Signals: one to any process of a run stops all of them after the same training step."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def follow_parent(parent: int | None = None) -> None:
 
 
 def heeded() -> dict[signal.Signals, Any]:
-    """The handlers of those SIGNALS that are not ignored: one that is stays so (nohup)."""
+    """The handlers of those SIGNALS that are not ignored (nohup ignores SIGHUP)."""
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     return {number: handler for number, handler in handlers.items() if handler not in IGNORED}
 
 
 def failure(number: int) -> type[Preempted | Interrupted]:
-    """How a run ends that signal `number` stopped: Ctrl-C is a person, the others a scheduler."""
+    """The failure that signal `number` causes: Ctrl-C is a person, the others a scheduler."""
     return Interrupted if number == signal.SIGINT else Preempted
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """SIGNALS wait while this lasts, and do not reach a program that is started in here."""
+    """Block SIGNALS while this lasts, also in a program that is started meanwhile."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -61,15 +61,16 @@ def held_back() -> Iterator[None]:
 
 
 class Stop:
-    """Whether this process has been told to stop, and after which step the run will.
+    """Whether a signal has asked this process to stop, and after which step the run stops.
 
-    signal: the first signal that this process received, 0 as long as there is none.
+    signal: the first signal that this process received, 0 before that.
 
-    The processes of one host agree through a few bytes in `notice`, without a collective: one that
-    is told writes down the step after the coming one before it begins that, and no other can end
-    it before, as its gradients take part in it. None: there is one process, or there are several
-    hosts; those agree at log points and at the end of evaluations. So do processes with a GPU each:
-    they queue steps, and one may have queued some that another has not begun.
+    The processes of one host agree through a few bytes in the file `notice`, without a collective.
+    A process that receives a signal after step n writes n + 2 as the last step, before it starts
+    step n + 1. No peer can finish n + 1 without its gradients, so all peers read the notice in
+    time. Without `notice` there is one process, or there are several hosts; those agree at log
+    points and at the end of evaluations. So do processes with a GPU each: they queue steps, and one
+    may have queued some that another has not begun.
     """
 
     def __init__(self, notice: Path | None = None, alone: bool = True) -> None:
@@ -78,18 +79,18 @@ class Stop:
         self._file = None if notice is None else os.open(notice, os.O_RDWR | os.O_CREAT, 0o600)
 
     def only_at_log_points(self) -> None:
-        """From here on decide there, as several hosts do; one process alone does after any step."""
+        """From here on agree at log points, as several hosts do; one process need not agree."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     @property
     def wanted(self) -> bool:
-        """Whether this process or one that it shares a notice with was told to stop."""
+        """Whether this process, or one that it shares a notice with, received a signal."""
         return bool(self.signal or self._noticed())
 
     def due(self, step: int) -> bool:
-        """Whether the run is to stop now that it has taken `step` steps."""
+        """Whether the run is to stop now, after `step` steps."""
         if self._alone:
             return bool(self.signal)
         if self._file is None:
@@ -106,11 +107,11 @@ class Stop:
 
     @contextmanager
     def listening(self, seconds: float, inline: bool = False) -> Iterator[None]:
-        """Take note of signals in here. `seconds` after the first the process ends, come what may.
+        """Note signals while this lasts. `seconds` after the first one the process is ended.
 
         A thread reads the signals from the interpreter's wakeup descriptor, because the main
         thread may be waiting in a collective for a process that is gone, and would never get to
-        run a handler. Inline there is no launcher to turn to: a second Ctrl-C interrupts at once.
+        run a handler. Inline there is no launcher to do it: a second Ctrl-C interrupts at once.
         """
         reader, writer = socket.socketpair()
         writer.setblocking(False)
@@ -138,7 +139,7 @@ class Stop:
         thread.start()
         for number in before:
             signal.signal(number, handle)
-        # The forkserver holds signals back, so that none is lost before this moment.
+        # The forkserver blocks signals, so that none is lost before this moment.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
             yield

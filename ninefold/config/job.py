@@ -144,11 +144,12 @@ class Job:
     def variant(self) -> list[str]:
         """The overrides in which runs of one cell and seed may differ."""
         return [
-            text for text in self.overrides
+            text
+            for text in self.overrides
             if (key := text.lstrip("+~").split("=")[0]) not in UNSAID
             and (key not in FIELDS or "={" in text)  # a mapping is no name of an option
             and key.partition(".")[0] not in rules.OF_A_SWEEP
-        ]  # fmt: skip
+        ]
 
     def text(self) -> str:
         """The frozen job, YAML."""
@@ -165,30 +166,44 @@ class Job:
         ours = resume.settings({**now, "choices": self.choices})
         theirs = resume.settings({**run.frozen, "choices": run.choices})
         # What these come to is the machine's.
-        automatic = [key for key in ("threads", "parallel.processes")
-                     if resume.select(self.frozen, key) == "auto"]  # fmt: skip
+        automatic = [
+            key
+            for key in ("threads", "parallel.processes")
+            if resume.select(self.frozen, key) == "auto"
+        ]
         return [
             f"{key}={rules.spelled(ours.get(key, resume.MISSING))} "
             f"(was {rules.spelled(theirs.get(key, resume.MISSING))})"
             for key in {**ours, **theirs}
             if ours.get(key, resume.MISSING) != theirs.get(key, resume.MISSING)
-            and key not in automatic and not schema.is_any_of(key, resume.WITHOUT_EFFECT)
-        ]  # fmt: skip
+            and key not in automatic
+            and not schema.is_any_of(key, resume.WITHOUT_EFFECT)
+        ]
 
     def _find_checkpoint(self) -> list[Failure]:
         given = self.values["ckpt"]
         if given in (None, "???"):
-            return [ConfigError(
-                "ckpt", rules.spelled(given), "nothing is given to evaluate",
-                "a run folder or a file is allowed", "set ckpt=PATH",
-            )]  # fmt: skip
+            return [
+                ConfigError(
+                    "ckpt",
+                    rules.spelled(given),
+                    "nothing is given to evaluate",
+                    "a run folder or a file is allowed",
+                    "set ckpt=PATH",
+                )
+            ]
         path = Path(str(given)).expanduser().absolute()
         file = path / "checkpoints" / "last.pt" if path.is_dir() else path
         if not file.is_file():
-            return [CheckpointError(
-                "ckpt", given, "no such checkpoint", f"looked for {file}",
-                "name a run folder or a file",
-            )]  # fmt: skip
+            return [
+                CheckpointError(
+                    "ckpt",
+                    given,
+                    "no such checkpoint",
+                    f"looked for {file}",
+                    "name a run folder or a file",
+                )
+            ]
         self.frozen["checkpoint_file"] = str(file)
         return []
 
@@ -210,9 +225,12 @@ class Job:
             with environment.noted():
                 run = resume.read(folder, known)
             untrusted.require_known_targets(
-                run.frozen, "resume", folder, "repeat it on the command line if you trust it",
+                run.frozen,
+                "resume",
+                folder,
+                "repeat it on the command line if you trust it",
                 user=resume.flat(self.values),
-            )  # fmt: skip
+            )
         except CheckpointError as failure:
             return [failure]
         keys = resume.named(self.overrides)
@@ -228,12 +246,14 @@ class Job:
         self._go_on(run, keys)
         return [
             CheckpointError(
-                "resume", folder, "its config.yaml is of another version, or was changed",
+                "resume",
+                folder,
+                "its config.yaml is of another version, or was changed",
                 problem.cause,
                 "put back the one that was written, or start a new run",
             )
             for problem in rules.problems(self.values, known)[:1]
-        ]  # fmt: skip
+        ]
 
     def _go_on(self, run: resume.Stored, keys: list[str]) -> None:
         """Be the job of `run`, with what this command says of `keys` that may change."""
@@ -255,9 +275,12 @@ class Job:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
             raise ConfigError(
-                "dataset", self.choices["dataset"], "it cannot be built so",
-                str(error.__cause__ or error), "see the keys in conf/dataset/",
-            ) from error  # fmt: skip
+                "dataset",
+                self.choices["dataset"],
+                "it cannot be built so",
+                str(error.__cause__ or error),
+                "see the keys in conf/dataset/",
+            ) from error
 
     def _processes(self, wanted: Any, most: int | None) -> int:
         """How many processes `wanted` comes to. Raises ConfigError if they cannot be had."""
@@ -267,9 +290,12 @@ class Job:
         gpus = 0 if device == "cpu" or (device == "auto" and most == 1) else _count_gpus()
         if device == "cuda" and not gpus:
             raise ConfigError(
-                "device", "cuda", "no usable GPU", "this machine has a CPU",
+                "device",
+                "cuda",
+                "no usable GPU",
+                "this machine has a CPU",
                 "use device=cpu or device=auto",
-            )  # fmt: skip
+            )
         started = found(os.environ).world_size if under_torchrun() else None
         if wanted == "auto":
             here = started or gpus or self.values["launch"]["cpu_processes"]
@@ -277,30 +303,40 @@ class Job:
         self._require_fitting(wanted, most)
         if started is not None and wanted != started:
             raise ConfigError(
-                "parallel.processes", wanted, f"torchrun started {started}",
+                "parallel.processes",
+                wanted,
+                f"torchrun started {started}",
                 f"parallel={self.choices['parallel']} wants {wanted}",
                 f"use --nproc-per-node {wanted}",
-            )  # fmt: skip
+            )
         if started is None and gpus and wanted > gpus:
             raise ConfigError(
-                "parallel.processes", wanted, "more processes than GPUs", f"{gpus} found",
+                "parallel.processes",
+                wanted,
+                "more processes than GPUs",
+                f"{gpus} found",
                 f"use parallel.processes={gpus} or device=cpu",
-            )  # fmt: skip
+            )
         return int(wanted)
 
     def _require_fitting(self, processes: int, most: int | None) -> None:
         """Raise ConfigError unless strategy, launcher and batch take so many processes."""
         if most is not None and processes > most:
             raise ConfigError(
-                "parallel.processes", processes,
+                "parallel.processes",
+                processes,
                 f"parallel={self.choices['parallel']} runs in {most} process",
-                "ddp takes any number", "use parallel=ddp",
-            )  # fmt: skip
+                "ddp takes any number",
+                "use parallel=ddp",
+            )
         if self.values["launch"]["inline"] and processes != 1:
             raise ConfigError(
-                "launch.inline", "true", f"the job has {processes} processes",
-                "one process can run inline", "set parallel.processes=1",
-            )  # fmt: skip
+                "launch.inline",
+                "true",
+                f"the job has {processes} processes",
+                "one process can run inline",
+                "set parallel.processes=1",
+            )
         if not self.evaluates:
             values = self.values
             rules.require_division(values["batch_size"], processes, values["accumulate"])
@@ -309,9 +345,12 @@ class Job:
 def not_a_name(group: str, option: object) -> ConfigError:
     """What a command is told that chooses `option` from `group`."""
     return ConfigError(
-        group, option, "not the name of an option", "letters, digits and . _ - are allowed",
+        group,
+        option,
+        "not the name of an option",
+        "letters, digits and . _ - are allowed",
         f"put a yaml into conf/{group}/ and name it",
-    )  # fmt: skip
+    )
 
 
 def _container(config: Any, resolve: bool = True) -> dict[str, Any]:

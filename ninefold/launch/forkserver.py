@@ -73,10 +73,12 @@ def require_semaphores() -> None:
         multiprocessing.get_context("forkserver").Lock()
     except OSError as error:
         raise ResourceError(
-            "file", "/dev/shm", error.strerror or type(error).__name__,
+            "file",
+            "/dev/shm",
+            error.strerror or type(error).__name__,
             "worker processes are started with semaphores, which are kept there",
             "mount it (docker run --shm-size=1g), or launch.inline=true for one process",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _target_modules(tree: Any) -> list[str]:

@@ -1,8 +1,11 @@
-"""What a launcher and its workers tell each other, as small files in a folder of theirs.
+"""Messages between a launcher and its workers, as small files in a temporary folder.
 
-rank1.0.pid: a worker that has started, in attempt 0. rank1.0.json: its failure. stop: a signal that
-the launcher received. A worker first registers and then looks for `stop`, the launcher writes
-`stop` and then looks for workers, so none is overlooked.
+rank1.0.pid: process id of a worker, in attempt 0.
+rank1.0.json: its failure.
+stop: the signal that the launcher received.
+
+A worker first registers and then looks for `stop`; the launcher writes `stop` and then looks for
+workers: so none is overlooked.
 """
 
 from __future__ import annotations
@@ -41,17 +44,17 @@ class Report:
 
 
 def register(folder: Path, rank: int, attempt: int) -> None:
-    """A worker: say that it is there."""
+    """A worker: leave its process id, to receive signals."""
     (folder / f"rank{rank}.{attempt}.pid").write_text(str(os.getpid()))
 
 
 def unregister(folder: Path, rank: int, attempt: int) -> None:
-    """A worker that is not to be told anything any more: take that back."""
+    """A worker that is to receive no more signals: remove its process id."""
     (folder / f"rank{rank}.{attempt}.pid").write_text("")
 
 
 def workers(folder: Path) -> dict[int, int]:
-    """The process of each rank of the newest attempt."""
+    """Process id of each rank of the newest attempt."""
     attempt = _newest(folder)
     found = {}
     for path in folder.glob(f"rank*.{attempt}.pid"):
@@ -61,7 +64,7 @@ def workers(folder: Path) -> dict[int, int]:
 
 
 def write(folder: Path, rank: int, attempt: int, failure: Failure) -> None:
-    """A worker: leave its failure."""
+    """A worker: leave its failure for the launcher."""
     report = Report(rank, attempt, type(failure).__name__, failure.parts, time.time())
     write_json(folder / f"rank{rank}.{attempt}.json", asdict(report))
 

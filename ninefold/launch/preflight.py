@@ -1,4 +1,4 @@
-"""What a job must pass before it runs."""
+"""Checks of a job before it runs, and the early start of the processes that import torch."""
 
 from __future__ import annotations
 
@@ -50,8 +50,12 @@ def _too_little_memory() -> list[Failure]:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit in (resource.RLIM_INFINITY, -1) or limit >= LEAST_MEMORY:
         return []
-    return [ResourceError(
-        "memory", f"{limit // 2**20} MB", "the limit of this shell is too low",
-        f"at least {LEAST_MEMORY // 2**20} MB of address space are needed, to import torch alone",
-        "raise it with ulimit -v",
-    )]  # fmt: skip
+    return [
+        ResourceError(
+            "memory",
+            f"{limit // 2**20} MB",
+            "the limit of this shell is too low",
+            f"importing torch alone takes {LEAST_MEMORY // 2**20} MB of address space",
+            "raise it with ulimit -v",
+        )
+    ]

@@ -1,4 +1,4 @@
-"""The launcher's eye on its workers: hands on signals, and kills what does not end in time."""
+"""Forwards signals to the workers and kills those that do not exit in time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from ninefold.errors import PeerError
 from ninefold.launch import mailbox
 from ninefold.signals import heeded
 
-PATIENCE = 3.0  # seconds for the peers of a process that misses one to report the same
+PATIENCE = 3.0  # seconds that all peers of a hung process have to report that it is missing
 
 
 class Supervisor:
-    """Watches over the workers that report to `folder`, while its `with` block lasts.
+    """Supervises the workers that report to `folder` while its `with` block lasts.
 
-    signal: the first signal that the launcher received, or None. hung: the ranks that were killed
-    because their peers had waited for them in vain. A signal that was ignored stays so (nohup
-    ignores SIGHUP). A second SIGINT kills the workers at once, `grace` seconds do so in any case.
+    signal: the first signal that the launcher received, or None. It is forwarded to the workers,
+        which are killed `grace` seconds later, or at once by a second SIGINT. A signal that was
+        ignored stays ignored (nohup ignores SIGHUP).
+    hung: ranks that were killed because their peers had waited for them in vain.
     """
 
     def __init__(self, folder: Path, grace: float) -> None:
@@ -43,9 +44,11 @@ class Supervisor:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._over.set()
@@ -67,7 +70,7 @@ class Supervisor:
             self._free_peers()
 
     def _free_peers(self) -> None:
-        """Kill what a worker's peers have given up on: it would be waited for in vain again."""
+        """Kill a worker that all its peers report missing: elastic would wait for it."""
         found = mailbox.current(self._folder)
         if not found or any(report.kind != PeerError.__name__ for report in found):
             return
@@ -76,7 +79,7 @@ class Supervisor:
         self.hung |= self._send(signal.SIGKILL, but={report.rank for report in found})
 
     def _send(self, number: int, but: Collection[int] = ()) -> set[int]:
-        """Send a signal to all workers `but` some; returns the ranks that were there to get it."""
+        """Send a signal to all workers `but` some; returns the ranks that received it."""
         reached = set()
         for rank, process in mailbox.workers(self._folder).items():
             if rank not in but:

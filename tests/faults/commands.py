@@ -40,8 +40,10 @@ def run(command: list[str]) -> dict[str, Any]:
         for descriptor, size in zip((1, 2), before, strict=True)
     ]
     return {
-        "code": code, "stdout": out.getvalue() + workers[0], "stderr": err.getvalue() + workers[1]
-    }  # fmt: skip
+        "code": code,
+        "stdout": out.getvalue() + workers[0],
+        "stderr": err.getvalue() + workers[1],
+    }
 
 
 if __name__ == "__main__":

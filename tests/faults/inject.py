@@ -31,9 +31,12 @@ from tests.faults.writer import finish_writing
 
 mutants.apply()
 SIGNALS = {
-    "kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT, "usr1": signal.SIGUSR1,
+    "kill": signal.SIGKILL,
+    "term": signal.SIGTERM,
+    "int": signal.SIGINT,
+    "usr1": signal.SIGUSR1,
     "freeze": signal.SIGSTOP,
-}  # fmt: skip
+}
 
 
 class Task(Classification):

@@ -23,11 +23,24 @@ STEPS, PER_EPOCH = 18, 6
 TARGETS = ["model.net._target_=tests.faults.net.Net", "task._target_=tests.faults.inject.Task"]
 RUN = [
     *TARGETS,
-    "dataset=synthetic", "dataset.train_count=96", "dataset.test_count=40", "dataset.shape=[1,8,8]",
-    "dataset.flip=true", "dataset.crop=1", "batch_size=16", "epochs=3", "optimizer=sgd",
-    "scheduler=cosine", "clock.warmup=0", "clock.sample=0", "log_every=4", "logger=quiet",
-    "deterministic=true", "checkpoint.every=2", "device=cpu",
-]  # fmt: skip
+    "dataset=synthetic",
+    "dataset.train_count=96",
+    "dataset.test_count=40",
+    "dataset.shape=[1,8,8]",
+    "dataset.flip=true",
+    "dataset.crop=1",
+    "batch_size=16",
+    "epochs=3",
+    "optimizer=sgd",
+    "scheduler=cosine",
+    "clock.warmup=0",
+    "clock.sample=0",
+    "log_every=4",
+    "logger=quiet",
+    "deterministic=true",
+    "checkpoint.every=2",
+    "device=cpu",
+]
 STRATEGY = {
     "none": ["parallel=none", "threads=1"],
     "ddp2": ["parallel=ddp", "parallel.processes=2", "threads=2"],
@@ -130,10 +143,15 @@ def run_commands(
     script, target = Path(__file__).with_name("commands.py"), folder / "outcomes.json"
     with TemporaryFile() as out, TemporaryFile() as err:
         subprocess.run(
-            [sys.executable, str(script), str(target), *harms], input=json.dumps(commands),
-            text=True, cwd=folder, env={**os.environ, **NO_NETWORK, **(env or {})}, timeout=300,
-            stdout=out, stderr=err,
-        )  # fmt: skip
+            [sys.executable, str(script), str(target), *harms],
+            input=json.dumps(commands),
+            text=True,
+            cwd=folder,
+            env={**os.environ, **NO_NETWORK, **(env or {})},
+            timeout=300,
+            stdout=out,
+            stderr=err,
+        )
         err.seek(0)
         said = err.read()
     outcomes = json.loads(target.read_text())

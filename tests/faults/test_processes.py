@@ -5,6 +5,7 @@ Disks are filled and made read-only for real, which takes root.
 
 from __future__ import annotations
 
+import random
 import re
 import signal
 import subprocess
@@ -57,9 +58,10 @@ FAULTS = {
     "readonly": (5, "error: checkpoint=", ("start", "write", "last step")),
 }
 QUICK = {
-    ("none", "term_group", "validation"), ("ddp2", "kill_launcher", "write"),
+    ("none", "term_group", "validation"),
+    ("ddp2", "kill_launcher", "write"),
     ("ddp2", "freeze_rank1", "mid-epoch"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -67,9 +69,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk of its own, which a fault can fill."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], check=True
-    )  # fmt: skip
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], check=True)
     yield folder
     subprocess.run(["umount", "--recursive", "--lazy", str(folder)], check=True)
 
@@ -149,6 +149,23 @@ def check_line(stderr: str, line: str | None, phase: str) -> None:
         line = line.partition(": the run")[0]
     assert stderr.startswith(line), stderr
     assert re.fullmatch(r"error: [^\n]+; [^\n]+; [^\n]+\n", stderr), stderr
+
+
+@pytest.mark.slow
+def test_a_launcher_killed_at_random_moments_of_its_start_leaves_no_process(shell: Shell) -> None:
+    chance, began, seconds = random.Random(0), time.monotonic(), 0.0
+    for number in range(12):
+        run = shell.folder / f"run{number}"
+        options = [*job("ddp2", "fp32", "epochs=100000"), f"hydra.run.dir={run}"]
+        process = shell.start(str(ROOT / "train.py"), *options)
+        if number == 0:  # how long a start takes here
+            while not (run / "metrics.jsonl").exists():
+                time.sleep(0.01)
+                assert process.poll() is None
+            seconds = time.monotonic() - began
+        else:
+            time.sleep(chance.uniform(0.1, seconds))
+        shell.kill(process)
 
 
 def test_a_second_ctrl_c_ends_the_run_at_once(shell: Shell) -> None:

@@ -33,9 +33,13 @@ ONE = (*BARE, "threads=1")
 TWO = (*BARE, "threads=2", "parallel=ddp", "launch.cpu_processes=2")
 # What torchrun's agent tells the first of two processes.
 AGENT = {
-    "TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
-    "RANK": "0", "LOCAL_RANK": "0",
-}  # fmt: skip
+    "TORCHELASTIC_RUN_ID": "x",
+    "WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "0",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+}
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
@@ -78,9 +82,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, Done]:
     """Under nohup, its terminal closed when it had begun; a folder is named by the environment."""
     with launched(tmp_path_factory.mktemp("whole")) as shell:
         process = shell.start(
-            TRAIN, "dataset.root=${oc.env:NINEFOLD_SECRET}", env={"NINEFOLD_SECRET": SECRET},
+            TRAIN,
+            "dataset.root=${oc.env:NINEFOLD_SECRET}",
+            env={"NINEFOLD_SECRET": SECRET},
             preexec_fn=ignore_hangup,
-        )  # fmt: skip
+        )
         wait_for(shell.folder / "outputs/runs/*/metrics.jsonl", process)
         assert process.poll() is None
         os.killpg(process.pid, signal.SIGHUP)
@@ -94,9 +100,17 @@ def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(
     shell, done = whole
     assert (done.returncode, done.stderr) == (0, "")
     run = only_run(shell.folder)
-    for name in ("config.yaml", ".hydra/config.yaml", ".hydra/overrides.yaml", "run.log",
-                 "metrics.jsonl", "checkpoints/last.pt", "checkpoints/best.pt",
-                 "checkpoints/manifest.json", "result.json"):  # fmt: skip
+    for name in (
+        "config.yaml",
+        ".hydra/config.yaml",
+        ".hydra/overrides.yaml",
+        "run.log",
+        "metrics.jsonl",
+        "checkpoints/last.pt",
+        "checkpoints/best.pt",
+        "checkpoints/manifest.json",
+        "result.json",
+    ):
         assert (run / name).is_file(), name
     assert list((run / "tensorboard").glob("events.*"))
     found = result(run)
@@ -141,9 +155,16 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Done, s
     """
     with launched(tmp_path_factory.mktemp("cells")) as shell:
         process = shell.start(
-            TRAIN, "-m", "launch.inline=false,true", "dataset.limit=200,10,100", *BARE, "threads=1",
-            "parallel=ddp", "max_steps=5", "hydra.sweep.dir=s",
-        )  # fmt: skip
+            TRAIN,
+            "-m",
+            "launch.inline=false,true",
+            "dataset.limit=200,10,100",
+            *BARE,
+            "threads=1",
+            "parallel=ddp",
+            "max_steps=5",
+            "hydra.sweep.dir=s",
+        )
         assert process.stderr is not None
         line = process.stderr.readline()
         third = shell.folder / "s" / "2_ddp_fp32_seed0" / "result.json"
@@ -255,8 +276,15 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done, str, 
     Its folder, the first sitting, the status that this left, and the second sitting.
     """
     with launched(tmp_path_factory.mktemp("resumed")) as shell:
-        process = shell.start(TRAIN, *TWO, "amp=scaler", "seed=3", "epochs=100000",
-                              "checkpoint.every=5", "hydra.run.dir=run")  # fmt: skip
+        process = shell.start(
+            TRAIN,
+            *TWO,
+            "amp=scaler",
+            "seed=3",
+            "epochs=100000",
+            "checkpoint.every=5",
+            "hydra.run.dir=run",
+        )
         wait_for(shell.folder / "run/checkpoints/last.pt", process)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does: every process gets it
         first = end(process)
@@ -327,8 +355,14 @@ def test_a_scheduler_that_stops_a_run_with_a_checkpoint_is_answered_with_75(
 def test_ctrl_c_between_two_cells_ends_the_sweep_which_can_go_on_as_is_told(shell: Shell) -> None:
     seeds = ",".join(map(str, range(4)))
     process = shell.start(
-        TRAIN, "-m", f"seed={seeds}", *ONE, "study.burn_in=0", "max_steps=1", "hydra.sweep.dir=s",
-    )  # fmt: skip
+        TRAIN,
+        "-m",
+        f"seed={seeds}",
+        *ONE,
+        "study.burn_in=0",
+        "max_steps=1",
+        "hydra.sweep.dir=s",
+    )
     wait_for(shell.folder / "s/1_none_fp32_seed1/result.json", process)
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
@@ -364,8 +398,17 @@ def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell:
     assert stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job"], ["--info", "config"],
-                                       ["epochs=-1"], ["parallel=ddpp"], ["epohcs=1"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--cfg", "job"],
+        ["--info", "config"],
+        ["epochs=-1"],
+        ["parallel=ddpp"],
+        ["epohcs=1"],
+    ],
+)
 def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: list[str]) -> None:
     program = (
         "import runpy, sys\n"
