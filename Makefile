@@ -1,12 +1,12 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
-# make faults: crashes, signals, damaged files, full disks, bad input, at length (40 minutes).
-# make long: the statistics on thousands of made-up studies, and studies killed and disturbed on purpose.
-# make bench: the speed of all of it against the raw loop and its rivals (35 minutes, quiet machine).
-# All install what they need into .venv first.
+# make faults: crashes, signals, damaged files, full disks, bad and hostile input (40 minutes; Linux, root).
+# make long: the statistics on thousands of simulated studies, and studies killed and disturbed on purpose.
+# make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
+# Each installs what it needs into .venv first (in editable mode: conf/ stays in the checkout).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-ERROR := error: PYTHON=$(PYTHON): it cannot make virtual environments; python 3.10 or later with \
+ERROR := error: PYTHON=$(PYTHON): it cannot create virtual environments; python 3.10 or later with \
 	the venv module is needed; on Debian run apt-get install python3-venv
 NO_STRACE := error: strace=missing: faults are injected into system calls with it; Linux is needed; \
 	on Debian run apt-get install strace
@@ -17,7 +17,7 @@ NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real br
 
 setup: $(VENV)/.installed
 
-# Debian's python3 comes without ensurepip; root is helped to it, anyone else is told.
+# Debian's python3 comes without ensurepip: as root it is installed, otherwise an error says how.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv; } \
@@ -35,25 +35,25 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# As with venv: root is helped to a browser, anyone else is told.
+# The browser, too, is installed as root; otherwise an error says how.
 test: lint
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy chromium; } \
 	  || { echo "$(NO_CHROMIUM)" >&2; exit 2; }
 	$(BIN)/python -m pytest -n 2
 
-# Faults are injected into system calls by strace; root is helped to it, anyone else is told.
+# Faults are injected into system calls by strace: as root it is installed, otherwise an error says how.
 faults: setup
 	@command -v strace >/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy strace; } \
 	  || { echo "$(NO_STRACE)" >&2; exit 2; }
 	$(BIN)/python -m pytest tests/faults -m '' -n 2
 
-# One at a time: a study that is disturbed on purpose is not to be disturbed by chance.
+# No parallel tests: other load must not disturb the studies that are disturbed on purpose.
 long: setup
 	$(BIN)/python -m pytest -m slow --ignore tests/faults
 
-# What it is compared with is installed on top, and used by nothing else.
+# The libraries to compare with are installed in addition; nothing else uses them.
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt --editable '.[bench]'

@@ -1,18 +1,6 @@
 """Evaluate a checkpoint: python evaluate.py ckpt=RUN_FOLDER_OR_FILE [group=option ...]."""
 
-import hydra
-from omegaconf import DictConfig
+if __name__ == "__main__":  # workers import this file too, and need nothing of it
+    from ninefold.main import main
 
-from ninefold import main as launch
-from ninefold.config import resolvers
-
-resolvers.register()
-
-
-@hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
-def evaluate(config: DictConfig) -> None:
-    launch.evaluate(config)
-
-
-if __name__ == "__main__":
-    launch.main(evaluate)
+    main("evaluate")

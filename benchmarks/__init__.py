@@ -1,4 +1,4 @@
-"""Side-by-side measurements against the raw PyTorch loop and what else a user could pick.
+"""Benchmarks in alternating turns against the raw PyTorch loop and other libraries.
 
-`python -m benchmarks` runs them all, `python -m benchmarks NAME` one; a file is a subject.
+`python -m benchmarks` runs all of them, `python -m benchmarks NAME` one; each file is a subject.
 """

@@ -1,10 +1,10 @@
-"""Run the benches, each in a process of its own, and print one table.
+"""Run the benches, each in a new process, and print one table.
 
     python -m benchmarks [NAME ...] [--pairs N] [--output FOLDER] [--handicap] [--list]
 
-In every round each contestant of a bench has a turn, and ours has two. Where those differ the
-machine was not quiet: the sitting is void, and is repeated up to twice. `--handicap` slows ours
-down on purpose, to see that its rows can lose.
+In every round each contestant of a bench has a turn, and ours has two. If those two differ, the
+machine was not quiet: the recording is void and is repeated once. `--handicap` slows ours down on
+purpose, to see that its rows can lose.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from ninefold.machine import environment
 from ninefold.report.render.markdown import grid
 
 SUBJECTS = ("step", "inputs", "epoch", "scaling", "start", "checkpoints", "compiled", "defaults")
-SITTINGS = 2  # of a bench, where the first is void
-HEADER = ("what", "held against", "value", "95 % interval", "goal", "verdict")
+ATTEMPTS = 2  # recordings of a bench, if the first is void
+HEADER = ("what", "compared with", "value", "95 % interval", "goal", "verdict")
 
 
 def main() -> int:
@@ -70,7 +70,7 @@ def main() -> int:
                 lines = error.stderr.strip().splitlines() or [f"it ended with {error.returncode}"]
                 broken.append(f"not measured: {bench.name}: {lines[-1]}")
                 print(broken[-1], file=sys.stderr)
-            if arguments.output is not None:  # after each, for nothing is to be lost
+            if arguments.output is not None:  # after each bench, so that a crash loses nothing
                 folder = write(arguments.output, records, list(benches))
         print("\n" + "\n\n".join([table(records), *broken]))
         if arguments.output is not None:
@@ -86,7 +86,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, help="rounds; each bench has its own default")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="keep a record in there")
     parser.add_argument("--handicap", action="store_true", help="slow ours down on purpose")
-    parser.add_argument("--list", action="store_true", help="tell what the benches do, and end")
+    parser.add_argument("--list", action="store_true", help="list the benches, and end")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -97,11 +97,11 @@ def known() -> dict[str, Bench]:
 
 
 def measure(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The record of a bench: its figures, and of each row what they come to."""
+    """Run a bench; returns its figures, and the value and verdict of each row."""
     print(f"{bench.name}: {bench.conditions}", flush=True)
     began, void = time.monotonic(), -1
     quiet = False
-    while not quiet and void + 1 < SITTINGS:
+    while not quiet and void + 1 < ATTEMPTS:
         void += 1
         figures = figures_of(bench, arguments)
         control = estimate(ratio(OURS, CONTROL)(figures))
@@ -110,14 +110,25 @@ def measure(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
     for row in bench.rows:
         found = estimate(row.value(figures))
         said = verdict(found, row.goal, quiet)
-        rows.append({
-            "what": row.what, "rival": row.rival, "value": found.median, "low": found.low,
-            "high": found.high, "unit": row.unit, "goal": str(row.goal or "–"), "verdict": said,
-        })  # fmt: skip
+        rows.append(
+            {
+                "what": row.what,
+                "rival": row.rival,
+                "value": found.median,
+                "low": found.low,
+                "high": found.high,
+                "unit": row.unit,
+                "goal": str(row.goal or "–"),
+                "verdict": said,
+            }
+        )
         print("  " + "  ".join(cells(rows[-1])), flush=True)
     took = time.monotonic() - began
-    print(f"  control {control.median:.3f} [{control.low:.3f}, {control.high:.3f}], "
-          f"{void} void before, {took:.0f} s", flush=True)  # fmt: skip
+    print(
+        f"  control {control.median:.3f} [{control.low:.3f}, {control.high:.3f}], "
+        f"{void} void before, {took:.0f} s",
+        flush=True,
+    )
     return {
         "name": bench.name,
         "conditions": bench.conditions,
@@ -132,9 +143,9 @@ def measure(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def figures_of(bench: Bench, arguments: argparse.Namespace) -> dict[str, Array]:
-    """The figures of one sitting, from a process that has done nothing else before.
+    """Run a bench once in a new process; returns each contestant's figures.
 
-    Raises CalledProcessError, with what that process said, if it failed.
+    Raises CalledProcessError, with the process's stderr, if it failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "figures.json")
@@ -148,13 +159,17 @@ def figures_of(bench: Bench, arguments: argparse.Namespace) -> dict[str, Array]:
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """A row as the columns of HEADER."""
+    """Format a row as the columns of HEADER."""
     digits = 3 if abs(row["value"]) < 10 else 1
     value, low, high = (f"{row[key]:.{digits}f}" for key in ("value", "low", "high"))
     return (
-        row["what"], row["rival"], f"{value} {row['unit']}", f"[{low}, {high}]", row["goal"],
+        row["what"],
+        row["rival"],
+        f"{value} {row['unit']}",
+        f"[{low}, {high}]",
+        row["goal"],
         row["verdict"],
-    )  # fmt: skip
+    )
 
 
 def table(records: list[dict[str, Any]]) -> str:
@@ -164,10 +179,10 @@ def table(records: list[dict[str, Any]]) -> str:
 
 
 def write(folder: Path, records: list[dict[str, Any]], names: list[str]) -> Path:
-    """Keep figures, table and environment in a folder named for day and hardware.
+    """Write figures, table and environment to a folder named after day and hardware.
 
-    What is there of the same day stays, but for a bench that was measured again. `names` are those
-    of all benches, in order.
+    Records of the same day stay, except those of a bench that was measured again.
+    names: all benches, in order.
     """
     found = {name: value for name, value in environment().items() if name != "hostname"}
     for rival in ("lightning", "accelerate"):

@@ -1,4 +1,4 @@
-"""Contestants in processes of their own, for memory, allocator and environment are a process's."""
+"""Contestants in separate processes: memory, allocator and environment belong to a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ready = Callable[..., AbstractContextManager[Turn]]
 def apart(
     ready: Ready, *arguments: Any, environment: Mapping[str, str] | None = None
 ) -> Iterator[Turn]:
-    """A turn of what `ready(*arguments)` gives in a new process, which waits in between."""
+    """Start `ready(*arguments)` in a new process; each call takes a turn there."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, ready, arguments), daemon=True)

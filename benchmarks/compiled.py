@@ -1,4 +1,4 @@
-"""What torch.compile gains in a training step, once it has compiled."""
+"""Speed of a training step with torch.compile, after compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measurements behind the defaults in conf/: what they were chosen over, and by how much."""
+"""Measurements behind the defaults in conf/: each compared with its alternatives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BF16 = "amp=bf16"
 def variants(
     steps: int, model: tuple[str, ...], others: Mapping[str, tuple[str, ...]]
 ) -> Callable[[bool], AbstractContextManager[Turns]]:
-    """Seconds a step of `model` as it is by default, and with the overrides of `others`."""
+    """Seconds per step of `model` with its defaults, and with the overrides of `others`."""
 
     @contextmanager
     def contestants(handicap: bool) -> Iterator[Turns]:
@@ -34,7 +34,7 @@ def variants(
             threads = {name: torch.get_num_threads() for name in runs}
             threads |= {"one thread": 1} if "one thread" in runs else {}
             if handicap:
-                runs[OURS].task = ours.Slowed(runs[OURS].task, 0.05)
+                runs[OURS].objective.task = ours.Slowed(runs[OURS].objective.task, 0.05)
 
             def turn(name: str) -> float:
                 torch.set_num_threads(threads[name])
@@ -50,7 +50,7 @@ WAITING = {OURS: {}, "passive": {"OMP_WAIT_POLICY": "passive"}, "2000": {"GOMP_S
 
 @contextmanager
 def waiting(handicap: bool) -> Iterator[Turns]:
-    """Seconds a step of the convnet in processes whose threads wait for each other differently."""
+    """Seconds per step of the convnet with different ways for threads to wait for each other."""
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(
@@ -72,17 +72,24 @@ def layout_variants(other: str) -> dict[str, tuple[str, ...]]:
     return {"other": (other,), "bf16": (BF16,), "other, bf16": (other, BF16)}
 
 
-CONDITIONS = "A turn is {} steps of train.py's default at batch 64 on {}, and of what is named."
+CONDITIONS = (
+    "A turn is {} steps of train.py's defaults, batch 64, with {}, and of the named variants."
+)
 
 BENCHES = [
     Bench(
         name="defaults-convnet",
         conditions=CONDITIONS.format(30, "the convnet at 32 pixels"),
-        contestants=variants(30, CONVNET, {
-            **layout_variants(FIRST), "one thread": ("threads=1",),
-            "foreach": ("optimizer.fused=false", "+optimizer.foreach=true"),
-            "loop": ("optimizer.fused=false", "+optimizer.foreach=false"),
-        }),
+        contestants=variants(
+            30,
+            CONVNET,
+            {
+                **layout_variants(FIRST),
+                "one thread": ("threads=1",),
+                "foreach": ("optimizer.fused=false", "+optimizer.foreach=true"),
+                "loop": ("optimizer.fused=false", "+optimizer.foreach=false"),
+            },
+        ),
         rows=[
             *layouts("channels_last", "contiguous", "convnet"),
             Row("convnet: two threads", "one", ratio(OURS, "one thread")),
@@ -103,9 +110,14 @@ BENCHES = [
     Bench(
         name="defaults-alexnet",
         conditions=CONDITIONS.format(1, "AlexNet at 227 pixels"),
-        contestants=variants(1, ALEXNET, {
-            **layout_variants(FIRST), "loop": ("optimizer.fused=false",),
-        }),
+        contestants=variants(
+            1,
+            ALEXNET,
+            {
+                **layout_variants(FIRST),
+                "loop": ("optimizer.fused=false",),
+            },
+        ),
         rows=[
             *layouts("channels_last", "contiguous", "AlexNet"),
             Row("AlexNet: fused AdamW", "not fused", ratio(OURS, "loop")),
@@ -114,11 +126,11 @@ BENCHES = [
     ),
     Bench(
         name="defaults-waiting",
-        conditions=CONDITIONS.format(30, "the convnet in a process of its own"),
+        conditions=CONDITIONS.format(30, "the convnet in a separate process"),
         contestants=waiting,
         rows=[
             Row("threads wait as OpenMP has it", "OMP_WAIT_POLICY=passive", ratio(OURS, "passive")),
             Row("threads wait as OpenMP has it", "GOMP_SPINCOUNT=2000", ratio(OURS, "2000")),
         ],
     ),
-]  # fmt: skip
+]

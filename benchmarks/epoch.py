@@ -1,4 +1,4 @@
-"""Training on CIFAR-10 end to end: the published post's pipeline and loop against ours."""
+"""Training on CIFAR-10 end to end: the published blog post's pipeline and loop against ours."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ from ninefold.train.loop import train
 
 CPU = torch.device("cpu")
 COMMON = (  # pixels in 0..1 and nothing else, as published
-    "dataset=cifar10", "dataset.flip=false", "dataset.crop=0", "dataset.mean=null",
-    "dataset.std=null", "batch_size=64", "checkpoint.every=null",
-)  # fmt: skip
+    "dataset=cifar10",
+    "dataset.flip=false",
+    "dataset.crop=0",
+    "dataset.mean=null",
+    "dataset.std=null",
+    "batch_size=64",
+    "checkpoint.every=null",
+)
 PUBLISHED = ("model=alexnet", "model.net.num_classes=1000", "optimizer.lr=0.0001")
-# Small, so that several seeds can be had; pixels are resized, as they are for AlexNet.
+# Small, so that several seeds are affordable; pixels are resized, as for AlexNet.
 LEARNING = ("model.input_size=48", "dataset.limit=4000", "epochs=2", "amp=autocast")
 TESTED = 1000  # examples
 
@@ -36,7 +41,7 @@ TESTED = 1000  # examples
 def slices(
     steps: int, network: Callable[[], nn.Module], size: int | None, *overrides: str
 ) -> Callable[[bool], AbstractContextManager[Turns]]:
-    """Contestants whose turn is the next `steps` steps: seconds a step. Ours is autocast."""
+    """Contestants whose turn is the next `steps` steps: seconds per step. Ours is autocast."""
     common = (*COMMON, *overrides, "epochs=1000")
 
     @contextmanager
@@ -56,7 +61,7 @@ def slices(
 def posts_turns(
     network: Callable[[], nn.Module], size: int | None, steps: int
 ) -> Iterator[Callable[[], float]]:
-    """The published post's training, `steps` steps a turn: seconds a step."""
+    """The published post's training, `steps` steps per turn: seconds per step."""
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     examples = CIFAR10(root="~/.cache/cifar10").load("train")
@@ -81,10 +86,10 @@ def endless(batches: Any) -> Iterator[Any]:
 
 @contextmanager
 def learning(handicap: bool) -> Iterator[Turns]:
-    """Test accuracy of a short training with a seed of its own in each round, in percent."""
+    """Test accuracy in percent of a short training, with another seed in each round."""
     rate = 1e-6 if handicap else 1e-3
 
-    @cache  # ours is bitwise the same each time: the control need not take its time
+    @cache  # ours is bitwise repeatable: the control does not train again
     def measured(seed: int) -> tuple[float, float]:
         if seed < 0:
             return 0.0, 0.0  # the first round does not count
@@ -93,7 +98,7 @@ def learning(handicap: bool) -> Iterator[Turns]:
             model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
             run.state.optimizer.param_groups[0]["lr"] = rate
-            accuracy = 100 * train(run).accuracy
+            accuracy = 100 * train(run).test.accuracy
             training, test = (
                 post.loader(examples, 64, run.prepare.size)
                 for examples in (run.batches._examples, run.test)
@@ -103,12 +108,11 @@ def learning(handicap: bool) -> Iterator[Turns]:
             return accuracy, 100 * post.test(model, test, CPU)
 
     turns, rivals = count(-1), count(-1)  # ours has two turns in each round but the first
-    yield {OURS: lambda: measured(next(turns) // 2)[0],
-           "post": lambda: measured(next(rivals))[1]}  # fmt: skip
+    yield {OURS: lambda: measured(next(turns) // 2)[0], "post": lambda: measured(next(rivals))[1]}
 
 
 def points(figures: Figures) -> Array:
-    """Ours less theirs, seed by seed."""
+    """Ours minus theirs, seed by seed."""
     return figures[OURS] - figures["post"]
 
 
@@ -123,8 +127,12 @@ BENCHES = [
         ),
         contestants=slices(3, alexnet, 227, *PUBLISHED),
         rows=[
-            Row("epoch of CIFAR-10 at 227, AlexNet, autocast", "the post's loop",
-                ratio("post", OURS), at_least(2.6)),
+            Row(
+                "epoch of CIFAR-10 at 227, AlexNet, autocast",
+                "the post's loop",
+                ratio("post", OURS),
+                at_least(2.6),
+            ),
             Row("the same in fp32", "the post's loop", ratio("post", "fp32")),
         ],
     ),
@@ -151,9 +159,10 @@ BENCHES = [
         ),
         contestants=learning,
         rows=[
-            Row("test accuracy, less the rival's", "the post's loop", points, at_least(-1),
-                "points"),
+            Row(
+                "test accuracy, less the rival's", "the post's loop", points, at_least(-1), "points"
+            ),
             Row("the rival's", "the post's loop", lambda figures: figures["post"], unit="%"),
         ],
     ),
-]  # fmt: skip
+]

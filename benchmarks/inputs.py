@@ -1,4 +1,4 @@
-"""Images a second from bytes in memory to the model's input, and how long a step waits for them."""
+"""Images per second from bytes in memory to the model's input, and a step's wait for them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, at_most, ratio
 from benchmarks.rivals.post import Pictures
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches, Preparation
+from ninefold.dataset.batches import Batches
 from ninefold.dataset.cifar10 import CIFAR10
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.errors import DataError
 from ninefold.measure.clock import Clock
@@ -33,7 +34,7 @@ from ninefold.train.build import keep_freed
 BATCH = 64
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 PLACE = Place(0, 1, torch.device("cpu"))
-SLOWED = 0.01  # seconds more for each batch of ours, as the handicap
+SLOWED = 0.01  # seconds added to each of our batches by the handicap
 
 cifar = CIFAR10("~/.cache/cifar10")
 try:
@@ -66,15 +67,15 @@ class Slowed:
         return self.images[rows]
 
 
-def ours(count: int, handicap: bool, prepare: Preparation) -> Batches:
+def ours(count: int, handicap: bool, prepare: ImagePreparation) -> Batches:
     found = examples(count)
     if handicap:
-        found = Examples(Slowed(found.images), found.labels)  # type: ignore[arg-type]
+        found = Examples(Slowed(found.inputs), found.targets)  # type: ignore[arg-type]
     return Batches(found, BATCH, 0, prepare, PLACE)
 
 
 def images_per_second(count: int, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
-    """How fast `count` images come. The last of each batch is looked at, so that it is there."""
+    """Images per second over `count` images."""
     began = time.perf_counter()
     seen = sum(len(inputs) for inputs, _ in batches)
     took = time.perf_counter() - began
@@ -85,12 +86,12 @@ def images_per_second(count: int, batches: Iterator[tuple[Tensor, Tensor]]) -> f
 def pipelines(
     side: int, count: int, layout: torch.memory_format
 ) -> Callable[[bool], AbstractContextManager[Turns]]:
-    """Contestants that take `count` images, a whole number of batches, through one epoch a turn."""
+    """Contestants whose turn is an epoch of `count` images, a multiple of the batch size."""
 
     @contextmanager
     def contestants(handicap: bool) -> Iterator[Turns]:
         keep_freed()
-        prepare = Preparation(3, side, MEAN, STD, memory_format=layout)
+        prepare = ImagePreparation(3, side, MEAN, STD, memory_format=layout)
         batches = ours(count, handicap, prepare)
         numbers = itertools.count()
 
@@ -130,10 +131,10 @@ def over_the_better(figures: Figures) -> Array:
 def waiting(
     net: nn.Module, size: int | None, layout: torch.memory_format, steps: int, handicap: bool
 ) -> Callable[[], float]:
-    """The share of `steps` training steps that goes into having their batches."""
+    """The share of the time of `steps` training steps that is spent on getting their batches."""
     net = net.to(memory_format=layout)
     optimizer = torch.optim.AdamW(net.parameters(), fused=True)
-    prepare = Preparation(3, size, MEAN, STD, flip=True, crop=4, memory_format=layout)
+    prepare = ImagePreparation(3, size, MEAN, STD, flip=True, crop=4, memory_format=layout)
     batches = ours(BATCH * steps, handicap, prepare)
     numbers = itertools.count()
 
@@ -195,8 +196,12 @@ BENCHES = [
         pipelines(227, 1_280, torch.channels_last),
         [
             Row("input path, 32x32 to 227x227", RIVAL, over_the_better, at_least(4)),
-            Row("input path, 32x32 to 227x227", "a memory copy of the finished batch",
-                ratio(OURS, "copy"), at_least(0.5)),
+            Row(
+                "input path, 32x32 to 227x227",
+                "a memory copy of the finished batch",
+                ratio(OURS, "copy"),
+                at_least(0.5),
+            ),
         ],
     ),
     Bench(
@@ -209,9 +214,8 @@ BENCHES = [
         steps,
         [
             Row("waiting for input, AlexNet 227x227", "the step", share(OURS), at_most(0.01)),
-            Row("waiting for input, ResNet-18 32x32", "the step", share("resnet18"),
-                at_most(0.01)),
+            Row("waiting for input, ResNet-18 32x32", "the step", share("resnet18"), at_most(0.01)),
             Row("waiting for input, ConvNet 32x32", "the step", share("convnet"), at_most(0.01)),
         ],
     ),
-]  # fmt: skip
+]

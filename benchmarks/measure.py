@@ -1,7 +1,6 @@
-"""What a bench is, how its contestants take turns, and what their figures say.
+"""Benches: alternating turns of contestants, bootstrap intervals and verdicts.
 
-A figure is only ever held against others of the same turn: a machine's speed drifts, and what one
-run of a program took is no fact about the program.
+A figure is compared only with others of the same round, because a machine's speed drifts.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ OURS, CONTROL = "ninefold", "control"
 
 @dataclass(frozen=True)
 class Goal:
-    """What a row's value is to be: `word` is "at most" or "at least"."""
+    """A bound for a row's value; word: "at most" or "at least"."""
 
     word: str
     bound: float
@@ -47,8 +46,11 @@ def at_least(bound: float) -> Goal:
 class Row:
     """A line of the table.
 
-    value: from the figures of each contestant, float64 [turns], the row's value in each turn.
-    rival: what ours is held against. goal: None where there is nothing to meet, only to know.
+    what: the quantity.
+    rival: what ours is compared with.
+    value: maps the figures of each contestant, float64 [rounds], to the row's value in each round.
+    goal: None for a row without a goal.
+    unit: of the value; × for a ratio.
     """
 
     what: str
@@ -60,11 +62,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Bench:
-    """Contestants that take turns in one process, and what is read from their figures.
+    """Contestants that take turns in one process, and the rows computed from their figures.
 
-    contestants: given whether ours is handicapped (slowed down on purpose: its rows must lose),
-    what makes the contestants ready; each is a call that takes a turn and returns its figure. One
-    is OURS, which has a second turn in each round as the control. conditions: what a turn does.
+    name: as on the command line.
+    conditions: what a turn does, for the record.
+    contestants: a context manager that prepares the contestants; its argument says whether ours is
+        slowed down on purpose (its rows must then lose). Each contestant is a call that takes a
+        turn and returns its figure. OURS has a second turn in each round as the control.
+    rows: of the table.
+    pairs: rounds by default.
     """
 
     name: str
@@ -76,7 +82,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The median over the turns, and its 95 % bootstrap interval."""
+    """The median over the rounds, and its 95 % bootstrap interval."""
 
     median: float
     low: float
@@ -89,10 +95,10 @@ def ratio(above: str, below: str) -> Callable[[Figures], Array]:
 
 
 def take_turns(bench: Bench, pairs: int, handicap: bool) -> dict[str, Array]:
-    """The figures of `pairs` rounds, float64 [pairs] for each contestant and the control.
+    """Run `pairs` rounds; returns float64 [pairs] for each contestant and the control.
 
-    A first round warms up and does not count. Every other round goes backwards, so that who comes
-    after whom, and what a drift of the machine's speed does, is even.
+    A first round warms up and does not count. Every other round runs in reverse order, so that
+    drift of the machine's speed and effects of the order cancel.
     """
     with bench.contestants(handicap) as turns:
         order = [*turns, CONTROL]
@@ -107,7 +113,7 @@ def take_turns(bench: Bench, pairs: int, handicap: bool) -> dict[str, Array]:
 
 
 def estimate(values: Array) -> Estimate:
-    """The median of `values` with the percentile bootstrap's interval (Efron, 1979)."""
+    """The median of `values` with a percentile bootstrap interval (Efron, 1979)."""
     if np.ptp(values) == 0:
         return Estimate(float(values[0]), float(values[0]), float(values[0]))
     drawn = bootstrap(
@@ -118,7 +124,7 @@ def estimate(values: Array) -> Estimate:
 
 
 def verdict(found: Estimate, goal: Goal | None, quiet: bool) -> str:
-    """What the row has to say of its goal; nothing is met or missed on a machine not `quiet`."""
+    """Whether a row meets its goal; void if the machine was not quiet."""
     if not quiet:
         return "void"
     if goal is None:
@@ -129,5 +135,5 @@ def verdict(found: Estimate, goal: Goal | None, quiet: bool) -> str:
 
 
 def is_quiet(control: Estimate) -> bool:
-    """Whether two turns of the same code came out the same: the interval contains 1."""
+    """Whether two turns of the same code agree: the interval contains 1."""
     return control.low <= 1 <= control.high

@@ -1,4 +1,4 @@
-"""Our own contestants: what `python train.py OVERRIDES` would train, in this process."""
+"""Our contestants: what `python train.py OVERRIDES` would train, in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from ninefold.config import resolvers
 from ninefold.config.job import ROOT, Job
 from ninefold.signals import Stop
-from ninefold.task import Task
+from ninefold.task import Scores, Task
 from ninefold.train import build
 from ninefold.train.loop import train
 from ninefold.train.training import Training, closing
@@ -36,7 +36,7 @@ def job(*overrides: str) -> Job:
 
 @contextmanager
 def training(*overrides: str, test: int = 64) -> Iterator[Training]:
-    """A Training, in a run folder that goes with it; evaluated on `test` examples, untimed."""
+    """A Training with a temporary run folder; evaluated on `test` examples, untimed."""
     with tempfile.TemporaryDirectory() as folder:
         text = job(*overrides).text()
         config = OmegaConf.create(text)
@@ -53,13 +53,13 @@ def training(*overrides: str, test: int = 64) -> Iterator[Training]:
 
 
 def seconds_a_step(run: Training, steps: int) -> float:
-    """Train `steps` more; log points and all else between steps count, evaluations do not."""
+    """Seconds per step of `steps` more; what happens between steps counts, evaluations do not."""
     run.last_step = run.state.step + steps
     evaluated = run.state.evaluate_seconds
     began = time.perf_counter()
     train(run)
     seconds = time.perf_counter() - began - (run.state.evaluate_seconds - evaluated)
-    run.warmup_steps = 0  # the first turn, which does not count, has taken them
+    run.warmup_steps = 0  # they ran in the first turn, which does not count
     return seconds / steps
 
 
@@ -67,9 +67,9 @@ def seconds_a_step(run: Training, steps: int) -> float:
 def turns(
     overrides: Sequence[str], steps: int, handicap: float = 0
 ) -> Iterator[Callable[[], float]]:
-    """A contestant for `apart`: seconds a step, each slowed by `handicap` seconds."""
+    """A contestant for `apart`: seconds per step, each slowed by `handicap` seconds."""
     with training(*overrides) as run:
-        run.task = Slowed(run.task, handicap)
+        run.objective.task = Slowed(run.objective.task, handicap)
         yield lambda: seconds_a_step(run, steps)
 
 
@@ -80,6 +80,10 @@ class Slowed:
     task: Task
     seconds: float
 
+    @property
+    def score(self) -> str:
+        return self.task.score
+
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         until = time.perf_counter() + self.seconds
         while time.perf_counter() < until:
@@ -88,3 +92,6 @@ class Slowed:
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
         return self.task.measure(output, target)
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        return self.task.scores(sums, names)

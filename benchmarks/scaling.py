@@ -1,4 +1,4 @@
-"""What parallelism and loss scaling cost, and what two processes give."""
+"""Cost of the parallel strategies and of loss scaling; speed of two processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
-from ninefold.config.order import Order
+from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
 from ninefold.launch import run as execution
 from ninefold.result import Result
@@ -29,29 +29,29 @@ CELLS = {
 
 @contextmanager
 def one_process(handicap: bool) -> Iterator[Turns]:
-    """Seconds a step of each cell; the handicap is on those that are held against another."""
+    """Seconds per step of each cell; the handicap slows those that are compared with another."""
     with ExitStack() as stack:
         runs = {
             name: stack.enter_context(ours.training(*RESNET, *cell)) for name, cell in CELLS.items()
         }
         if handicap:
             for name in ("dp", "ddp", "scaler"):
-                runs[name].task = ours.Slowed(runs[name].task, 0.02)
+                runs[name].objective.task = ours.Slowed(runs[name].objective.task, 0.02)
         yield {name: lambda run=run: ours.seconds_a_step(run, STEPS) for name, run in runs.items()}
 
 
 def launched(*overrides: str) -> Result:
-    """A run in processes of its own, as train.py starts them."""
+    """A run in worker processes, as train.py starts them."""
     job = ours.job(*overrides)
     with tempfile.TemporaryDirectory() as folder:
         forkserver.start(job.values)
-        execution.start(Order("train", job.text(), Path(folder), time.time()), job)
+        execution.start(RunSpec("train", job.text(), Path(folder), time.time()), job)
         return Result.read(Path(folder))
 
 
 @contextmanager
 def two_processes(handicap: bool) -> Iterator[Turns]:
-    """Images a second by the inner clock."""
+    """Images per second by the inner clock."""
     common = (*COMMON, "dataset=synthetic", "dataset.train_count=9600", "epochs=1")
     ddp = ("parallel=ddp", "parallel.processes=2", f"log_every={1 if handicap else 10}")
 
@@ -80,12 +80,18 @@ BENCHES = [
     Bench(
         name="scaling-two",
         conditions=(
-            "A turn is a run of its own: 150 steps of the convnet at 32 pixels, global batch "
-            "64, in two processes of one thread each or in one of two; images a second by the "
+            "A turn is a run: 150 steps of the convnet at 32 pixels, global batch "
+            "64, in two processes of one thread each or in one of two; images per second by the "
             "inner clock."
         ),
         contestants=two_processes,
-        rows=[Row("ddp on two processes: throughput", "none on two threads", ratio(OURS, "none"),
-                  at_least(0.85))],
+        rows=[
+            Row(
+                "ddp on two processes: throughput",
+                "none on two threads",
+                ratio(OURS, "none"),
+                at_least(0.85),
+            )
+        ],
     ),
-]  # fmt: skip
+]

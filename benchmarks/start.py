@@ -35,11 +35,12 @@ os._exit(0)
 # A sweep in which all is done for each run but running it.
 EXPAND = """
 import runpy, sys
-from ninefold import execution, sweeper
+from ninefold.launch import run
 from ninefold.result import Result
+from ninefold.study import sweep
 done = {"accuracy": 0.0, "best_accuracy": 0.0, "train_seconds": 0.0, "total_seconds": 0.0}
-execution.start = lambda order, job: Result("ok", **done).write(order.folder)
-sweeper.finish = lambda folder: None
+run.start = lambda spec, job: Result("ok", **done).write(spec.folder)
+sweep.finish = lambda *_: None
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

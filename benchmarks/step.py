@@ -1,4 +1,4 @@
-"""What a training step costs beyond the raw loop's, in time and in memory."""
+"""Overhead of a training step over the raw loop, in time and memory."""
 
 from __future__ import annotations
 
@@ -31,20 +31,29 @@ FOREVER = ("checkpoint.every=null", "epochs=1000000", f"batch_size={BATCH}")
 MLP_STEPS, ALEXNET_STEPS = 2000, 2
 LOG_EVERY = 50  # steps: the default of ours, and of Lightning
 MLP = (
-    *FOREVER, "threads=1", "dataset=synthetic", "dataset.shape=[1,8,8]",
-    f"dataset.train_count={BATCH * MLP_STEPS}", "model.net._target_=benchmarks.step.mlp",
-    "model.net.width=64", "model.memory_format=contiguous_format",
-)  # fmt: skip
+    *FOREVER,
+    "threads=1",
+    "dataset=synthetic",
+    "dataset.shape=[1,8,8]",
+    f"dataset.train_count={BATCH * MLP_STEPS}",
+    "model.net._target_=benchmarks.step.mlp",
+    "model.net.width=64",
+    "model.memory_format=contiguous_format",
+)
 ALEXNET = (
-    *FOREVER, "model=alexnet", "dataset=synthetic", "dataset.shape=[3,227,227]",
-    f"dataset.train_count={BATCH * 10}", f"dataset.test_count={BATCH}",
-)  # fmt: skip
+    *FOREVER,
+    "model=alexnet",
+    "dataset=synthetic",
+    "dataset.shape=[3,227,227]",
+    f"dataset.train_count={BATCH * 10}",
+    f"dataset.test_count={BATCH}",
+)
 RIVALS = ("Fabric", "Accelerate", "Lightning")
 LOGGING, SILENT = "Lightning, self.log", "ninefold, no log points"
 
 
 def mlp(channels: int = 1, classes: int = 10, width: int = 64) -> nn.Module:
-    """Small enough that its step is all overhead: of images of 8x8."""
+    """An MLP for 8x8 images, so small that its step is mostly overhead."""
     return nn.Sequential(
         nn.Flatten(), nn.Linear(64 * channels, width), nn.ReLU(), nn.Linear(width, classes)
     )
@@ -52,7 +61,7 @@ def mlp(channels: int = 1, classes: int = 10, width: int = 64) -> nn.Module:
 
 @contextmanager
 def small(handicap: bool) -> Iterator[Turns]:
-    """Seconds a step of the tiny MLP, an epoch a turn."""
+    """Seconds per step of the tiny MLP, one epoch per turn."""
     from accelerate import Accelerator
     from lightning.fabric import Fabric
 
@@ -65,7 +74,7 @@ def small(handicap: bool) -> Iterator[Turns]:
         ours.training(*MLP, "log_every=1000000") as silent,
     ):
         if handicap:
-            run.task = ours.Slowed(run.task, 50e-6)
+            run.objective.task = ours.Slowed(run.objective.task, 50e-6)
         examples = run.batches._examples
         fabric, accelerator = Fabric(accelerator="cpu", devices=1), Accelerator(cpu=True)
         plain, theirs, others = mlp(), mlp(), mlp()
@@ -110,26 +119,26 @@ def small(handicap: bool) -> Iterator[Turns]:
 
 
 def adamw(model: nn.Module) -> torch.optim.Optimizer:
-    """As conf/optimizer/adamw.yaml has it."""
+    """AdamW with the values of conf/optimizer/adamw.yaml."""
     return torch.optim.AdamW(model.parameters(), lr=0.001, weight_decay=0.01, fused=True)
 
 
 def overhead(name: str) -> Callable[[Figures], Array]:
-    """Microseconds a step beyond the raw loop's."""
+    """Microseconds per step more than the raw loop."""
     return lambda figures: (figures[name] - figures["raw"]) * 1e6
 
 
 def share_of_best(figures: Figures) -> Array:
-    """Our overhead as a share of the least of the rivals' in the same turn."""
+    """Our overhead as a share of the smallest of the rivals' in the same round."""
     return overhead(OURS)(figures) / np.min([overhead(name)(figures) for name in RIVALS], axis=0)
 
 
 @contextmanager
 def large(handicap: bool) -> Iterator[Turns]:
-    """Seconds a step of AlexNet at 227 pixels."""
+    """Seconds per step of AlexNet at 227 pixels."""
     with ours.training(*ALEXNET) as run:
         if handicap:
-            run.task = ours.Slowed(run.task, 0.05)
+            run.objective.task = ours.Slowed(run.objective.task, 0.05)
         train = plain_alexnet(run.batches._examples)
 
         def plain() -> float:
@@ -141,7 +150,7 @@ def large(handicap: bool) -> Iterator[Turns]:
 
 
 def plain_alexnet(examples: Examples) -> Callable[[int], None]:
-    """The raw loop in channels_last: a call takes so many steps."""
+    """The raw loop in channels_last; a call takes the given number of steps."""
     model = alexnet(num_classes=10).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = adamw(model)
     batches = epoch_order(0, 0, len(examples)).reshape(-1, BATCH)
@@ -150,7 +159,7 @@ def plain_alexnet(examples: Examples) -> Callable[[int], None]:
 
 @contextmanager
 def memory(handicap: bool) -> Iterator[Turns]:
-    """Bytes at the peak of a process beyond what it had after its imports."""
+    """Peak memory of a process in bytes, minus its peak after the imports."""
 
     def peak(ready: Callable[..., Any], *arguments: Any) -> Callable[[], float]:
         def turn() -> float:
@@ -183,7 +192,7 @@ def raw_peak() -> Iterator[Callable[[], float]]:
 
 
 def imported_bytes() -> float:
-    """The peak so far, with all imported that either is going to."""
+    """The peak so far, after importing all that either contestant imports."""
     for name in ("torch._dynamo", "ninefold.logger.tensorboard"):
         import_module(name)
     return peak_bytes()
@@ -212,10 +221,16 @@ BENCHES = [
         rows=[
             Row("step of a tiny MLP: overhead", "raw loop", overhead(OURS), at_most(15), "µs"),
             Row("the same without log points", "raw loop", overhead(SILENT), unit="µs"),
-            Row("the overhead as a share of the rival's", "best of Fabric, Accelerate, Lightning",
-                share_of_best, at_most(1 / 3)),
-            *(Row("the rival's overhead", name, overhead(name), unit="µs")
-              for name in (*RIVALS, LOGGING)),
+            Row(
+                "the overhead as a share of the rival's",
+                "best of Fabric, Accelerate, Lightning",
+                share_of_best,
+                at_most(1 / 3),
+            ),
+            *(
+                Row("the rival's overhead", name, overhead(name), unit="µs")
+                for name in (*RIVALS, LOGGING)
+            ),
         ],
     ),
     Bench(
@@ -237,4 +252,4 @@ BENCHES = [
         rows=[Row("peak memory, AlexNet at 227", "raw loop", ratio(OURS, "raw"), at_most(1.0))],
         pairs=3,
     ),
-]  # fmt: skip
+]

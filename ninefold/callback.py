@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from ninefold.config import resume, rules
+from ninefold.config import rules
 from ninefold.config.job import GROUPS, ROOT, UNSAID, Job, not_a_name
 from ninefold.errors import ConfigError, Failure
-from ninefold.launch import preflight
-from ninefold.launch.concurrent import Runs
-from ninefold.launch.session import SESSION, failure_of, refuse
+from ninefold.launch import Refused, concurrent
+from ninefold.launch.run import check, failure_of
 from ninefold.ranks import under_torchrun
-from ninefold.study import composition, plan, start
+from ninefold.study import plan, start, sweep
 
 CONF = ROOT / "conf" / "train.yaml"
 
@@ -28,23 +25,36 @@ CONF = ROOT / "conf" / "train.yaml"
 class Check(Callback):
     """Ends a command that something is wrong with."""
 
+    def __init__(self) -> None:
+        self._job: Job | None = None
+
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Check a single run. Raises Refused."""
         try:
-            job = Job(config, config.hydra)
-            problems = (
-                plan.not_honored(config, CONF) or preflight.examine(job) or go_on(job, config)
-                or occupied(job, Path(config.hydra.run.dir))
-            )  # fmt: skip
+            problems = plan.not_honored(config, CONF)
+            if not problems:
+                job = Job(config, config.hydra)
+                problems = check(job, Path(config.hydra.run.dir))
         except Exception as error:  # Hydra would go on, with a warning
-            problems = [failure_of(error)]
+            problems = [failure_of(error, list(config.hydra.overrides.task))]
         if problems:
-            refuse(problems)
-        SESSION.checked = job
+            raise Refused(problems)
+        self._job = job
+        if job.resume is not None:  # its folder is this command's
+            with read_write(config), open_dict(config):
+                config.resume = job.resume
+            with read_write(config.hydra), open_dict(config.hydra):
+                config.hydra.run.dir = job.resume
+
+    def on_job_start(self, config: DictConfig, *, task_function: Any, **kwargs: Any) -> None:
+        """Hand the checked job to the command that runs it."""
+        if self._job is not None:
+            task_function.command.job = self._job
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         problems = odd_options(config.hydra.overrides.task) or plan.not_honored(config, CONF)
         if not problems and config.hydra.runtime.choices["hydra/sweeper"] != plan.SWEEPER:
-            problems = start.taken(Path(config.hydra.sweep.dir), "choose another")
+            problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
         problems = problems or rules.breach(
             "launch.grace", OmegaConf.select(config, "launch.grace")
         )
@@ -54,41 +64,16 @@ class Check(Callback):
                 "torchrun starts one run", "leave torchrun out: python train.py -m ...",
             )]  # fmt: skip
         if problems:
-            refuse(problems)
-        for_accuracy(config.hydra)
-        SESSION.sweep = Path(os.path.abspath(config.hydra.sweep.dir))
-        SESSION.study_name = config.hydra.runtime.choices.get("experiments")
-        loader = GlobalHydra.instance().config_loader()
-        if config.hydra.runtime.choices["hydra/launcher"] == "basic":
-            composition.share(loader, look_ahead)
-        else:
-            composition.share(loader, lambda config: None)
-            SESSION.beside = Runs(config.launch.grace)
-
-
-def go_on(job: Job, config: DictConfig) -> list[Failure]:
-    """Find the run that resume=auto means, and make its folder this command's."""
-    try:
-        if job.resume == resume.AUTO:
-            job.find_unfinished(Path(config.hydra.run.dir).parent)
-            with read_write(config), open_dict(config):
-                config.resume = job.resume
-    except Failure as failure:
-        return [failure]
-    if job.resume is not None:
-        with read_write(config.hydra), open_dict(config.hydra):
-            config.hydra.run.dir = job.resume
-    return []
-
-
-def occupied(job: Job, folder: Path) -> list[Failure]:
-    """That there is a run in the folder of a new run, or of an evaluation: it would be lost."""
-    if job.resumes or not resume.holds_a_run(folder):
-        return []
-    return [ConfigError(
-        "hydra.run.dir", folder, "there is a run in it", "each has a folder of its own",
-        "choose another" + ("" if job.evaluates else f", or go on with resume={folder}"),
-    )]  # fmt: skip
+            raise Refused(problems)
+        sweep.for_accuracy(config.hydra)
+        choices = config.hydra.runtime.choices
+        concurrently = choices["hydra/launcher"] != "basic"
+        own = choices["hydra/sweeper"] == plan.SWEEPER
+        if concurrently or not own:
+            folder = None if own else Path(os.path.abspath(config.hydra.sweep.dir))
+            concurrent.announce(
+                folder, choices.get("experiments"), config.launch.grace, concurrently
+            )
 
 
 def odd_options(overrides: Sequence[str]) -> list[Failure]:
@@ -112,23 +97,3 @@ def odd_options(overrides: Sequence[str]) -> list[Failure]:
             if isinstance(option, str) and not rules.NAME.fullmatch(option)
         ]
     return found
-
-
-def for_accuracy(hydra: DictConfig) -> None:
-    """Have a sweeper that optimizes look for the best accuracy, which is what a run returns.
-
-    Optuna's minimizes and stops at a failure unless it is told otherwise, as it still can be.
-    """
-    told = {str(text).lstrip("+").partition("=")[0] for text in hydra.overrides.hydra}
-    for key, value in {"direction": "maximize", "max_failure_rate": 1.0}.items():
-        if key in hydra.sweeper and f"hydra.sweeper.{key}" not in told:
-            with read_write(hydra), open_dict(hydra):
-                hydra.sweeper[key] = value
-
-
-def look_ahead(config: DictConfig) -> None:
-    """Start importing when the first run of a sweep is composed, if there is nothing against it."""
-    with suppress(Exception):  # it is told when the run's turn comes
-        job = Job(config, config.hydra)
-        if not preflight.problems(job):
-            preflight.start_importing(job)

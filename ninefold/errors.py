@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from ninefold.secrets import redact
@@ -20,22 +21,42 @@ def short(text: str) -> str:
 
 
 class Failure(Exception):
-    """A failure that reads `error: <field>=<value>: <wrong>; <allowed>; <do>`.
+    """An error that the user can act on: `error: <field>=<value>: <wrong>; <allowed>; <do>`.
 
-    `code` is the process's exit code, `status` what result.json says of the run.
+    field: the key, file or resource that the error is about.
+    value: what it was set to or found to be, as text.
+    wrong: what is wrong with it.
+    allowed: what is allowed, or what was found.
+    do: what the user can do about it.
+    code: exit code of the process.
+    status: `status` in result.json of a run that ends with it.
     """
 
     code: ClassVar[int] = 1
     status: ClassVar[str] = "failed"
 
     def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
-        # Every line that leaves a run passes here, so this is where no secret does.
-        # In one line first: a value may be known as it stands there, broken over two or not.
-        field, given, wrong, allowed, do = (
+        # Every error line is made here, so this is where secrets are removed. Before and after the
+        # text is put on one line: a secret may be known with its line breaks or without them.
+        parts = [
             short(redact(one_line(redact(str(part)))))
             for part in (field, value, wrong, allowed, do)
-        )
-        super().__init__(f"error: {field}={given}: {wrong}; {allowed}; {do}")
+        ]
+        super().__init__(*parts)
+        self.field, self.value, self.wrong, self.allowed, self.do = parts
+
+    def __str__(self) -> str:
+        return f"error: {self.cause}; {self.allowed}; {self.do}"
+
+    @property
+    def cause(self) -> str:
+        """`<field>=<value>: <wrong>`."""
+        return f"{self.field}={self.value}: {self.wrong}"
+
+    @property
+    def parts(self) -> list[str]:
+        """field, value, wrong, allowed, do: with the class name, all that `relay` needs."""
+        return [self.field, self.value, self.wrong, self.allowed, self.do]
 
 
 class ConfigError(Failure):
@@ -140,8 +161,7 @@ KINDS: dict[str, type[Failure]] = {
 }  # fmt: skip
 
 
-def relay(kind: str, line: str) -> Failure:
-    """The failure that another process reported as its class name and its line."""
-    failure = KINDS[kind].__new__(KINDS[kind])
-    Exception.__init__(failure, redact(line))
-    return failure
+def relay(kind: str, parts: Sequence[str]) -> Failure:
+    """The failure that another process sent as its class name and its parts."""
+    field, value, wrong, allowed, do = parts
+    return KINDS[kind](field, value, wrong, allowed, do)

@@ -1,4 +1,4 @@
-"""Atomic, durable writes of files: a reader finds the old content or the whole new one."""
+"""Atomic, durable writes of files, and checks of YAML from untrusted files before it is parsed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+LARGEST_YAML, DEEPEST_YAML = 100_000, 50  # characters, and levels: a job has 3,000 and 4
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -51,3 +53,23 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def require_plain_yaml(text: str) -> None:
+    """Raise ValueError if `text` is too long, nested too deeply or holds an alias.
+
+    The text is scanned as a stream of events: a few lines of aliases can expand to gigabytes.
+    Raises yaml.YAMLError if it is not YAML.
+    """
+    import yaml
+
+    if len(text) > LARGEST_YAML:
+        raise ValueError(f"it has {len(text)} characters, a job has at most {LARGEST_YAML}")
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("it holds a YAML alias, which a job has no use for")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST_YAML:
+            raise ValueError(f"it is nested more than {DEEPEST_YAML} deep")

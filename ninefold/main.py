@@ -1,4 +1,4 @@
-"""A command of train.py or evaluate.py from its start to its exit code.
+"""A command of train.py or evaluate.py, from its arguments to its exit code.
 
 Nothing here imports torch before a job has passed every check that can do without.
 """
@@ -8,139 +8,267 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
+import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from types import FrameType
+from typing import NoReturn
 
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from ninefold import ranks, signals
-from ninefold.config import overrides
-from ninefold.config.job import ROOT
+from ninefold.config import overrides, resolvers
+from ninefold.config.job import ROOT, Job
 from ninefold.errors import Failure, Interrupted
-from ninefold.launch import concurrent
-from ninefold.launch.run import execute, follow
-from ninefold.launch.session import SESSION, failure_of, heed_signals, leave, report
+from ninefold.launch import Outcome, Refused, concurrent
+from ninefold.launch.run import failure_of, first_to_report, follow, record, run
 from ninefold.ranks import under_torchrun
-from ninefold.result import FILE, Result
-from ninefold.study import sweep as sweeper
+from ninefold.result import FILE
+from ninefold.secrets import redact
+from ninefold.study import sweep as study
 
 
-def main(entry: Callable[[], Any]) -> NoReturn:
-    """Run a Hydra entry point and exit with the documented code."""
-    SESSION.begin(here=True, debug=bool(os.environ.get("HYDRA_FULL_ERROR")))
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises; the one line is written here
-    if not under_torchrun():  # whose agent speaks for ranks that it ends
-        heed_signals()  # workers, once there, are told first
-    code = _run(entry)
-    if under_torchrun():
-        from ninefold.launch import torchrun
-
-        with suppress(Failure):  # said already
-            torchrun.dismiss(code)
-    leave(_finish(code))
-
-
-def _run(entry: Callable[[], Any]) -> int:
-    """Do what the command is for, and return its exit code so far."""
+def main(name: str) -> NoReturn:
+    """Run the command `name` (train or evaluate) and exit with its documented code."""
+    command = Command(name, sys.argv[1:])
+    resolvers.register()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
+    os.environ.pop(concurrent.VARIABLE, None)  # of a run that starts a command
+    if not under_torchrun():  # under it, the agent handles signals to the ranks
+        command.handle_signals()
     try:
-        require_environment()
-        if under_torchrun() and os.environ["RANK"] != "0":
-            leave(follow())
-        if problems := overrides.of_arguments(sys.argv[1:], entry.__name__, ROOT / "conf"):
-            report(problems)
-            return problems[0].code
-        try:
-            entry()  # Hydra: the callback, the sweeper and, for each run, train or evaluate
-        finally:
-            sweeper.count_runs_elsewhere()
-        return SESSION.codes[0] if SESSION.codes else 0
-    except KeyboardInterrupt as interrupt:
-        number = interrupt.args[0] if interrupt.args else signal.SIGINT
-        name, kind = signal.Signals(number).name, signals.failure(number)
-        what, do = "nothing runs now", "start again"
-        if SESSION.beside is not None and SESSION.beside.told:
-            what, do = (
-                "its runs were told to save and have ended",
-                "go on with the study, if it is one",
-            )
-        report([kind("signal", name, "interrupted", what, do)])
-        return kind.code
-    except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else 1
-    except Exception as error:
-        failure = failure_of(error)
-        report([failure])
-        return SESSION.codes[0] if SESSION.codes else failure.code
+        code = command.execute()
+        if under_torchrun():
+            from ninefold.launch import torchrun
+
+            with suppress(Failure):  # it has been printed
+                torchrun.dismiss(code)
+        code = command.finish(code)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What reads the output has ended, as `head` does: so does this, and as quietly as `cat`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is not flushed
+        code = 128 + signal.SIGPIPE
+    leave(code)
 
 
-def require_environment() -> None:
-    """Leave with a line for each thing that is wrong with the environment of this process.
+class Command:
+    """One command while it runs.
 
-    Each process says it: where it is wrong there is no store through which to agree on one.
+    argv: its arguments.
+    started: time.time() at its start.
+    outcomes: of its runs, those in other processes last.
+    job: what Hydra's callback has checked, to be run next.
+    sweep: folder of the sweep, once it belongs to this command: the report is written there.
+    study_name: the chosen option of `experiments`, if any.
+    resume_command: how to resume a study that is not finished.
     """
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch's sockets would add to the line
-    problems = ranks.problems(os.environ)
-    if under_torchrun() and not problems:
+
+    def __init__(self, name: str, argv: Sequence[str]) -> None:
+        self.name, self.argv = name, list(argv)
+        self.started = time.time()
+        self.outcomes: list[Outcome] = []
+        self.job: Job | None = None
+        self.sweep: Path | None = None
+        self.study_name: str | None = None
+        self.resume_command: str | None = None
+        self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
+        self._process = os.getpid()
+        self._signal: int | None = None  # the last one received
+        self._notified = 0  # runs in other processes that were sent a signal
+
+    def execute(self) -> int:
+        """Do what the command is for. Returns its exit code, the report of a sweep excepted."""
         try:
-            ranks.require_store()
-        except Failure as failure:
-            problems = [failure]
-    if problems:
-        report(problems)
-        sys.stderr.flush()
-        os._exit(problems[0].code)
-
-
-def train(config: DictConfig) -> float | None:
-    """Hydra's task function of train.py: one run. Returns its best test accuracy.
-
-    A failure is reported at once and gives None, so that a sweep goes on to its other cells. (NaN
-    ends an Optuna study: its plugin for Hydra 1.3 fails over it, see hydra#2237.)
-    """
-    hydra = HydraConfig.get()
-    folder = Path(hydra.runtime.output_dir)
-    SESSION.runs += 1
-    if SESSION.here:
-        fine = execute("train", config, hydra, folder)
-    else:
-        signals.follow_parent()
-        heed_signals()
-        with concurrent.registered():
-            fine = execute("train", config, hydra, folder)
-    if not fine:
-        return None
-    result = Result.read(folder)
-    assert result.accuracy is not None
-    assert result.best_accuracy is not None
-    print(
-        f"accuracy {result.accuracy:.4f} (best {result.best_accuracy:.4f})  "
-        f"trained {result.train_seconds:.2f} s of {result.total_seconds:.2f} s  folder {folder}",
-        flush=True,
-    )
-    return result.best_accuracy
-
-
-def evaluate(config: DictConfig) -> None:
-    """Hydra's task function of evaluate.py."""
-    hydra = HydraConfig.get()
-    execute("evaluate", config, hydra, Path(hydra.runtime.output_dir))
-
-
-def _finish(code: int) -> int:
-    """Write the report of the sweep if there was one; returns the exit code of it all."""
-    begun = SESSION.runs or SESSION.study is not None
-    if SESSION.sweep is not None and begun and any(SESSION.sweep.rglob(FILE)):
-        try:
-            sweeper.finish(SESSION.sweep)
-        except KeyboardInterrupt:
-            code = code or Interrupted.code
+            self._require_environment()
+            if under_torchrun() and ranks.found(os.environ).rank != 0:
+                leave(follow())
+            if problems := overrides.of_arguments(self.argv, self.name, ROOT / "conf"):
+                raise Refused(problems)
+            try:
+                self._hydra()
+            finally:
+                self._collect_concurrent()
+            return self._code
+        except KeyboardInterrupt as interrupt:
+            number = interrupt.args[0] if interrupt.args else signal.SIGINT
+            name, kind = signal.Signals(number).name, signals.failure(number)
+            what, do = "nothing runs now", "start again"
+            if self._notified:
+                what, do = (
+                    "its runs were told to save and have ended",
+                    "go on with the study, if it is one",
+                )
+            self._print([kind("signal", name, "interrupted", what, do)])
+            return kind.code
+        except Refused as refused:
+            self._print(refused.failures)
+            return refused.failures[0].code
+        except SystemExit as leaving:
+            return leaving.code if isinstance(leaving.code, int) else 1
+        except BrokenPipeError:
+            raise
         except Exception as error:
-            failure = failure_of(error)
-            report([failure])
-            code = code or failure.code
-    if SESSION.study is not None and not SESSION.study.finished:
-        print(f"go on with: {sweeper.going_on(SESSION.study)}", flush=True)
-    return code
+            failure = failure_of(error, self.argv)
+            self._print([failure])
+            return self._code or failure.code
+
+    def _hydra(self) -> None:
+        """Have Hydra compose the configuration and call the task, once for each run."""
+
+        def task(config: DictConfig) -> float | None:
+            return self.task(config)
+
+        task.__module__ = self.name  # after which Hydra names the job
+        task.command = self  # type: ignore[attr-defined]  # for the callback and the sweeper
+        conf = str(ROOT / "conf")
+        hydra.main(version_base="1.3", config_path=conf, config_name=self.name)(task)()
+
+    def task(self, config: DictConfig) -> float | None:
+        """Hydra's task function: one run. Returns its best test accuracy.
+
+        A failure is printed at once and gives None, so that the other runs of a sweep follow. (NaN
+        would end an Optuna study: its plugin for Hydra 1.3 fails over it, see hydra#2237.)
+        """
+        if self._process == os.getpid():
+            return self._task(config)
+        self._signal = None  # a launcher of Hydra's has copied this object to its process
+        signals.follow_parent()
+        self.handle_signals()
+        with concurrent.registered():
+            return self._task(config)
+
+    def _task(self, config: DictConfig) -> float | None:
+        started, settings = time.time(), HydraConfig.get()
+        folder = Path(settings.runtime.output_dir)
+        job, self.job = self.job, None
+        try:
+            self.require_undisturbed()
+            job = job or Job(config, settings)
+        except Exception as error:
+            self.require_undisturbed()
+            failures = [failure_of(error, self.argv)]
+            if self.name == "train":
+                record(failures, settings.runtime.choices, config, folder, started)
+            self._keep(Outcome(failures[0].code, tuple(failures)), folder)
+            return None
+        outcome = self.run(job, folder)
+        return outcome.result.best_accuracy if outcome.result else None
+
+    def run(self, job: Job, folder: Path) -> Outcome:
+        """Run `job` and print how it ended. Raises SystemExit if a signal ended it."""
+        outcome = run(
+            job,
+            folder,
+            concurrent=self._process != os.getpid(),
+            require_undisturbed=self.require_undisturbed,
+        )
+        self._keep(outcome, folder)
+        if outcome.stopped:
+            raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it
+        return outcome
+
+    def _keep(self, outcome: Outcome, folder: Path) -> None:
+        self.outcomes.append(outcome)
+        if outcome.failures and first_to_report(outcome.failures[0]):
+            self._print(outcome.failures)
+        if found := outcome.result:
+            print(
+                f"accuracy {found.accuracy:.4f} (best {found.best_accuracy:.4f})  trained "
+                f"{found.train_seconds:.2f} s of {found.total_seconds:.2f} s  folder {folder}",
+                flush=True,
+            )
+
+    @property
+    def _code(self) -> int:
+        """The exit code of the first run that failed; 0 if none did."""
+        return next((outcome.code for outcome in self.outcomes if outcome.code), 0)
+
+    def _print(self, failures: Sequence[Failure]) -> None:
+        """A line on stderr for each failure, with its traceback if the user wants to see it."""
+        for failure in failures:
+            if self._debug and failure.__cause__ is not None:
+                lines = traceback.format_exception(failure.__cause__)
+                print(redact("".join(lines)), file=sys.stderr)
+            print(failure, file=sys.stderr, flush=True)
+
+    def _require_environment(self) -> None:
+        """Leave with a line for each thing that is wrong with the environment of this process.
+
+        Under torchrun each rank prints it: there may be no store through which to agree on one.
+        """
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch's sockets print more
+        problems = ranks.problems(os.environ)
+        if under_torchrun() and not problems:
+            try:
+                ranks.require_store()
+            except Failure as failure:
+                problems = [failure]
+        if problems:
+            self._print(problems)
+            sys.stderr.flush()
+            os._exit(problems[0].code)
+
+    # Signals
+
+    def handle_signals(self) -> None:
+        """From here on a signal raises KeyboardInterrupt, but where a launcher handles it."""
+        for number in signals.heeded():
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        first = self._signal is None
+        self._signal = number  # the exception alone could be lost in somebody's destructor
+        announced = concurrent.announced()
+        if announced is not None and announced.concurrent and self._process == os.getpid():
+            if first:
+                self._notified = announced.stop(number)
+            elif number != signal.SIGINT:
+                return  # the runs are being waited for
+        raise KeyboardInterrupt(number)
+
+    def require_undisturbed(self) -> None:
+        """Raise KeyboardInterrupt if this command received a signal."""
+        if self._signal is not None:
+            raise KeyboardInterrupt(self._signal)
+
+    # Sweeps
+
+    def _collect_concurrent(self) -> None:
+        """Learn of a sweep by another sweeper or launcher of Hydra's, and how its runs ended."""
+        announced = concurrent.announced()
+        if announced is not None and self.sweep is None and announced.sweep is not None:
+            self.sweep, self.study_name = announced.sweep, announced.study_name
+        if self.sweep is not None and not self.outcomes:
+            self.outcomes += study.outcomes_since(self.sweep, self.started)
+
+    def finish(self, code: int) -> int:
+        """Write the report of the sweep if there was one; returns the exit code of it all."""
+        begun = self.outcomes or self.resume_command is not None
+        if self.sweep is not None and begun and any(self.sweep.rglob(FILE)):
+            try:
+                study.finish(self.sweep, self, len(self.outcomes))
+            except KeyboardInterrupt:
+                code = code or Interrupted.code
+            except BrokenPipeError:
+                raise
+            except Exception as error:
+                failure = failure_of(error, self.argv)
+                self._print([failure])
+                code = code or failure.code
+        if self.resume_command is not None:
+            print(f"resume the study with: {self.resume_command}", flush=True)
+        return code
+
+
+def leave(code: int) -> NoReturn:
+    """Exit; under torchrun at once, or what is torn down might wait for peers that are gone."""
+    if under_torchrun():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

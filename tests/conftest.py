@@ -1,4 +1,4 @@
-"""Real commands in real processes, with an account of what they leave behind."""
+"""Run the project's commands in real processes and check that none is left behind."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass
 class Shell:
-    """Runs the project's commands in a folder of its own; every process carries its tag."""
+    """Runs the project's commands in one folder; every process carries its tag."""
 
     folder: Path
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
         env = {**os.environ, "NINEFOLD_TEST_TAG": self.tag, **options.pop("env", {})}
-        # Threads that wait spinning take a core from those they wait for on a busy machine.
+        # On a busy machine, threads that spin while waiting take a core from the others.
         env["OMP_WAIT_POLICY"] = "PASSIVE"
         env.pop("HYDRA_FULL_ERROR", None)
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
@@ -60,7 +60,7 @@ class Shell:
         )
 
     def kill(self, process: subprocess.Popen[str]) -> None:
-        """SIGKILL to the command itself; everything that it started must follow it."""
+        """Send SIGKILL to the command; every process that it started must end too."""
         process.kill()
         process.wait()
         left = self.survivors()
@@ -75,12 +75,12 @@ class Shell:
                 alive = "State:\tZ" not in (path.parent / "status").read_text()
                 if alive and self.tag.encode() in path.read_bytes():
                     found.append(int(path.parent.name))
-            except OSError:  # it ended meanwhile, or is none of ours
+            except OSError:  # it has ended, or belongs to another user
                 continue
         return found
 
     def survivors(self, seconds: float = 5) -> list[int]:
-        """What is still alive after `seconds`, or nothing as soon as nothing is."""
+        """The processes still alive after `seconds`; returns at once when none is."""
         deadline = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -89,7 +89,7 @@ class Shell:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
-    """Tiny tensors in this process: a second thread would only compete with real commands."""
+    """Use one thread here: more would only compete with the commands under test."""
     torch.set_num_threads(1)
 
 

@@ -1,4 +1,4 @@
-"""Precision: the dtype promised is computed in, and a skipped step is counted."""
+"""Precision: the promised dtype is used, and skipped steps are counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CUDA = torch.device("cuda")  # a name: nothing is put there
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """What a test pins in this process is put back."""
+    """Restore the TF32 settings that a test changes."""
     backends = (
         torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn,
     )  # fmt: skip
@@ -42,7 +42,7 @@ def as_before() -> Iterator[None]:
 
 
 class Spy(nn.Module):
-    """A linear layer that remembers the dtypes its products came out in."""
+    """A linear layer that records the dtypes of its outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,14 +102,14 @@ def test_auto_is_bfloat16_on_a_cpu_and_float16_on_cuda() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_a_dtype_that_is_named_is_kept_and_so_is_all_else(dtype: str) -> None:
+def test_a_named_dtype_and_all_other_values_are_kept(dtype: str) -> None:
     amp = Amp(dtype=dtype, scaler=True, tf32=True, init_scale=8.0, growth_interval=7)
     assert amp.on(CPU) == amp
     assert replace(amp, dtype="auto").on(CPU) == replace(amp, dtype="bfloat16")
 
 
 def step(scaler: CountingScaler, model: nn.Linear, bad: float | None = None) -> None:
-    """One step of gradient descent; `bad` is put into one gradient."""
+    """One step of gradient descent; `bad` replaces one gradient value."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer.zero_grad()
     scaler.scale(model(torch.ones(1, 2)).sum()).backward()
@@ -143,7 +143,7 @@ def test_a_growing_scale_is_not_a_skipped_step() -> None:
     assert int(scaler.skipped) == 0
 
 
-def test_a_scaled_step_is_the_unscaled_step() -> None:
+def test_a_scaled_step_equals_the_unscaled_step() -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 2)
     other = nn.Linear(2, 2)
@@ -195,7 +195,7 @@ def test_a_dtype_that_autocast_ignores_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("tf32", "mode"), [(False, "ieee"), (True, "tf32")])
-def test_pinning_settles_tf32_for_convolutions_and_products_alike(tf32: bool, mode: str) -> None:
+def test_pinning_sets_tf32_for_convolutions_and_matrix_products(tf32: bool, mode: str) -> None:
     Amp(dtype="float32", tf32=not tf32).pin()
     Amp(dtype="float32", tf32=tf32).pin()
     assert torch.backends.cuda.matmul.fp32_precision == mode
@@ -205,7 +205,7 @@ def test_pinning_settles_tf32_for_convolutions_and_products_alike(tf32: bool, mo
 
 @pytest.mark.filterwarnings("ignore:.*fp32_precision")  # they are deprecated
 @pytest.mark.parametrize("tf32", [False, True])
-def test_torchs_older_names_for_tf32_which_its_compiler_reads_agree(tf32: bool) -> None:
+def test_torchs_older_tf32_settings_which_its_compiler_reads_agree(tf32: bool) -> None:
     Amp(dtype="float32", tf32=not tf32).pin()
     Amp(dtype="float32", tf32=tf32).pin()
     assert torch.backends.cuda.matmul.allow_tf32 is tf32

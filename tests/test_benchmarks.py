@@ -1,4 +1,4 @@
-"""The benches' arithmetic: what is met, missed or void."""
+"""Benchmarks: turns, intervals, and the verdicts met, not met and void."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from benchmarks.measure import (
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_control_takes_ours_again_and_every_other_round_goes_backwards() -> None:
+def test_ours_runs_twice_per_round_as_the_control_and_every_other_round_is_reversed() -> None:
     taken: list[str] = []
 
     @contextmanager
@@ -60,7 +60,7 @@ def test_the_control_takes_ours_again_and_every_other_round_goes_backwards() -> 
         (None, 1.2, "–"),
     ],
 )
-def test_a_row_is_red_when_ours_is_slower_than_its_goal_and_says_when_noise_could_turn_it(
+def test_a_row_is_not_met_when_slower_than_its_goal_and_says_whether_noise_could_change_that(
     goal: Goal | None, slowdown: float, expected: str
 ) -> None:
     noise = np.random.default_rng(1).normal(1, 0.01, (2, 20))
@@ -70,7 +70,7 @@ def test_a_row_is_red_when_ours_is_slower_than_its_goal_and_says_when_noise_coul
     assert verdict(found, goal, quiet=True) == expected
 
 
-def test_no_row_is_met_or_missed_where_two_turns_of_the_same_code_differ() -> None:
+def test_rows_are_void_when_two_turns_of_the_same_code_differ() -> None:
     noise = np.random.default_rng(1).normal(1, 0.01, 20)
     control = estimate(1.1 * noise)
     assert not is_quiet(control)
@@ -78,7 +78,7 @@ def test_no_row_is_met_or_missed_where_two_turns_of_the_same_code_differ() -> No
     assert verdict(control, at_most(1.05), is_quiet(control)) == "void"
 
 
-def test_every_bench_has_a_name_of_its_own_conditions_and_a_mistyped_one_is_one_line() -> None:
+def test_a_mistyped_bench_name_is_one_error_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "steep"], cwd=ROOT, capture_output=True, text=True
     )
@@ -91,7 +91,7 @@ RECORDED = sorted((ROOT / "benchmarks" / "results").glob("*/figures.json"))
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.parent.name)
-def test_a_recorded_sitting_says_of_each_bench_what_its_figures_say(file: Path) -> None:
+def test_recorded_controls_and_void_verdicts_follow_from_the_recorded_figures(file: Path) -> None:
     for record in json.loads(file.read_text()):
         figures = {name: np.array(of) for name, of in record["figures"].items()}
         control = estimate(ratio(OURS, CONTROL)(figures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hydra.types import RunMode
 
 from ninefold.callback import Check
 from ninefold.config import resolvers
-from ninefold.launch.session import SESSION
+from ninefold.launch import Refused
 from tests.conftest import ROOT
 
 Command = Callable[..., int]
@@ -39,12 +40,12 @@ def command() -> Iterator[Command]:
             given = [*overrides, "launch.inline=true"]  # or torch would be imported beside us
             try:
                 Check().on_run_start(loader.load_configuration(name, given, RunMode.RUN))
-            except SystemExit as leaving:
-                return leaving.code if isinstance(leaving.code, int) else 1
+            except Refused as refused:
+                print(*refused.failures, sep="\n", file=sys.stderr)
+                return refused.failures[0].code
             return 0
 
         yield look
-    SESSION.begin()
 
 
 def a_folder(folder: Path, files: dict[str, str]) -> Path:

@@ -1,4 +1,4 @@
-"""result.json: what was written is read, whole, with its conditions."""
+"""result.json: reading and writing, atomicity, and the recorded environment."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert Result.read(tmp_path) == FULL
 
 
-def test_what_a_run_does_not_know_is_null(tmp_path: Path) -> None:
+def test_unknown_values_are_null(tmp_path: Path) -> None:
     Result(status="failed", error="error: ...").write(tmp_path)
     found = json.loads((tmp_path / FILE).read_text())
     assert found["accuracy"] is None
@@ -67,7 +67,7 @@ def test_keys_of_another_version_are_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", '{"status": "ok"', "{}", "[]", "null"])
-def test_a_folder_without_a_result_raises_what_is_documented(
+def test_a_folder_without_a_valid_result_raises_the_documented_error(
     tmp_path: Path, text: str | None
 ) -> None:
     if text is not None:
@@ -76,7 +76,7 @@ def test_a_folder_without_a_result_raises_what_is_documented(
         Result.read(tmp_path)
 
 
-def test_writing_leaves_nothing_but_the_file(tmp_path: Path) -> None:
+def test_writing_leaves_no_temporary_file(tmp_path: Path) -> None:
     FULL.write(tmp_path)
     FULL.write(tmp_path)
     assert os.listdir(tmp_path) == [FILE]
@@ -110,12 +110,12 @@ def test_a_reader_finds_the_old_file_or_the_new_one_and_nothing_between(tmp_path
     assert json.loads(path.read_text()) == list(range(1000))
 
 
-def test_text_stays_readable_for_people(tmp_path: Path) -> None:
+def test_text_is_not_escaped_to_ascii(tmp_path: Path) -> None:
     write_json(tmp_path / FILE, {"note": "8×8"})
     assert (tmp_path / FILE).read_bytes() == '{\n  "note": "8×8"\n}\n'.encode()
 
 
-def test_the_environment_says_versions_machine_commit_and_time() -> None:
+def test_the_environment_has_versions_machine_commit_and_time() -> None:
     found = environment()
     assert {
         "versions", "platform", "driver", "commit", "dirty", "hostname", "cpu", "cores", "time",
@@ -133,7 +133,7 @@ def test_the_environment_says_versions_machine_commit_and_time() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
-def test_the_commit_is_the_projects_own_wherever_it_is_run_from(
+def test_the_commit_is_that_of_the_checkout_from_any_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = Path(__file__).parents[1]

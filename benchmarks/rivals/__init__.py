@@ -1,4 +1,4 @@
-"""What users would train with instead: the raw loop, the published one, and frameworks.
+"""Alternatives to train with: the raw loop, the published one, and frameworks.
 
-Each is written as its own documentation would, at its fastest settings.
+Each is written as in its documentation, with its fastest settings.
 """

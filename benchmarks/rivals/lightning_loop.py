@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class Module(L.LightningModule):
-    """`logs`: the loss is logged, as almost everybody does."""
+    """A network with cross entropy; logs: whether the loss is logged, as most users do."""
 
     def __init__(self, network: nn.Module, logs: bool) -> None:
         super().__init__()
@@ -42,18 +42,24 @@ class Module(L.LightningModule):
 
 
 def seconds(module: Module, loader: Any, folder: Path, log_every: int) -> float:
-    """Train an epoch; what the Trainer does before its first step and after its last is not told.
+    """Train an epoch; returns the seconds from on_train_start to on_train_end.
 
-    A module that does not log has the Trainer's barebones mode, which leaves out all that can be.
+    A module that does not log uses the Trainer's barebones mode, its fastest.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
     if module.logs:
         trainer = L.Trainer(
-            accelerator="cpu", devices=1, max_epochs=1, logger=TensorBoardLogger(folder),
-            log_every_n_steps=log_every, enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False, num_sanity_val_steps=0,
-        )  # fmt: skip
+            accelerator="cpu",
+            devices=1,
+            max_epochs=1,
+            logger=TensorBoardLogger(folder),
+            log_every_n_steps=log_every,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+        )
     else:
         trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=1, barebones=True)
     trainer.fit(module, loader)

@@ -1,4 +1,4 @@
-"""The frameworks' batches: a DataLoader at its fastest, with a dataset that gives whole batches.
+"""The frameworks' DataLoader with its fastest settings: a dataset that returns whole batches.
 
 Nothing is fetched or collated one by one, and no process is started: the images are in memory.
 """
@@ -20,7 +20,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class Batched(Dataset[tuple[Tensor, Tensor]]):
-    """Examples that are asked for by the batch, with DataLoader's `__getitems__`."""
+    """Examples fetched by the batch, with DataLoader's `__getitems__`."""
 
     def __init__(self, examples: Examples) -> None:
         self._examples = examples
@@ -33,7 +33,7 @@ class Batched(Dataset[tuple[Tensor, Tensor]]):
 
 
 class Ready(BatchSampler):
-    """Batches that are drawn already: the rows of each."""
+    """A batch sampler over rows that were drawn before."""
 
     def __init__(self, batches: Rows) -> None:
         self.batch_size, self.drop_last = batches.shape[1], True

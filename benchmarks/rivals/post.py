@@ -1,8 +1,8 @@
-"""The pipeline and the loop of the published nine-way comparison, written anew.
+"""The pipeline and the loop of the published nine-way comparison, rewritten.
 
 Images go one by one through PIL and torchvision's transforms, and a DataLoader that does not
-shuffle collates them; the model is contiguous, the optimizer as it comes; loss and hits are asked
-for at every step.
+shuffle collates them; the model is contiguous, the optimizer has its defaults; loss and hits are
+read at every step.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ninefold.dataset import Examples
 
 
 class Pictures(Dataset[tuple[Any, int]]):
-    """As torchvision's CIFAR10: an array made a PIL image, and that transformed."""
+    """As torchvision's CIFAR10: each array becomes a PIL image, which is transformed."""
 
     def __init__(self, examples: Examples, transform: Any) -> None:
-        images = examples.images[np.arange(len(examples))]
+        images = examples.inputs[np.arange(len(examples))]
         self.data = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
-        self.targets = examples.labels.tolist()
+        self.targets = examples.targets.tolist()
         self.transform = transform
 
     def __len__(self) -> int:
@@ -36,9 +36,9 @@ class Pictures(Dataset[tuple[Any, int]]):
 
 
 def loader(examples: Examples, batch_size: int, size: int | None) -> DataLoader[Any]:
-    """Resized to `size` pixels, if any is given.
+    """A DataLoader that resizes to `size` pixels, if given.
 
-    Without processes of its own: on two cores that both train they gave nothing.
+    It has no worker processes: on two cores that both train they gained nothing.
     """
     resize = [transforms.Resize((size, size))] if size else []
     transform = transforms.Compose([*resize, transforms.ToTensor()])

@@ -1,19 +1,23 @@
-"""Runs beside each other, in processes of another launcher than Hydra's own: how they are stopped.
+"""Sweeps with another sweeper or launcher of Hydra's: what they tell the command, and signals.
 
-Such a launcher kills its processes when the command is interrupted. So the command tells the runs
-first, and waits for them. They find each other as workers and their launcher do: launch.mailbox.
+Hydra gives its callback and the processes of such a launcher nothing of ours. So the callback makes
+a folder, named in the environment: it says which sweep there is, and concurrent runs register in
+it, as workers do with their launcher (launch.mailbox). A launcher kills its processes when the
+command is interrupted, so the command first signals the runs and waits for them to save.
 """
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import shutil
 import signal
 import tempfile
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
@@ -21,52 +25,85 @@ from types import FrameType
 from ninefold import signals
 from ninefold.launch import forkserver, mailbox
 
-VARIABLE = "NINEFOLD_BESIDE"  # names the folder to processes that inherit it
-PATIENCE = 5.0  # seconds that runs have to end beyond those that they have to save
+VARIABLE = "NINEFOLD_SWEEP"  # names the folder, to this process and to those that inherit it
+FILE = "sweep.json"
+PATIENCE = 5.0  # seconds that runs have to end in addition to `grace`
 
 
-class Runs:
-    """The command's side. grace: seconds that a run has to save. told: how many were to stop."""
+@dataclass(frozen=True)
+class Announced:
+    """A sweep as the callback has announced it.
 
-    def __init__(self, grace: float) -> None:
-        self.told = 0
-        self._grace = grace
-        self._folder = Path(tempfile.mkdtemp(prefix="ninefold-"))
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        os.environ[VARIABLE] = str(self._folder)
-        with signals.held_back(), forkserver.prepended(*forkserver.QUIET):
-            resource_tracker.ensure_running()  # it tidies up after the processes that are killed
+    mailbox: the folder in which its concurrent runs register.
+    sweep: its own folder; None if its sweeper tells the command itself.
+    study_name: the chosen option of `experiments`, if any.
+    grace: seconds that a run has to save after a signal.
+    concurrent: whether its runs are in other processes, at the same time.
+    """
 
-    def stop(self, number: int) -> None:
-        """Have the runs that there are save and end, and none begin any more; waits for them."""
-        deadline = time.monotonic() + self._grace + PATIENCE
-        mailbox.tell_to_stop(self._folder, number)
-        for process in mailbox.workers(self._folder).values():
+    mailbox: Path
+    sweep: Path | None
+    study_name: str | None
+    grace: float
+    concurrent: bool
+
+    def stop(self, number: int) -> int:
+        """Have the runs save and end, and no other begin; wait for them. Returns how many."""
+        notified = 0
+        deadline = time.monotonic() + self.grace + PATIENCE
+        mailbox.tell_to_stop(self.mailbox, number)
+        for process in mailbox.workers(self.mailbox).values():
             with suppress(ProcessLookupError):
                 # Not SIGINT: a terminal has sent that to all, and a second one would kill.
                 os.kill(process, signal.SIGTERM)
-                self.told += 1
-        while mailbox.workers(self._folder) and time.monotonic() < deadline:
+                notified += 1
+        while mailbox.workers(self.mailbox) and time.monotonic() < deadline:
             time.sleep(0.05)
+        return notified
+
+
+def announce(sweep: Path | None, study_name: str | None, grace: float, concurrent: bool) -> None:
+    """The callback: tell the command and its runs of a sweep."""
+    folder = Path(tempfile.mkdtemp(prefix="ninefold-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    place = None if sweep is None else str(sweep)
+    (folder / FILE).write_text(json.dumps([place, study_name, grace, concurrent]))
+    os.environ[VARIABLE] = str(folder)
+    if concurrent:
+        with signals.held_back(), forkserver.prepended(*forkserver.QUIET):
+            resource_tracker.ensure_running()  # it cleans up after processes that are killed
+
+
+def announced() -> Announced | None:
+    """The sweep that this command or its parent has announced."""
+    folder = Path(os.environ.get(VARIABLE) or os.devnull)
+    try:
+        sweep, study_name, grace, concurrent = json.loads((folder / FILE).read_text())
+    except OSError:  # there is none, or it is on another host
+        return None
+    return Announced(folder, None if sweep is None else Path(sweep), study_name, grace, concurrent)
 
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """A run's side: it is told to stop in here. Raises SystemExit if the command was already."""
-    folder, me = Path(os.environ.get(VARIABLE, os.devnull)), str(os.getpid())
-    if not folder.is_dir():  # it is on another host, perhaps
+    """A run in a process of another launcher: the command can signal it while this lasts.
+
+    Raises SystemExit if the command was told to stop before.
+    """
+    sweep, me = announced(), os.getpid()
+    if sweep is None:
         yield
         return
-    mailbox.register(folder, me, 0)
+    mailbox.register(sweep.mailbox, me, 0)
     try:
-        if (code := mailbox.final(folder, ())) is not None:
+        if (code := mailbox.final(sweep.mailbox, ())) is not None:
             raise SystemExit(code)
         yield
     finally:
         for number in signals.heeded():  # its launcher would end all runs if this process ended
             signal.signal(number, _wait)
-        mailbox.unregister(folder, me, 0)
+        mailbox.unregister(sweep.mailbox, me, 0)
 
 
 def _wait(number: int, frame: FrameType | None) -> None:
-    """Leave it to the launcher when this process ends."""
+    """Ignore a signal: the launcher ends this process."""

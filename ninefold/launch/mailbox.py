@@ -14,28 +14,38 @@ from collections.abc import Container
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ninefold.errors import KINDS, Failure
+from ninefold.errors import KINDS, Failure, relay
 from ninefold.files import write_json
 from ninefold.signals import failure as ending
 
 
 @dataclass(frozen=True)
 class Report:
-    """A worker's failure: its class, its line, and when it was written (seconds)."""
+    """A worker's failure.
+
+    rank, attempt: which worker.
+    kind: class name of the failure.
+    parts: its field, value, wrong, allowed and do.
+    time: when it was written, time.time().
+    """
 
     rank: int
     attempt: int
     kind: str
-    line: str
+    parts: list[str]
     time: float
 
+    @property
+    def failure(self) -> Failure:
+        return relay(self.kind, self.parts)
 
-def register(folder: Path, rank: str, attempt: int) -> None:
+
+def register(folder: Path, rank: int, attempt: int) -> None:
     """A worker: say that it is there."""
     (folder / f"rank{rank}.{attempt}.pid").write_text(str(os.getpid()))
 
 
-def unregister(folder: Path, rank: str, attempt: int) -> None:
+def unregister(folder: Path, rank: int, attempt: int) -> None:
     """A worker that is not to be told anything any more: take that back."""
     (folder / f"rank{rank}.{attempt}.pid").write_text("")
 
@@ -50,9 +60,9 @@ def workers(folder: Path) -> dict[int, int]:
     return found
 
 
-def write(folder: Path, rank: str, attempt: int, failure: Failure) -> None:
+def write(folder: Path, rank: int, attempt: int, failure: Failure) -> None:
     """A worker: leave its failure."""
-    report = Report(int(rank), attempt, type(failure).__name__, str(failure), time.time())
+    report = Report(rank, attempt, type(failure).__name__, failure.parts, time.time())
     write_json(folder / f"rank{rank}.{attempt}.json", asdict(report))
 
 

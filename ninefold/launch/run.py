@@ -1,87 +1,120 @@
-"""One run of a command: its job is frozen into its folder and run, and a failure recorded there."""
+"""Checks a job, freezes it into its run folder, runs it, and records a failure there."""
 
 from __future__ import annotations
 
-import signal
+import os
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.conf import HydraConf
-from hydra.types import RunMode
-from omegaconf import DictConfig
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from ninefold import signals
-from ninefold.config.job import Job
-from ninefold.config.order import Order
-from ninefold.errors import Busy, ConfigError, Failure, Interrupted, Preempted
-from ninefold.files import write_durably
-from ninefold.launch import forkserver
-from ninefold.launch.preflight import examine
-from ninefold.launch.run_folder import exclusive
-from ninefold.launch.session import (
-    SESSION,
-    failure_of,
-    first_to_report,
-    report,
-    require_undisturbed,
+from ninefold.config import overrides, resume
+from ninefold.config.job import ROOT, Job
+from ninefold.config.spec import RunSpec
+from ninefold.errors import (
+    Busy,
+    ConfigError,
+    Failure,
+    ResourceError,
+    memory_failure,
+    resource_failure,
 )
-from ninefold.ranks import under_torchrun
+from ninefold.files import write_durably
+from ninefold.launch import Launcher, Outcome, preflight
+from ninefold.launch.run_folder import exclusive
+from ninefold.ranks import found, under_torchrun
 from ninefold.result import Result
 
-BESIDE_OTHERS = "It may have run beside others: its times are those of a machine that it shared."
+CONCURRENT = "It may have run beside others: its times are those of a machine that it shared."
 
 
-def execute(task: str, config: DictConfig, hydra: HydraConf, folder: Path) -> bool:
-    """Freeze the job into `folder` and run it. Reports a failure; returns whether it was fine."""
-    started, before, job = time.time(), Result.of_end(folder), None
+def run(
+    job: Job,
+    folder: Path,
+    *,
+    concurrent: bool = False,
+    require_undisturbed: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Run `job` in `folder` and wait for its end. A failure is recorded in its result.json.
+
+    concurrent: other runs may use the machine at the same time.
+    require_undisturbed: raises KeyboardInterrupt if this process received a signal.
+    """
+    started, before = time.time(), Result.of_end(folder)
     try:
         require_undisturbed()
-        checked, SESSION.checked = SESSION.checked, None
-        job = checked or Job(config, hydra)
-        failures = _resumes_in_a_sweep(job, config, hydra, folder)
-        if not failures and checked is None:
-            failures = examine(job)
+        failures = check(job, folder)
         if not failures:
-            order = Order(
-                task, freeze(job, folder), folder, started, resume=job.resumes,
-                overrides=job.variant, notes=job.notes + ([] if SESSION.here else [BESIDE_OTHERS]),
+            spec = RunSpec(
+                command="evaluate" if job.evaluates else "train",
+                job=freeze(job, folder),
+                folder=folder,
+                started=started,
+                resume=job.resumes,
+                overrides=job.variant,
+                notes=job.notes + [CONCURRENT] * concurrent,
                 grace=job.values["launch"]["grace"],
-                shares=job.values["launch"]["inline"] and hydra.mode == RunMode.MULTIRUN,
-            )  # fmt: skip
-            start(order, job)
-            return True
+                shares_process=job.values["launch"]["inline"] and job.in_sweep,
+            )
+            start(spec, job)
+            return Outcome(0, result=None if job.evaluates else Result.read(folder))
     except Exception as error:
-        require_undisturbed()  # or it may be a consequence
+        require_undisturbed()  # the error may be a consequence of the signal
         failures = [failure_of(error)]
-    stopped = isinstance(failures[0], Interrupted | Preempted)
-    if stopped and hydra.mode == RunMode.RUN and Result.of_end(folder) not in (None, before):
-        return True  # the signal came too late to stop anything
-    SESSION.codes.append(failures[0].code)
-    if first_to_report(failures[0]):
-        report(failures)
-    if task == "train" and not isinstance(failures[0], Busy):
-        # A resumed run is what its folder says, not what the defaults of this command are.
-        choices, values = (job.choices, job.values) if job else (hydra.runtime.choices, config)
-        record(failures, choices, values, folder, started)
-    if stopped:
-        raise SystemExit(failures[0].code)  # it ends a sweep, not one cell of it
-    return False
+    outcome = Outcome(failures[0].code, tuple(failures))
+    ended = Result.of_end(folder)
+    if outcome.stopped and not job.in_sweep and ended not in (None, before):
+        return Outcome(0, result=ended)  # the signal came too late to stop anything
+    if not job.evaluates and not isinstance(failures[0], Busy):
+        record(failures, job.choices, job.values, folder, started)
+    return outcome
 
 
-def _resumes_in_a_sweep(
-    job: Job, config: DictConfig, hydra: HydraConf, folder: Path
-) -> list[Failure]:
-    """What is wrong with `resume` where there are several runs.
+def check(job: Job, folder: Path) -> list[Failure]:
+    """All that is wrong with `job` as a run in `folder`; with nothing found, it is ready to run.
 
-    A study that goes on has such of its runs resumed as were cut short, where they are.
+    With resume=auto it becomes the job of the unfinished run beside `folder`, if there is one.
     """
-    if not job.resumes or hydra.mode != RunMode.MULTIRUN or job.resume == str(folder):
+    if job.checked:
         return []
-    return [ConfigError(
-        "resume", config.resume, "a sweep makes new runs", "one run can be resumed", "leave out -m",
-    )]  # fmt: skip
+    failures = _resumed_in_a_sweep(job, folder) or preflight.examine(job)
+    try:
+        if not failures and job.resume == resume.AUTO:
+            job.find_unfinished(folder.parent)
+    except Failure as failure:
+        return [failure]
+    if not failures and not job.resumes and not job.in_sweep:
+        failures = _occupied(job, folder)
+    job.checked = not failures
+    return failures
+
+
+def _resumed_in_a_sweep(job: Job, folder: Path) -> list[Failure]:
+    """What is wrong with `resume` in a sweep. A resumed study resumes runs in their own folders."""
+    if not job.resumes or not job.in_sweep or job.resume == str(folder):
+        return []
+    return [
+        ConfigError(
+            "resume", job.resume, "a sweep makes new runs", "one run can be resumed", "leave out -m"
+        )
+    ]
+
+
+def _occupied(job: Job, folder: Path) -> list[Failure]:
+    """A new run or an evaluation may not replace the run in a folder."""
+    if not resume.holds_a_run(folder):
+        return []
+    do = "choose another" if job.evaluates else f"choose another, or go on with resume={folder}"
+    return [
+        ConfigError(
+            "hydra.run.dir", folder, "there is a run in it", "each has a folder of its own", do
+        )
+    ]
 
 
 def freeze(job: Job, folder: Path) -> str:
@@ -92,39 +125,79 @@ def freeze(job: Job, folder: Path) -> str:
     return text
 
 
-def start(order: Order, job: Job) -> None:
-    """Run `order` where this command runs its jobs. Raises Failure."""
-    from ninefold.launch import elastic, torchrun, worker  # here, because they import torch
+def start(spec: RunSpec, job: Job) -> None:
+    """Run `spec` with the first launcher that is found to be the one to use. Raises Failure."""
+    # Imported here, because they import torch.
+    from ninefold.launch.elastic import Elastic
+    from ninefold.launch.inline import Inline
+    from ninefold.launch.torchrun import Torchrun
 
-    if under_torchrun():
-        signals.follow_parent()
-        torchrun.hand_out(order)
-        worker.run(order)
-    elif job.values["launch"]["inline"]:
-        try:
-            worker.run(order, inline=True)
-        except KeyboardInterrupt:
-            raise elastic.stopped(signal.SIGINT, order.folder) from None
-    else:
-        forkserver.require_semaphores()
-        elastic.launch(order, job.processes, job.values["launch"]["max_restarts"])
+    settings = job.values["launch"]
+    launchers: tuple[type[Launcher], ...] = (Torchrun, Inline, Elastic)
+    launcher = next(kind for kind in launchers if kind.found(settings))
+    launcher(settings).run(spec, job.processes)
 
 
 def follow() -> int:
     """A rank other than 0 under torchrun: wait for the job, run it, return the exit code."""
-    from ninefold.launch import torchrun, worker
+    from ninefold.launch.torchrun import Torchrun
 
-    signals.follow_parent()
     try:
-        order = torchrun.receive()
-        if isinstance(order, int):
-            return order
-        worker.run(order)
+        return Torchrun({}).follow()
     except Failure as failure:
         if first_to_report(failure):
-            report([failure])
+            print(failure, file=sys.stderr, flush=True)
         return failure.code
-    return 0
+
+
+def first_to_report(failure: Failure) -> bool:
+    """Whether this process is the one to print `failure`: of several ranks, one is."""
+    if not under_torchrun():
+        return True
+    from ninefold.launch import torchrun
+
+    try:
+        return torchrun.first_to_report(failure)
+    except ConfigError:  # no store to agree through, on any rank
+        return found(os.environ).rank == 0
+    except Failure:  # this one cannot reach it
+        return True
+
+
+def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
+    """`error` as one line. argv: the overrides, one of which may be the cause.
+
+    A configuration that Hydra or OmegaConf refuses, a file that the system refuses, or a bug.
+    """
+    if isinstance(error, Failure):
+        return error
+    found = _failure_of(error, argv)
+    found.__cause__ = error
+    return found
+
+
+def _failure_of(error: Exception, argv: Sequence[str]) -> Failure:
+    if short := memory_failure(error, "a run needs a few GB to import torch alone"):
+        return short
+    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
+        return overrides.of_composition(error, ROOT / "conf", argv)
+    if isinstance(error, OSError):
+        return resource_failure(
+            error, "a run writes its folder", "choose another hydra.run.dir or hydra.sweep.dir"
+        )
+    if odd := overrides.of_flags(error, argv):
+        return odd
+    what = f"{type(error).__name__}: {error}"
+    if plugin := overrides.plugin_of(error):
+        given = isinstance(error, ValueError | TypeError | KeyError)
+        return (ConfigError if given else ResourceError)(
+            "hydra",
+            plugin,
+            what,
+            "this Hydra plugin gave up",
+            "correct what it was given; HYDRA_FULL_ERROR=1 shows where",
+        )
+    return Failure("ninefold", "bug", what, "HYDRA_FULL_ERROR=1 shows where", "please report it")
 
 
 def record(
@@ -152,4 +225,4 @@ def record(
             total_seconds=time.time() - started,
         ).write(folder)
     except OSError:
-        return  # why it failed is said already, and one line is enough
+        return  # the run's own error is printed, and one line is enough

@@ -1,14 +1,19 @@
-"""Turns the run folders of a sweep into an answer: report.html, report.md and what is below."""
+"""Turns the run folders of a study into an answer: report.html, report.md and their data.
+
+data reads what was recorded, stats computes verdicts, answer decides and builds the `Report`,
+render writes it. Each imports only those before it.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ninefold.errors import ResourceError
-from ninefold.files import write_json
+from ninefold.errors import Failure, ResourceError
+from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.answer.recommend import Recommendation, is_settled, recommend
-from ninefold.report.data.environment import read_json
+from ninefold.report.answer.tree import write_report
+from ninefold.report.answer.wording import reasons, sentence
 from ninefold.report.data.overlay import overlay_text
 from ninefold.report.data.recording import (
     RECORDED,
@@ -22,20 +27,21 @@ from ninefold.report.data.recording import (
 from ninefold.report.render.figure import draw
 from ninefold.report.render.page import page
 from ninefold.report.render.tables import table
-from ninefold.report.render.text import console_text, progress_text, report_text
+from ninefold.report.render.text import console_text, gate_text, progress_text, report_text
 
-__all__ = ["place", "progress_table", "settled", "write"]
+__all__ = ["compare", "place", "progress_table", "settled", "write"]
 
 OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
 DERIVED = ("table.md", "figure.png", "report.json", "report.md", "report.html", str(OVERLAY))
 
 
 def write(folder: Path) -> str:
-    """Write the report of a sweep's folder and return what the console shows of it.
+    """Write the report of a folder and return what the console shows of it.
 
-    A sweep's report goes to `report/` inside it. A recorded sitting, which holds runs.csv and no
-    run folders, has what follows from its recorded files rebuilt in place. ConfigError when the
-    folder does not exist or holds neither, ResourceError when the report cannot be written.
+    The report of a study's folder is written to `report/` inside it. In a recording, which holds
+    runs.csv and no run folders, the files that follow from the recorded ones are rebuilt in place.
+    ConfigError when the folder does not exist or is neither, ResourceError when the report cannot
+    be written.
     """
     recording, target = find_recording(folder)
     gathered = target != folder
@@ -46,9 +52,12 @@ def write(folder: Path) -> str:
         return _derive(read_recording(target), target)
     except OSError as problem:
         raise ResourceError(
-            "folder", folder, f"the report cannot be written ({problem.strerror or problem})",
-            "a folder that can be written to", "free space or copy the sweep elsewhere",
-        ) from problem  # fmt: skip
+            "folder",
+            folder,
+            f"the report cannot be written ({problem.strerror or problem})",
+            "a folder that can be written to",
+            "free space or copy the folder elsewhere",
+        ) from problem
 
 
 def place(folder: Path) -> Path:
@@ -58,19 +67,29 @@ def place(folder: Path) -> Path:
 
 
 def settled(folder: Path) -> bool:
-    """Return whether more rounds of a sweep's folder could not change what it recommends."""
+    """Return whether more rounds of a study could not change what it recommends."""
     recording = gather_recording(folder)
     found = evidence_of(recording) if recording else []
     return bool(found) and is_settled(recommend(found[0])[0])
 
 
 def progress_table(folder: Path) -> str:
-    """Return the tables of seconds per epoch and accuracy of the runs that a sweep has so far."""
+    """Return the tables of seconds per epoch and accuracy of the runs that a study has so far."""
     return progress_text(read_runs(folder))
 
 
+def compare(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:
+    """Return a table of each cell's change in time, warnings, and what fails the check.
+
+    new, old: folders of a study or a recording; nothing is written to them.
+    allowed: the share by which a cell may be slower.
+    """
+    found = gate.compare(new, old, allowed)
+    return gate_text(found), found.warnings, found.failure
+
+
 def _forget_links(target: Path, recording: bool) -> None:
-    """Remove links from where the report will be: writing would follow them out of the folder."""
+    """Remove symbolic links where the report will be: writing would follow them elsewhere."""
     folders = [target, target / OVERLAY.parent] if recording else [target / OVERLAY.parent]
     files = [target / name for name in (*DERIVED, *(RECORDED if recording else ()))]
     for path in (*folders, *files, *(path.with_name(f".{path.name}.tmp") for path in files)):
@@ -79,17 +98,17 @@ def _forget_links(target: Path, recording: bool) -> None:
 
 
 def _derive(recording: Recording, target: Path) -> str:
-    """Write what follows from the files that were recorded, and from nothing else."""
+    """Write the files that follow from the recorded ones, and return the console's text."""
     found = evidence_of(recording)
     goals = recommend(found[0]) if found else []
     report = build(recording, found, goals)
     tables = table(recording.runs, recording.environment, recording.published)
     _write_text(target / "table.md", tables)
     _write_text(target / "report.md", report_text(report, tables))
-    write_json(target / "report.json", report)
-    draw(target / "figure.png", recording.runs, recording.environment)
-    _write_overlay(recording, winner(goals), report["answer"]["train"], target / OVERLAY)
-    _write_text(target / "report.html", page(read_json(target / "report.json")))
+    write_report(target / "report.json", report)
+    draw(target / "figure.png", report)
+    _write_overlay(recording, winner(goals), report.answer.train, target / OVERLAY)
+    _write_text(target / "report.html", page(report))
     return console_text(report, recording.runs)
 
 
@@ -99,7 +118,7 @@ def _write_overlay(
     """Write recommended.yaml, or none where nothing can be recommended."""
     text = None
     if best and command and (overlay := overlay_of(recording, best)):
-        why = [f"{best.goal.name.capitalize()}: {best.sentence}", *best.reasons]
+        why = [f"{best.goal.name.capitalize()}: {sentence(best)}", *reasons(best)]
         text = overlay_text(overlay, why, command)
     path.unlink(missing_ok=True)
     if text:

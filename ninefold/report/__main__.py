@@ -11,25 +11,28 @@ from pathlib import Path
 from typing import NoReturn
 
 from ninefold.errors import ConfigError, Failure
-from ninefold.report import place, write
-from ninefold.report.answer.gate import hold_against, share_of
+from ninefold.report import compare, place, write
+from ninefold.report.answer.gate import share_of
 
-ALLOWED = 0.03  # what is marked as slower where nothing is to fail
+ALLOWED = 0.03  # share from which on a cell is marked as slower without --fail-if-slower
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line as the rest of the program does: in one line."""
+    """Reports a wrong command line in one line, as the rest of the program does."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(
-            "arguments", " ".join(sys.argv[1:]), message, "one folder, or two to compare",
+            "arguments",
+            " ".join(sys.argv[1:]),
+            message,
+            "one folder, or two to compare",
             "type python -m ninefold.report FOLDER [--against OLD --fail-if-slower 3%]",
-        )  # fmt: skip
+        )
 
 
-def _named(text: str) -> Path:
+def _folder(text: str) -> Path:
     if not text.strip():
-        raise argparse.ArgumentTypeError("an empty name is no folder")
+        raise argparse.ArgumentTypeError("a folder needs a name")
     return Path(text)
 
 
@@ -44,20 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write and print the report; return the exit code."""
     parser = _Parser(
         prog="python -m ninefold.report",
-        description="Write report.html and what it rests on, print the answer.",
+        description="Write report.html and the files it rests on, print the answer.",
     )
-    parser.add_argument("folder", type=_named, help="the folder of a sweep or a recorded sitting")
+    parser.add_argument("folder", type=_folder, help="the folder of a study or of a recording")
     parser.add_argument(
-        "--against", type=_named, metavar="OLD",
-        help="only compare with this sitting, and write nothing",
-    )  # fmt: skip
+        "--against",
+        type=_folder,
+        metavar="OLD",
+        help="only compare the times with those of this folder, and write nothing",
+    )
     parser.add_argument(
-        "--fail-if-slower", type=_share, metavar="SHARE",
+        "--fail-if-slower",
+        type=_share,
+        metavar="SHARE",
         help="exit with 8 if a cell is shown to be slower than before by more than this, as 3%%, "
         "with 2 if none can be judged",
-    )  # fmt: skip
+    )
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without "±" still gets its table
+        sys.stdout.reconfigure(errors="replace")  # for terminals without "±"
     try:
         asked = parser.parse_args(arguments)
         if asked.against is None:
@@ -67,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"report {place(asked.folder)}")
             return 0
         allowed = ALLOWED if asked.fail_if_slower is None else asked.fail_if_slower
-        text, warnings, failure = hold_against(asked.folder, asked.against, allowed)
+        text, warnings, failure = compare(asked.folder, asked.against, allowed)
         print(text)
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
@@ -76,9 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.code
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader closed the pipe, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception as error:  # a folder from anybody; one line is what there is to say of it
+    except Exception as error:  # a folder may come from anybody: no traceback, one line
         what = f"{type(error).__name__}: {error}"
         print(Failure("ninefold", "bug", what, "in a report", "please report it"), file=sys.stderr)
         return Failure.code

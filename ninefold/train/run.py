@@ -13,21 +13,25 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.amp import Amp
-from ninefold.config.order import Order
+from ninefold.config.spec import RunSpec
 from ninefold.machine import environment
 from ninefold.parallel import device_names
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
 from ninefold.train import build, compiled, loop
-from ninefold.train.evaluation import Evaluation
+from ninefold.train.evaluation import Evaluations
 from ninefold.train.training import Training, closing, wait_for_writer
 
 log = logging.getLogger(__name__)
 
+SELECTED_ON_TEST = (
+    "best.pt and patience were selected on the test set: dataset.val=0.1 keeps a validation split."
+)
 
-def train(order: Order, stop: Stop) -> None:
+
+def train(spec: RunSpec, stop: Stop) -> None:
     """Train until the end or until a signal; rank 0 writes result.json. Raises Failure."""
-    job = OmegaConf.create(order.job)
+    job = OmegaConf.create(spec.job)
     assert isinstance(job, DictConfig)
     parallel, amp = build.begin(job)
     with parallel.join() as place:
@@ -36,10 +40,10 @@ def train(order: Order, stop: Stop) -> None:
         if place.device.type == "cuda":  # processes queue steps there, and so run ahead of others
             stop.only_at_log_points()
         run = build.training(
-            job, order.job, order.folder, parallel, amp, place, stop, resume=order.resume
+            job, spec.job, spec.folder, parallel, amp, place, stop, resume=spec.resume
         )
         notes = [
-            *order.notes,
+            *spec.notes,
             *parallel.notes(place),
             *amp.notes(place.device),
             *compiled.notes(job.compile.mode, place.device),
@@ -53,39 +57,42 @@ def train(order: Order, stop: Stop) -> None:
         if place.rank == 0:
             announce(job, run, amp, notes)
             if not run.finished:  # the result of an earlier segment no longer holds
-                (order.folder / FILE).unlink(missing_ok=True)
+                (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):
-            evaluation = loop.train(run)
+            evaluations = loop.train(run)
             wait_for_writer(run)
-            result = ended(order, job, run, amp, notes, evaluation, began_at)
+            result = ended(spec, job, run, amp, notes, evaluations, began_at)
             if place.rank != 0:
                 return
-            before = Result.of_end(order.folder)
+            before = Result.of_end(spec.folder)
             if run.state.step == began_at and before is not None and before.steps == result.steps:
                 run.result = before  # it knows more: this process has trained nothing
                 return
             for line in timing_lines(run):
                 say(line)
-            result.write(order.folder)
+            result.write(spec.folder)
             run.result = result
 
 
 def ended(
-    order: Order,
+    spec: RunSpec,
     job: DictConfig,
     run: Training,
     amp: Amp,
     notes: list[str],
-    evaluation: Evaluation,
+    evaluations: Evaluations,
     began_at: int,
 ) -> Result:
     """The result of a run that has ended. Every process must call it; rank 0's is complete.
 
-    evaluation: the last one. began_at: the step at which this process began or resumed.
+    evaluations: the last ones. began_at: the step at which this process began or resumed.
     """
     place, clock, steps = run.place, run.clock, run.state.step
+    evaluation, val = evaluations.test, evaluations.val
+    if val is None:
+        notes.append(SELECTED_ON_TEST)
     memory = peak_memory(run)
-    if order.shares and place.device.type == "cpu":
+    if spec.shares_process and place.device.type == "cpu":
         memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"
         notes.append(f"Its peak memory is not known: {why}.")
     elif steps == began_at > 0:
@@ -111,13 +118,19 @@ def ended(
         steps=steps,
         skipped_steps=int(run.state.scaler.skipped),
         accuracy=evaluation.accuracy,
-        best_accuracy=max(run.state.best_accuracy, evaluation.accuracy),
+        best_accuracy=max(run.state.best_accuracy, evaluations.selecting.accuracy),
         test_loss=evaluation.loss,
         test_count=evaluation.count,
+        score=run.objective.task.score,
+        scores=dict(evaluation.scores.others),
+        selection="test" if val is None else "val",
+        val_accuracy=None if val is None else val.accuracy,
+        val_loss=None if val is None else val.loss,
+        val_count=None if val is None else val.count,
         compile_seconds=run.compile_seconds,
         train_seconds=clock.seconds,
         evaluate_seconds=run.state.evaluate_seconds,
-        total_seconds=time.time() - order.started,
+        total_seconds=time.time() - spec.started,
         epoch_seconds=run.state.epoch_seconds + [partial] * bool(steps % per_epoch),
         images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
         phase_seconds=clock.phase_seconds(steps),
@@ -129,7 +142,7 @@ def ended(
         gpus=run.probe.gpus,
         peak_memory_bytes=memory,
         notes=notes,
-        overrides=order.overrides,
+        overrides=spec.overrides,
         environment=environment() if place.rank == 0 else {},
     )
 

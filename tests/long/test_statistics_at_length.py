@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from ninefold.report.stats.differences import _moderated, _moments, differences
-from ninefold.report.stats.sittings import changes
+from ninefold.report.stats.recordings import changes
 from ninefold.report.stats.statistics import compare
 from ninefold.report.stats.verdicts import Settings
 from tests.report.studies import (
@@ -150,7 +150,7 @@ def test_a_quiet_cell_among_noisy_ones_needs_more_rounds() -> None:
             find(compare(*study, QUICK).seconds, "none-fp32", "dp-fp32").verdict == "faster"
             for study in truth.studies(500)
         )
-        say(f"planted 5 % beside ddp 4 times as noisy, {rounds} rounds", found=hits / 500)
+        say(f"planted 5 % with ddp 4 times as noisy, {rounds} rounds", found=hits / 500)
     assert hits / 500 >= 0.95
 
 
@@ -166,8 +166,10 @@ def test_intervals_cover_the_truth(noise: str, rounds: int) -> None:
     of_last = float(np.mean(np.array(boot)[:, last]))
     say(
         f"coverage, {noise}, {rounds} rounds",
-        bootstrap=float(np.mean(boot)), last_cell=of_last, student=float(np.mean(student)),
-    )  # fmt: skip
+        bootstrap=float(np.mean(boot)),
+        last_cell=of_last,
+        student=float(np.mean(student)),
+    )
     assert min(float(np.mean(boot)), of_last) >= 0.93
 
 
@@ -214,9 +216,10 @@ def test_more_rounds_settle_more(rounds: int) -> None:
         safe += sum(one.verdict == "safe" for one in seen.safety)
     say(
         f"nothing differs, {rounds} rounds",
-        ties_of_seconds=ties / count / 36, ties_of_accuracy=level / count / 36,
+        ties_of_seconds=ties / count / 36,
+        ties_of_accuracy=level / count / 36,
         safe=safe / count / 8,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.01, 0.03])
@@ -227,9 +230,12 @@ def test_the_seeds_said_to_be_needed_settle_it(apart: float) -> None:
     known = differences(table)
     pair = 7  # none-fp32 and FAST
     exact = replace(
-        known, rounds=np.full(36, 2), mean=np.full(36, -apart),
-        error=np.full(36, 0.01), prior=math.inf,
-    )  # fmt: skip
+        known,
+        rounds=np.full(36, 2),
+        mean=np.full(36, -apart),
+        error=np.full(36, 0.01),
+        prior=math.inf,
+    )
     power = np.maximum(
         exact.power_of_difference(0.05 / 36), exact.power_inside(math.log(1.02), 0.05)
     )
@@ -260,7 +266,7 @@ def test_a_control_seldom_fails_by_chance() -> None:
     assert failed / count <= 0.065
 
 
-def test_a_sitting_no_slower_than_allowed_seldom_fails_the_gate() -> None:
+def test_a_recording_no_slower_than_allowed_seldom_fails_the_gate() -> None:
     count, alarms = 2000, dict.fromkeys((1.0, 1.03, 1.05, 1.06, 1.08), 0)
     pairs = zip(Truth().studies(count), Truth().studies(count, seed=1), strict=True)
     for (old, _), (new, _) in pairs:

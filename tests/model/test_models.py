@@ -1,4 +1,4 @@
-"""Models: the shapes they map, and that an example's logits are its own."""
+"""Models: input and output shapes, and logits that do not depend on other examples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONF = Path(__file__).parents[2] / "conf"
 
 
 def configured(name: str, shape: list[int], classes: int) -> tuple[nn.Module, DictConfig]:
-    """The model of conf/model/NAME.yaml for a dataset, without memory for its weights."""
+    """The model of conf/model/NAME.yaml for a dataset, on the meta device."""
     dataset = {"shape": shape, "classes": classes}
     config = OmegaConf.create(
         {"dataset": dataset, "model": OmegaConf.load(CONF / "model" / f"{name}.yaml")}
@@ -71,7 +71,7 @@ def test_the_small_stem_keeps_32_pixels_and_the_imagenet_stem_makes_8_of_them(
     assert logits.shape == (2, 10)
 
 
-def test_the_imagenet_stem_is_torchvisions_own_network() -> None:
+def test_the_imagenet_stem_is_torchvisions_network() -> None:
     with torch.device("meta"):
         ours = resnet18(classes=10, stem="imagenet").state_dict()
         theirs = torchvision_resnet18(num_classes=10).state_dict()

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
+
+from ninefold.report.answer.tree import Figures, LargestBatch, Report
 
 PARALLELS = ("none", "dp", "ddp")
 AMPS = ("fp32", "autocast", "scaler")
@@ -25,6 +29,31 @@ MEASURES = (
     ("max_batch", "Largest batch", "images", "more"),
 )
 DP_NOTE = "dp is a no-op here: DataParallel replicates nothing on a CPU"
+
+
+def report_of(content: Any) -> Report:
+    """The report whose report.json has this content."""
+    report = _typed(Report, content)
+    assert isinstance(report, Report)
+    return report
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    if get_origin(kind) is types.UnionType:
+        [kind] = [each for each in get_args(kind) if each is not type(None)]
+        return None if value is None else _typed(kind, value)
+    if kind is Figures and "why" in value:
+        kind = LargestBatch
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        assert value.keys() == {field.name for field in fields(kind)}, (kind, value.keys())
+        found: Any = kind(**{name: _typed(hints[name], each) for name, each in value.items()})
+        return found
+    if get_origin(kind) is list:
+        return [_typed(get_args(kind)[0], each) for each in value]
+    if get_origin(kind) in (dict, Mapping):
+        return {key: _typed(get_args(kind)[1], each) for key, each in value.items()}
+    return value
 
 
 def sample(
@@ -244,8 +273,8 @@ def _numerics(cells: list[str], seeds: int) -> dict[str, Any]:
             else "Its losses and gradients differ as rounding in bfloat16 makes them differ." if
             within else "Its gradients point elsewhere: this cell computes something different.",
         })  # fmt: skip
-    return {"steps": 20, "about": "The first 20 steps of every cell, each held against none-fp32's "
-            "of the same seed and round.", "rows": rows}  # fmt: skip
+    return {"steps": 20, "about": "The first 20 steps of every cell, compared with none-fp32's of "
+            "the same seed and round.", "rows": rows}  # fmt: skip
 
 
 def _published(tables: dict) -> dict[str, Any]:

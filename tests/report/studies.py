@@ -27,7 +27,7 @@ def heavy(rng: np.random.Generator, cells: int, rounds: int) -> Array:
 
 
 def skewed(rng: np.random.Generator, cells: int, rounds: int) -> Array:
-    """The exponential distribution, of sd 1: some runs are held up, none is hastened."""
+    """The exponential distribution, of sd 1: some runs are delayed, none is faster."""
     return rng.exponential(1.0, (cells, rounds))
 
 

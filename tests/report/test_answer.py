@@ -17,16 +17,12 @@ from ninefold.errors import ConfigError
 from ninefold.report import progress_table, settled, write
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import (
-    UNFINISHED,
-    Pairs,
-    Recommendation,
-    caveats,
-    excluded,
-    is_settled,
-    recommend,
-)
-from ninefold.report.data.cells import PLAIN, groups, parts, summarize
+from ninefold.report.answer.pairs import Pairs
+from ninefold.report.answer.recommend import Recommendation, excluded, is_settled, recommend
+from ninefold.report.answer.tree import Speedup
+from ninefold.report.answer.wording import UNFINISHED, caveats, sentence
+from ninefold.report.answer.wording import reasons as reasons_of
+from ninefold.report.data.cells import PLAIN, groups, parts
 from ninefold.report.data.curves import Point, read_curves
 from ninefold.report.data.overlay import overlay_text
 from ninefold.report.data.recording import Recording, gather_recording
@@ -36,7 +32,7 @@ from ninefold.report.render.heat import panels
 from ninefold.report.render.tables import table
 from ninefold.report.render.text import progress_text
 from ninefold.report.stats.measures import SECONDS as SECONDS_PER_EPOCH
-from ninefold.study.max_batch import NO_SEARCH, WHOLE_SET
+from ninefold.report.stats.summaries import summarize
 from tests import conftest
 from tests.conftest import Shell
 from tests.report.test_report import failure, result, sweep
@@ -162,10 +158,11 @@ def runs_of(
             replicas = 1 if parallel != "ddp" else 2
             points = common + (accuracy or {}).get(cell, 0.0) + chance.gauss(0, spread)
             found.append(Run(
-                f"{cell}_{seed}", "ok", dataset="digits", model="convnet", parallel=parallel,
-                amp=amp, seed=seed, replicas=replicas, devices=("cpu",) * replicas, batch_size=64,
-                epochs=1, accuracy=points / 100, train_seconds=base * chance.gauss(1, noise),
-                images_per_second=1000 / base, **changes,
+                folder=f"{cell}_{seed}", status="ok", dataset="digits", model="convnet",
+                parallel=parallel, amp=amp, seed=seed, replicas=replicas,
+                devices=["cpu"] * replicas, batch_size=64, epochs=1, accuracy=points / 100,
+                train_seconds=base * chance.gauss(1, noise), images_per_second=1000 / base,
+                **changes,
             ))  # fmt: skip
     return found
 
@@ -185,14 +182,14 @@ def fastest(known: Evidence) -> Recommendation:
 
 
 def reasons(known: Evidence) -> str:
-    return " ".join(fastest(known).reasons)
+    return " ".join(reasons_of(fastest(known)))
 
 
 def test_the_fastest_cell_whose_accuracy_is_safe_is_recommended() -> None:
     found = fastest(evidence(runs_of(SECONDS)))
     assert found.cell == "ddp-autocast"
-    assert found.sentence.startswith("ddp-autocast: 1.99 s per epoch, 0.399 times none-")
-    assert found.sentence.endswith("its accuracy is safe.")
+    assert sentence(found).startswith("ddp-autocast: 1.99 s per epoch, 0.399 times none-")
+    assert sentence(found).endswith("its accuracy is safe.")
     assert is_settled(found)
 
 
@@ -229,7 +226,7 @@ def test_what_a_safe_cell_is_faster_than_is_not_recommended_though_it_ties_with_
     ]  # fmt: skip
     found = fastest(evidence(wild))
     assert found.cell == "ddp-fp32"
-    assert "ddp-autocast has the lowest mean" in " ".join(found.reasons)
+    assert "ddp-autocast has the lowest mean" in " ".join(reasons_of(found))
 
 
 def test_a_copy_is_not_recommended_over_what_it_copies() -> None:
@@ -251,38 +248,38 @@ def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> No
     points = [Point(run.folder, 1.0, 1, run.train_seconds, 0.9, None) for run in runs]
     [time, target, memory] = recommend(evidence(runs, points, target=0.8))
     assert (time.cell, target.cell, memory.cell) == (None, None, "none-fp32")
-    assert "the A/A control did not hold" in time.sentence
-    assert "the A/A control did not hold" in target.sentence
+    assert "the A/A control did not hold" in sentence(time)
+    assert "the A/A control did not hold" in sentence(target)
 
 
 def test_memory_that_is_the_same_to_the_byte_in_every_round_is_told_apart() -> None:
     runs = [
-        replace(run, peak_memory_bytes=(2**30 if run.amp == "fp32" else 2**29,))
+        replace(run, peak_memory_bytes=[2**30 if run.amp == "fp32" else 2**29])
         for run in runs_of({"none-fp32": 5.0, "none-autocast": 4.0})
     ]
     found = recommend(evidence(runs))[-1]
     assert (found.goal.key, found.cell) == ("memory", "none-autocast")
-    assert "512 MiB, 0.500 times none-fp32's;" in found.sentence
-    assert found.reasons[0] == "It is the same with each of 6 seeds."
+    assert "512 MiB, 0.500 times none-fp32's;" in sentence(found)
+    assert reasons_of(found)[0] == "It is the same with each of 6 seeds."
 
 
 def test_memory_to_the_byte_is_told_apart_beside_cells_whose_memory_varies() -> None:
     taken = {"none-fp32": [1000] * 6, "none-autocast": [970] * 6,
              "ddp-fp32": [2000, 2300, 1800, 2100, 1700, 2200]}  # fmt: skip
     runs = [
-        replace(run, peak_memory_bytes=(taken[run.cell][run.seed or 0] << 20,))
+        replace(run, peak_memory_bytes=[taken[run.cell][run.seed or 0] << 20])
         for run in runs_of({"none-fp32": 5.0, "none-autocast": 4.0, "ddp-fp32": 6.0})
     ]
     found = recommend(evidence(runs))[-1]
     assert found.cell == "none-autocast"
-    assert "970 MiB, 0.970 times none-fp32's;" in found.sentence
+    assert "970 MiB, 0.970 times none-fp32's;" in sentence(found)
 
 
 def test_what_does_better_and_was_left_out_is_named() -> None:
     runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 2.0})
     found = fastest(evidence([*runs, replace(runs[1], seed=7, status="failed")]))
     assert found.cell == "none-fp32"
-    assert found.sentence.endswith("; only ddp-fp32, left out, is shown to do better.")
+    assert sentence(found).endswith("; only ddp-fp32, left out, is shown to do better.")
 
 
 def test_the_command_asks_for_what_the_overlay_does_not_repeat() -> None:
@@ -292,11 +289,10 @@ def test_the_command_asks_for_what_the_overlay_does_not_repeat() -> None:
     }  # fmt: skip
     known = evidence(runs_of({PLAIN: 5.0}))
     recording = Recording(known.group.runs, {"overlays": {PLAIN: overlay}}, [], [])
-    answer = build(recording, [known], recommend(known))["answer"]
-    assert answer["train"].endswith(
-        " experiments=recommended dataset.root=VALUE '~optimizer.fused'"
-    )
-    assert any("wants dataset.root from you" in caveat for caveat in answer["caveats"])
+    answer = build(recording, [known], recommend(known)).answer
+    assert answer.train is not None
+    assert answer.train.endswith(" experiments=recommended dataset.root=VALUE '~optimizer.fused'")
+    assert any("needs values for dataset.root" in caveat for caveat in answer.caveats)
 
 
 def test_a_cells_ratio_is_one_number_wherever_it_stands() -> None:
@@ -311,8 +307,8 @@ def test_a_cells_ratio_is_one_number_wherever_it_stands() -> None:
 def test_reasons_say_what_the_sentence_does_not() -> None:
     for seconds in (SECONDS, {**SECONDS, "ddp-autocast": 3.01}, {**SECONDS, "none-fp32": 1.0}):
         found = fastest(evidence(runs_of(seconds)))
-        said = set(found.sentence.rstrip(".").replace(";", ",").split(", "))
-        for reason in found.reasons:
+        said = set(sentence(found).rstrip(".").replace(";", ",").split(", "))
+        for reason in reasons_of(found):
             assert not said & set(reason.rstrip(".").replace(";", ",").split(", ")), reason
             assert not reason.startswith(f"{found.cell}:")
 
@@ -343,8 +339,8 @@ def test_with_too_few_runs_the_answer_is_that_and_what_to_run(seeds: int) -> Non
     close = {"none-fp32": 5.0, "ddp-fp32": 4.9, "ddp-autocast": 5.1}
     found = fastest(evidence(runs_of(close, seeds=seeds, noise=0.05)))
     assert found.cell is None
-    assert found.sentence.startswith("Not enough runs")
-    assert "seeds" in found.sentence
+    assert sentence(found).startswith("Not enough runs")
+    assert "seeds" in sentence(found)
     assert not is_settled(found)
 
 
@@ -363,22 +359,22 @@ def test_a_recommendation_agrees_with_the_verdicts_whatever_the_numbers(draw: in
     known = evidence(runs)
     for found in recommend(known):
         if found.cell is None:
-            assert "ot enough runs" in found.sentence or "No answer" in found.sentence
+            assert "ot enough runs" in sentence(found) or "No answer" in sentence(found)
             assert found.open
             continue
         assert known.safe[found.cell] == "safe"
         assert excluded(found.cell, known) is None
-        assert found.cell in found.sentence
+        assert found.cell in sentence(found)
         if found.goal.key != "seconds":
             continue
         pairs = Pairs(known.comparison)
         for other in known.cells:
             verdict = pairs.verdict(found.cell, other)
             if verdict == "faster" and known.safe[other] == "safe":
-                assert "no safe cell" not in found.sentence
+                assert "no safe cell" not in sentence(found)
             if verdict == "faster" and excluded(other, known) is None:
                 assert known.safe[other] != "safe", (found.cell, other)
-                assert any(f"{other} is faster" in reason for reason in found.reasons)
+                assert any(f"{other} is faster" in reason for reason in reasons_of(found))
             assert (other in found.tied) <= (verdict == "tie" and other != found.cell)
         settled_now = all(
             pairs.verdict(found.cell, other) in ("slower", "tie") or known.safe[other] == "worse"
@@ -408,7 +404,7 @@ def test_without_a_target_it_is_the_baselines_accuracy_less_the_margin() -> None
 
 
 def test_a_cell_is_data_bound_if_it_misses_its_ceiling_and_spends_its_time_on_batches() -> None:
-    phases = {"data_seconds": 1.0, "forward_seconds": 4.0}
+    phases = {"phase_seconds": {"data": 1.0, "forward": 4.0}}
     bound = evidence(runs_of({PLAIN: 5.0}, ceiling_images_per_second=250.0, **phases)).ceiling(
         PLAIN
     )
@@ -423,15 +419,15 @@ def test_a_cell_is_data_bound_if_it_misses_its_ceiling_and_spends_its_time_on_ba
 
 def test_a_speedup_is_held_against_the_devices_and_a_cpu_is_one() -> None:
     runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 4.0})
-    assert evidence(runs).speedup("ddp-fp32") == {"value": 1.25, "ideal": 1, "devices": 1}
-    gpus = [replace(run, devices=("H", "H")) if run.parallel == "ddp" else run for run in runs]
-    assert evidence(gpus).speedup("ddp-fp32") == {"value": 1.25, "ideal": 2, "devices": 2}
+    assert evidence(runs).speedup("ddp-fp32") == Speedup(1.25, ideal=1, devices=1)
+    gpus = [replace(run, devices=["H", "H"]) if run.parallel == "ddp" else run for run in runs]
+    assert evidence(gpus).speedup("ddp-fp32") == Speedup(1.25, ideal=2, devices=2)
 
 
 def test_times_pair_by_round_where_a_seed_comes_again() -> None:
     runs = [
-        Run(f"{seed}{n}", "ok", parallel="none", amp="fp32", seed=seed, round=n, accuracy=0.5,
-            epochs=1, train_seconds=1.0 + n)
+        Run(folder=f"{seed}{n}", status="ok", parallel="none", amp="fp32", seed=seed, round=n,
+            accuracy=0.5, epochs=1, train_seconds=1.0 + n)
         for n, seed in enumerate((0, 1, 0))
     ]  # fmt: skip
     known = evidence(runs)
@@ -502,9 +498,9 @@ def test_report_json_holds_what_the_report_says(tmp_path: Path) -> None:
 
 def test_of_a_search_the_best_trials_have_tables_and_all_are_listed() -> None:
     runs = [
-        Run(f"{n}", "ok", dataset="digits", model="convnet", parallel="none", amp="fp32", seed=0,
-            batch_size=64, epochs=1, accuracy=0.5 + n % 12 / 100, train_seconds=2.0,
-            overrides=(f"optimizer.lr={n}",))
+        Run(folder=f"{n}", status="ok", dataset="digits", model="convnet", parallel="none",
+            amp="fp32", seed=0, batch_size=64, epochs=1, accuracy=0.5 + n % 12 / 100,
+            train_seconds=2.0, overrides=[f"optimizer.lr={n}"])
         for n in range(12)
     ]  # fmt: skip
     text = table(runs, {}, [])
@@ -527,52 +523,66 @@ def test_a_study_that_was_stopped_says_so_and_how_to_go_on(tmp_path: Path) -> No
     assert recording is not None
     found = evidence_of(recording)
     report = build(recording, found, recommend(found[0]))
-    assert report["answer"]["sentence"].endswith(f"has no run that ended well. {UNFINISHED}")
-    assert UNFINISHED in report["answer"]["caveats"]
-    fields = {field.cell: field for _, row in panels(report["groups"][0])[0].rows for field in row}
+    assert report.answer.sentence.endswith(f"has no run that ended well. {UNFINISHED}")
+    assert UNFINISHED in report.answer.caveats
+    fields = {field.cell: field for _, row in panels(report.groups[0])[0].rows for field in row}
     assert (fields["none-fp32"].words, fields["ddp-autocast"].words) == ("preempted", "not run")
 
 
 def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_end() -> None:
     done = {"swept": {"amp": ["fp32", "bf16"]}, "rounds": [entry(0, ["a", "b"])],
             "planned_rounds": 1}  # fmt: skip
-    runs = [Run("a", "ok"), Run("b", "failed"), Run("old", "preempted")]
+    runs = [
+        Run(folder=folder, status=status)
+        for folder, status in (("a", "ok"), ("b", "failed"), ("old", "preempted"))
+    ]
     assert not is_unfinished(done, runs)
     assert not is_unfinished({}, runs)
-    assert is_unfinished(done, [Run("a", "unfinished")])
+    assert is_unfinished(done, [Run(folder="a", status="unfinished")])
     assert is_unfinished({**done, "rounds": [entry(0, ["a"])]}, runs)
     assert is_unfinished({**done, "planned_rounds": 2}, runs)
     auto = {"settings": {"study": {"repeats": "auto"}}, "planned_rounds": 20}
     assert not is_unfinished({**done, **auto}, runs)
 
 
-def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them() -> None:
+WHOLE_SET, FAILED = "the whole training set fits", "error: device=x: lost; a; b"
+
+
+@pytest.mark.parametrize(
+    ("whole_set", "failed", "words"),
+    [
+        ({"status": "whole_set", "why": "any"}, {"status": "failed", "why": FAILED}, ""),
+        ({"why": WHOLE_SET}, {"why": f"there was no search: {FAILED}"}, "there was no search: "),
+    ],
+    ids=["status", "recorded before there was a status"],
+)
+def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them(
+    whole_set: dict[str, str], failed: dict[str, str], words: str
+) -> None:
     runs = [
-        replace(run, overrides=(f"optimizer.lr={rate}",))
+        replace(run, overrides=[f"optimizer.lr={rate}"])
         for rate in ("0.1", "0.01") for run in runs_of({PLAIN: 5.0, "ddp-fp32": 3.0}, seeds=1)
     ]  # fmt: skip
     sizes = {
         f"{PLAIN} optimizer.lr=0.1": {"batch_size": 4096, "fails_at": 8192, "why": "memory=a: b"},
-        "ddp-fp32 optimizer.lr=0.1": {"batch_size": 20000, "fails_at": None, "why": WHOLE_SET},
-        "ddp-fp32 optimizer.lr=0.01": {
-            "batch_size": None, "fails_at": None, "why": f"{NO_SEARCH}error: device=x: lost; a; b"
-        },
+        "ddp-fp32 optimizer.lr=0.1": {"batch_size": 20000, "fails_at": None, **whole_set},
+        "ddp-fp32 optimizer.lr=0.01": {"batch_size": None, "fails_at": None, **failed},
     }  # fmt: skip
     sweep = {"swept": {"optimizer.lr": ["0.1", "0.01"], "parallel": ["none", "ddp"]},
              "max_batch": sizes}  # fmt: skip
     recording = Recording(runs, {"sweep": sweep}, [], [])
     found = evidence_of(recording)
     shown = {}
-    for group in build(recording, found, recommend(found[0]))["groups"]:
+    for group in build(recording, found, recommend(found[0])).groups:
         last = panels(group)[-1]
         fields = {field.cell: field for _, row in last.rows for field in row}
-        shown[group["variant"]] = fields[PLAIN], fields["ddp-fp32"], last
+        shown[group.variant] = fields[PLAIN], fields["ddp-fp32"], last
     plain, more, panel = shown["optimizer.lr=0.1"]
     assert (plain.mean, plain.why) == ("4096", "")
     assert (more.mean[-3:], more.why, more.relative) == ("000", "or more", "")
     assert "the limit is not known" in panel.about
     plain, lost, _ = shown["optimizer.lr=0.01"]
-    assert (plain.words, lost.words) == ("not known", "there was no search: device=x: lost")
+    assert (plain.words, lost.words) == ("not known", f"{words}device=x: lost")
 
 
 def test_settled_and_the_table_so_far_need_no_report(tmp_path: Path) -> None:

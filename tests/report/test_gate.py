@@ -67,10 +67,10 @@ def test_a_recorded_sitting_will_do_on_either_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"batch_size": 128}, "error: batch_size=128: the other sitting has 64"),
-        ({"dataset": "cifar10"}, "error: dataset=cifar10: the other sitting has digits"),
-        ({"processes": 2}, "error: processes of none-fp32=2: the other sitting has 1"),
-        ({"steps": 440}, "error: steps per epoch=44: the other sitting has 22"),
+        ({"batch_size": 128}, "error: batch_size=128: the other recording has 64"),
+        ({"dataset": "cifar10"}, "error: dataset=cifar10: the other recording has digits"),
+        ({"processes": 2}, "error: processes of none-fp32=2: the other recording has 1"),
+        ({"steps": 440}, "error: steps per epoch=44: the other recording has 22"),
     ],
 )
 def test_sittings_of_different_work_are_refused_and_what_differs_is_named(
@@ -93,9 +93,11 @@ def test_what_a_study_set_otherwise_is_other_work(
         found = json.loads(path.read_text())
         path.write_text(json.dumps({**found, "overlays": {"none-fp32": overlay}}))
     assert gate(recorded[1], recorded[0]) == 2
-    assert capsys.readouterr().err.startswith("error: model.net.width=16: the other sitting has 8;")
+    assert capsys.readouterr().err.startswith(
+        "error: model.net.width=16: the other recording has 8;"
+    )
     assert gate(sitting(tmp_path / "renamed", study="another"), recorded[0]) == 2
-    assert "experiments=another: the other sitting has made_up" in capsys.readouterr().err
+    assert "experiments=another: the other recording has made_up" in capsys.readouterr().err
 
 
 def test_another_machine_version_or_pace_is_warned_of(
@@ -117,7 +119,7 @@ def test_what_only_one_sitting_has_is_named(
     other = sweep(tmp_path / "new" / "more", result(batch_size=128))
     assert other.is_dir()
     assert gate(new, sitting(tmp_path / "old")) == 0
-    said = "warning: convnet on digits, batch 128, 10 epochs of the new sitting is compared with"
+    said = "warning: convnet on digits, batch 128, 10 epochs of the new recording is compared with"
     assert said in capsys.readouterr().err
 
 

@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from ninefold.report.render.heat import panels
 from ninefold.report.render.page import page
-from ninefold.report.render.pictures import _fitting
-from tests.report.sample_report import AMPS, sample
+from ninefold.report.render.plots import fitting
+from tests.report.sample_report import AMPS, report_of, sample
 
 # Text's contrast with what is behind it, for all that is shown: what is below WCAG's AA.
 PALE = """() => {
@@ -85,7 +85,9 @@ class Reader:
     def open(self, report: dict[str, Any] | str, width: int = 1280, **how: Any) -> Visit:
         self.count += 1
         path = self.folder / f"{self.count}.html"
-        path.write_text(report if isinstance(report, str) else page(report), encoding="utf-8")
+        path.write_text(
+            report if isinstance(report, str) else page(report_of(report)), encoding="utf-8"
+        )
         opened = self.browser.new_page(viewport={"width": width, "height": 900}, **how)
         visit = Visit(opened, [], [])
         opened.on("console", lambda message: visit.said.append(message.text))
@@ -115,7 +117,7 @@ def reader(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Reader
 
 @pytest.fixture(scope="module")
 def usual() -> str:
-    return page(sample())
+    return page(report_of(sample()))
 
 
 def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
@@ -135,7 +137,7 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    report = sample(("none", "ddp"), ("fp32",), seeds=2, epochs=2)
+    report = report_of(sample(("none", "ddp"), ("fp32",), seeds=2, epochs=2))
     assert page(report) == page(report)
 
 
@@ -195,10 +197,11 @@ def test_a_contrast_theme_leaves_what_is_chosen_and_the_colors_of_phases(
 
 
 def test_an_interval_ends_where_its_measure_does() -> None:
-    [group] = sample(("none",), ("fp32",), seeds=2, epochs=1)["groups"]
-    [cell] = group["cells"]
+    report = sample(("none",), ("fp32",), seeds=2, epochs=1)
+    [cell] = report["groups"][0]["cells"]
     cell["measures"]["seconds"].update(low=-3.0)
     cell["measures"]["accuracy"].update(high=112.0)
+    [group] = report_of(report).groups
     found = {panel.key: panel for panel in panels(group)}
     fields = {key: panel.rows[0][1][0] for key, panel in found.items()}
     assert fields["seconds"].interval.startswith("0.00 to ")
@@ -232,10 +235,10 @@ def test_names_and_conditions_of_ones_own_can_be_read_on_a_phone(reader: Reader)
 def test_names_that_are_cut_keep_what_tells_them_apart() -> None:
     names = [f"{parallel}-{amp}" for parallel in ("sharded_parallel", "sharded_state")
              for amp in ("fp32", "autocast_channels_last")]  # fmt: skip
-    cut = {_fitting(name) for name in names}
+    cut = {fitting(name) for name in names}
     assert len(cut) == 4
     assert max(map(len, cut)) == 13
-    assert _fitting("none-autocast") == "none-autocast"
+    assert fitting("none-autocast") == "none-autocast"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -340,7 +343,7 @@ def test_every_shape_of_report_renders_and_fits_a_phone(reader: Reader) -> None:
         assert report["answer"]["sentence"] in text, name
         assert not {"None", "nan", "Undefined"} & set(text.split()), name
         if name == "a search":
-            assert "12 conditions were run. 8 of them are drawn above" in text
+            assert "12 conditions were run. 8 of them are shown above" in text
             assert visit.page.get_by_role("row").filter(has_text="trial 11").count() == 1
         if name == "one failed":
             assert visit.page.locator(".heat:visible .none").inner_text() == "failed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -16,8 +17,8 @@ from ninefold import report
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
 from ninefold.report.data.environment import read_json
+from ninefold.report.data.published import read_published
 from ninefold.report.data.runs import read_csv
-from ninefold.report.render.published import read_published
 from ninefold.report.render.tables import table
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +84,7 @@ def rebuilt(sitting: Path) -> bytes:
     """The bytes of table.md as the recorded files give them."""
     environment = read_json(sitting / "environment.json")
     runs = read_csv(sitting / "runs.csv")
-    return table(runs, environment, read_published(environment)).encode()
+    return table(runs, environment, read_published(sitting)).encode()
 
 
 def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
@@ -253,16 +254,15 @@ def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path: Path
     names = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet"}
     text = write(sweep(tmp_path, failure("none", "fp32", **names), failure("dp", "fp32", **names)))
     assert row(text, "Seconds per epoch", "none") == ["failed"]
-    assert row(text, "Beside the published table", "dp-fp32")[1] == "failed"
+    assert row(text, "Compared with the published table", "dp-fp32")[1] == "failed"
 
 
 def test_a_run_that_never_finished_is_listed_with_its_cell(tmp_path: Path) -> None:
     run = sweep(tmp_path, result()) / "deep" / "down" / "1_ddp_scaler"
-    (run / ".hydra").mkdir(parents=True)
-    (run / "config.yaml").write_text("parallel:\n  seed: 1\nseed: 7\nbatch_size: 64\n")
-    (run / ".hydra" / "hydra.yaml").write_text(
-        "hydra:\n  runtime:\n    choices:\n      experiments: made_up\n      parallel: ddp\n"
-        "      amp: scaler\n      dataset: digits\n      model: convnet\n  job:\n    parallel: dp\n"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(
+        "parallel:\n  seed: 1\nseed: 7\nbatch_size: 64\nchoices:\n  experiments: made_up\n"
+        "  parallel: ddp\n  amp: scaler\n  dataset: digits\n  model: convnet\n"
     )
     text = write(tmp_path)
     assert "- ddp-scaler, seed 7 (`deep/down/1_ddp_scaler`) unfinished" in text
@@ -271,8 +271,8 @@ def test_a_run_that_never_finished_is_listed_with_its_cell(tmp_path: Path) -> No
 
 def test_the_folder_of_an_evaluation_is_no_unfinished_run(tmp_path: Path) -> None:
     other = sweep(tmp_path, result()) / "evaluation"
-    (other / ".hydra").mkdir(parents=True)
-    (other / "config.yaml").write_text("seed: 0\n")
+    other.mkdir(parents=True)
+    (other / "config.yaml").write_text("seed: 0\nchoices:\n  parallel: ddp\n")
     (other / "evaluation.json").write_text("{}")
     assert "unfinished" not in write(tmp_path)
 
@@ -300,9 +300,9 @@ def test_runs_csv_keeps_every_value_of_a_run(tmp_path: Path) -> None:
     [run] = read_csv(tmp_path / "report" / "runs.csv")
     assert run.folder == "runs/0_none_fp32"
     assert (run.accuracy, run.seed, run.grad_scaler, run.dtype) == (1 / 3, 0, False, None)
-    assert (run.devices, run.notes) == (("a, b", "c"), ('say "so"', "twice"))
-    assert (run.epoch_seconds, run.peak_memory_bytes) == ((2.0,) * 10, (200 * 2**20,))
-    assert run.backward_seconds == 4.0
+    assert (run.devices, run.notes) == (["a, b", "c"], ['say "so"', "twice"])
+    assert (run.epoch_seconds, run.peak_memory_bytes) == ([2.0] * 10, [200 * 2**20])
+    assert run.phase("backward") == 4.0
 
 
 def test_host_names_and_absolute_paths_are_not_recorded(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def like_published(**changes: Any) -> dict[str, Any]:
 
 def test_the_published_table_stands_beside_ours_with_differences(tmp_path: Path) -> None:
     text = write(sweep(tmp_path, result(**like_published()), result("ddp", **like_published())))
-    section = "Beside the published table"
+    section = "Compared with the published table"
     assert row(text, section, "none-fp32") == ["22", "2.00", "-20.0", "81.91", "80.00", "-1.91"]
     assert row(text, section, "none-scaler") == ["27", "–", "–", "not given", "–", "–"]
     assert row(text, section, "dp-scaler") == ["not given", "–", "–", "84.09", "–", "–"]
@@ -387,7 +387,7 @@ def test_the_published_table_stands_beside_ours_with_differences(tmp_path: Path)
 def test_accuracies_after_another_number_of_epochs_are_not_subtracted(tmp_path: Path) -> None:
     short = result(**like_published(epochs=2, train_seconds=12.0))
     text = write(sweep(tmp_path, short))
-    ours = row(text, "Beside the published table", "none-fp32")
+    ours = row(text, "Compared with the published table", "none-fp32")
     assert ours == ["22", "2.00", "-20.0", "81.91", "80.00", "–"]
 
 
@@ -412,6 +412,24 @@ def test_the_figure_is_a_png_that_is_readable_at_1200_pixels(tmp_path: Path) -> 
     width, height = struct.unpack(">II", head[16:24])
     assert width >= 1200
     assert height >= 800
+
+
+def test_the_first_report_on_a_machine_says_nothing_of_fonts(tmp_path: Path) -> None:
+    """Matplotlib logs that it makes a font cache, and Hydra shows what is logged as info."""
+    folder = sweep(tmp_path / "study", result())
+    (tmp_path / "empty").mkdir()
+    code = (
+        "import logging, pathlib\n"
+        "logging.basicConfig(level=logging.INFO)\n"
+        "from ninefold.report import write\n"
+        f"write(pathlib.Path({str(folder)!r}))\n"
+    )
+    environment = {**os.environ, "MPLCONFIGDIR": str(tmp_path / "empty")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list((tmp_path / "empty").glob("fontlist*")), "there was no cache to be made"
 
 
 def test_every_recorded_table_follows_from_its_recorded_files(tmp_path: Path) -> None:

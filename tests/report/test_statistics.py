@@ -13,7 +13,7 @@ from scipy import stats
 
 from ninefold.report.stats import holm
 from ninefold.report.stats.differences import Values
-from ninefold.report.stats.sittings import changes
+from ninefold.report.stats.recordings import changes
 from ninefold.report.stats.statistics import compare, estimate
 from ninefold.report.stats.verdicts import Comparison, Pair, Settings
 from tests.report.studies import CELLS, Truth, drifting, noisy, together
@@ -105,7 +105,7 @@ def test_the_order_of_the_cells_changes_no_verdict() -> None:
     assert {s.cell: s.verdict for s in there.safety} == {s.cell: s.verdict for s in back.safety}
 
 
-def test_a_verdict_never_contradicts_the_interval_beside_it() -> None:
+def test_a_verdict_never_contradicts_its_interval() -> None:
     for study in Truth(noise=noisy(3, 4), faster=dict.fromkeys(CELLS[3:], 0.02)).studies(20):
         found = compare(*study, Settings())
         for pair in found.seconds:
@@ -180,16 +180,21 @@ def test_cells_that_give_the_same_number_each_time_are_a_tie_and_break_nothing()
 
 
 def test_equal_numbers_in_two_rounds_are_chance_but_of_two_cells_that_do_the_same_work() -> None:
-    one = {"none-fp32": {0: 70.0, 1: 71.0}, "dp-fp32": {0: 70.0, 1: 71.0},
-           "ddp-fp32": {0: 70.0, 1: 71.0}}  # fmt: skip
+    one = {
+        "none-fp32": {0: 70.0, 1: 71.0},
+        "dp-fp32": {0: 70.0, 1: 71.0},
+        "ddp-fp32": {0: 70.0, 1: 71.0},
+    }
     found = compare({}, one, Settings(), [("none-fp32", "dp-fp32")])
     assert verdicts(found.accuracy) == {
-        ("none-fp32", "dp-fp32"): "tie", ("none-fp32", "ddp-fp32"): "not enough runs",
+        ("none-fp32", "dp-fp32"): "tie",
+        ("none-fp32", "ddp-fp32"): "not enough runs",
         ("dp-fp32", "ddp-fp32"): "not enough runs",
-    }  # fmt: skip
+    }
     assert {s.cell: s.verdict for s in found.safety} == {
-        "dp-fp32": "safe", "ddp-fp32": "not enough runs"
-    }  # fmt: skip
+        "dp-fp32": "safe",
+        "ddp-fp32": "not enough runs",
+    }
     three = {cell: {**row, 2: 72.0} for cell, row in one.items()}
     assert set(verdicts(compare({}, three, Settings()).accuracy).values()) == {"tie"}
 
@@ -300,7 +305,7 @@ def times(ratio: float, values: Values) -> dict[str, Mapping[int, float]]:
     return {cell: {r: ratio * x for r, x in row.items()} for cell, row in values.items()}
 
 
-def test_a_sitting_is_slower_only_where_its_interval_says_so() -> None:
+def test_a_recording_is_slower_only_where_its_interval_says_so() -> None:
     old = {c: {r: 1 + 0.01 * ((3 * r + i) % 5 - 2) for r in range(5)} for i, c in enumerate("abc")}
     assert [c.slower for c in changes(times(1.10, old), old, 0.03)] == [True] * 3
     assert not any(c.slower for c in changes(times(1.04, old), old, 0.03))

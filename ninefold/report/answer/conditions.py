@@ -1,4 +1,4 @@
-"""Says in one line under which conditions the runs of a report were made."""
+"""Describes in phrases the conditions that the runs of a report were made under."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from ninefold.report.data.cells import groups
 from ninefold.report.data.environment import values
 from ninefold.report.data.runs import Run
+from ninefold.report.numbers import counted, listed
 
 
 def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]:
@@ -17,27 +18,32 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     phrases = []
     for name, label in (("dataset", "dataset"), ("model", "model"), ("batch_size", "batch size")):
         if known := values(environment.get(name)):
-            phrases.append(f"{label} {join(known)}")
+            phrases.append(f"{label} {listed(known)}")
     for name, unit in (("epochs", "epoch"), ("threads", "CPU thread")):
         if known := values(environment.get(name)):
-            phrases.append(f"{join(known)} {unit}{'' if known == [1] else 's'}")
+            phrases.append(f"{listed(known)} {unit}{'' if known == [1] else 's'}")
     if devices := _devices(environment):
         phrases.append(f"on {devices}")
-    phrases += [f"torch {join(known)}" for known in [values(about.get("torch"))] if known]
+    if known := values(about.get("torch")):
+        phrases.append(f"torch {listed(known)}")
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
-    ok = sum(run.ok for run in runs)
-    phrases.append(f"{len(runs)} run{'' if len(runs) == 1 else 's'}, {ok} ok")
-    phrases += [f"{left} not counted" for left in [sum(not run.counts for run in runs)] if left]
-    return phrases + [f"{seeds} per cell" for seeds in [_seeds(runs)] if seeds]
+    phrases.append(f"{counted(runs, 'run')}, {sum(run.ok for run in runs)} ok")
+    if left := sum(not run.counts for run in runs):
+        phrases.append(f"{left} not counted")
+    if seeds := _seeds(runs):
+        phrases.append(f"{seeds} per cell")
+    return phrases
 
 
 def _seeds(runs: Sequence[Run]) -> str:
     counts = sorted(
         {
             len({run.seed for run in group.cell(parallel, amp)})
-            for group in groups(runs) for parallel in group.parallels for amp in group.amps
+            for group in groups(runs)
+            for parallel in group.parallels
+            for amp in group.amps
         }
-    )  # fmt: skip
+    )
     if not counts:
         return ""
     span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -47,7 +53,7 @@ def _seeds(runs: Sequence[Run]) -> str:
 def _devices(environment: Mapping[str, Any]) -> str:
     about = environment.get("environment") or {}
     cpu = [str(model) for model in values(about.get("cpu"))]
-    cores = [f"{join(known)} cores" for known in [values(about.get("cores"))] if known]
+    cores = [f"{listed(known)} cores" for known in [values(about.get("cores"))] if known]
     described = []
     for name, count in Counter(environment.get("devices") or []).items():
         if name == "cpu":  # the processes of a CPU run share one
@@ -64,14 +70,9 @@ def _commit(about: Mapping[str, Any]) -> str:
         return ""
     dirty = values(about.get("dirty"))
     state = " with uncommitted changes" if True in dirty else " clean" if dirty else ""
-    return f"commit {join(commits)}{state}"
+    return f"commit {listed(commits)}{state}"
 
 
 def _date(about: Mapping[str, Any]) -> str:
     time = about.get("time")
     return str(time["first"])[:10] if isinstance(time, dict) and time.get("first") else ""
-
-
-def join(items: Sequence[Any]) -> str:
-    """Return the items as one phrase."""
-    return ", ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in items)

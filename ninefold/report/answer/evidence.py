@@ -1,4 +1,4 @@
-"""What the runs of one group come to: values by cell and seed, and how the cells compare."""
+"""The facts that a recommendation rests on: values by cell and seed, and how cells compare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninefold.report.data.cells import PLAIN, Group, by_seed, parts, phase_shares
+from ninefold.report.answer.tree import Speedup
+from ninefold.report.data.cells import PLAIN, Group, parts
 from ninefold.report.data.curves import Point
 from ninefold.report.data.rounds import planned_cells
 from ninefold.report.data.runs import Run, finite
@@ -22,15 +23,16 @@ from ninefold.report.stats.measures import (
 )
 from ninefold.report.stats.numerics import OTHER
 from ninefold.report.stats.statistics import compare
-from ninefold.report.stats.verdicts import OPEN, Comparison, Settings
+from ninefold.report.stats.summaries import by_seed, phase_shares
+from ninefold.report.stats.verdicts import OPEN, Comparison, Safety, Settings
 
-NEAR = 0.9  # of the ceiling: a cell that reaches this share is not held up by its data
-WAITING = 10.0  # percent of a step in data and transfer from which a slow cell waits for them
+NEAR = 0.9  # share of the ceiling from which on a cell is not limited by its data
+WAITING = 10.0  # percent of a step in data and transfer from which on a slow cell waits for them
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a cell would reach if batches cost nothing, and the share of it that it reaches."""
+    """The speed of a cell with batches that cost nothing, and the share of it that it reaches."""
 
     images_per_second: float
     share: float
@@ -39,16 +41,20 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One group of comparable runs with what can be said of its cells.
+    """One group of comparable runs, and what follows from them for its cells.
 
-    `different` holds why a cell's numerics are not the same as the baseline's. `planned` are the
-    cells of its study, `unfinished` whether that has runs to make.
+    points: the evaluations of its runs.
+    settings: thresholds of the statistics.
+    given_target: accuracy to time the way to, percent; None: derived from the baseline.
+    numerics: comparison of the first steps, None where none was recorded.
+    planned: the cells that the study is to run.
+    unfinished: whether the study has runs left to do.
     """
 
     group: Group
     points: tuple[Point, ...]
     settings: Settings
-    given_target: float | None  # percent
+    given_target: float | None
     numerics: Mapping[str, Any] | None
     planned: tuple[str, ...] = ()
     unfinished: bool = False
@@ -121,12 +127,12 @@ class Evidence:
         if key != TO_TARGET:
             return self.values({SECONDS.key: SECONDS, BYTES.key: BYTES}[key])
         values = self.values(self.to_target) if self.to_target else {}
-        # Who did not always get there has no mean time.
+        # A cell that did not reach it in every run has no mean time.
         return {cell: known for cell, known in values.items() if cell not in self.short}
 
     @functools.cached_property
     def short(self) -> dict[str, str]:
-        """The cells of which some run never reached the target, and how many did."""
+        """The cells with runs that never reached the target, and how many runs did."""
         if self.to_target is None:
             return {}
         found = {}
@@ -148,7 +154,7 @@ class Evidence:
 
     @functools.cached_property
     def copies(self) -> dict[str, str]:
-        """The cells that do what another does: dp on one device copies none."""
+        """The cells that do the same work as another: dp on one device and none."""
         return {
             cell: f"none-{parts(cell)[1]}"
             for cell in self.cells
@@ -157,7 +163,7 @@ class Evidence:
 
     @functools.cached_property
     def controls(self) -> list[tuple[str, str]]:
-        """The A/A pairs: cells that do the same work."""
+        """The A/A pairs: two cells that do the same work."""
         return [(first, second) for second, first in self.copies.items() if self._ok(first)]
 
     @functools.cached_property
@@ -172,23 +178,23 @@ class Evidence:
 
     @functools.cached_property
     def batch_norm(self) -> list[str]:
-        """The cells that compute something else by design, so that accuracy alone can judge."""
+        """The cells whose batch norm differs by design, so that only their accuracy can judge."""
         rows = (self.numerics or {}).get("rows") or []
         return [row["cell"] for row in rows if row.get("by_design")]
 
     @functools.cached_property
     def safe(self) -> dict[str, str]:
-        """What is known of each cell's accuracy: safe, worse, not enough runs."""
+        """The verdict on each cell's accuracy: safe, worse, not enough runs."""
         found = {safety.cell: str(safety.verdict) for safety in self.comparison.safety}
         for cell in self.cells:
             found.setdefault(cell, OPEN)
         return {**found, PLAIN: "safe"} if self._ok(PLAIN) else found
 
     def ceiling(self, cell: str) -> Ceiling | None:
-        """Return how near a cell comes to what it would do on batches that cost nothing.
+        """Return how close a cell comes to its speed with batches that cost nothing.
 
-        Data-bound is a cell that misses a tenth of it and spends a tenth of its steps, or more, on
-        batches.
+        A cell is data-bound if it is a tenth or more below that speed and spends a tenth or more of
+        its steps on loading and transferring batches.
         """
         ok = [
             (run.images_per_second, run.ceiling_images_per_second)
@@ -203,10 +209,10 @@ class Evidence:
         waits = phases.get("data", 0.0) + phases.get("transfer", 0.0)
         return Ceiling(most, share, share < NEAR and waits >= WAITING)
 
-    def speedup(self, cell: str) -> dict[str, Any] | None:
+    def speedup(self, cell: str) -> Speedup | None:
         """Return a cell's throughput over none's in its precision, and what its devices allow.
 
-        Processes of a CPU share its cores, so that more of them allow nothing.
+        Processes on a CPU share its cores, so that several of them count as one device.
         """
         parallel, amp = parts(cell)
         speeds = self.values(THROUGHPUT)
@@ -214,12 +220,16 @@ class Evidence:
         pairs = [own[key] / one[key] for key in own if one.get(key)]
         if parallel == "none" or not pairs:
             return None
-        devices = max((run.devices for run in self._ok(cell)), key=len, default=())
-        ideal = 1 if set(devices) <= {"cpu"} else len(devices)
-        return {
-            "value": sum(pairs) / len(pairs), "ideal": ideal,
-            "devices": 1 if set(devices) == {"cpu"} else len(devices),
-        }  # fmt: skip
+        devices = max((run.devices for run in self._ok(cell)), key=len, default=[])
+        return Speedup(
+            value=sum(pairs) / len(pairs),
+            ideal=1 if set(devices) <= {"cpu"} else len(devices),
+            devices=1 if set(devices) == {"cpu"} else len(devices),
+        )
+
+    def safety(self, cell: str) -> Safety | None:
+        """Return the test of a cell's accuracy against the baseline's."""
+        return next((each for each in self.comparison.safety if each.cell == cell), None)
 
     def _ok(self, cell: str) -> list[Run]:
         return [run for run in self.runs(cell) if run.ok]
@@ -232,17 +242,22 @@ def gather_evidence(
     numerics: Mapping[str, Any] | None,
     unfinished: bool = False,
 ) -> Evidence:
-    """Return the evidence of a group; `sweep` says which margins to hold it against."""
+    """Return the evidence of a group; `sweep` is the content of sweep.json, with the margins."""
     folders = {run.folder for run in group.runs}
     settings, target = _settings(sweep)
     return Evidence(
-        group, tuple(point for point in points if point.folder in folders), settings, target,
-        numerics, tuple(planned_cells(sweep)), unfinished,
-    )  # fmt: skip
+        group,
+        tuple(point for point in points if point.folder in folders),
+        settings,
+        target,
+        numerics,
+        tuple(planned_cells(sweep)),
+        unfinished,
+    )
 
 
 def _settings(sweep: Mapping[str, Any]) -> tuple[Settings, float | None]:
-    """Return the settings that a sweep was told, with ours for what cannot be read."""
+    """Return the settings of a sweep, and defaults for those that cannot be read."""
     section = sweep.get("settings")
     said = section.get("report") if isinstance(section, dict) else None
     said = said if isinstance(said, dict) else {}

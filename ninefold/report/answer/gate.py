@@ -1,15 +1,15 @@
-"""Holds the times of one sitting against those of another, for a check that may fail."""
+"""Compares the times of two recordings of a study, for a check that fails if cells got slower."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError, Failure, Slower
-from ninefold.report.answer.conditions import join
 from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.data.cells import Group, largest_first
 from ninefold.report.data.cells import groups as sorted_groups
@@ -17,13 +17,34 @@ from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import settings_of
 from ninefold.report.data.recording import Recording, find_recording
 from ninefold.report.data.runs import Run
-from ninefold.report.render.markdown import MISSING, decimals_for, grid
+from ninefold.report.numbers import listed, ratio
 from ninefold.report.stats.measures import SECONDS
-from ninefold.report.stats.sittings import Change, changes
+from ninefold.report.stats.recordings import Change, changes
 
-# Of environment.json, what another time may come from that is not the code.
+# Entries of environment.json that may change times though the code is the same.
 MACHINE = ("cpu", "cores", "driver")
 VERSIONS = ("python", "torch", "cuda", "torchvision", "numpy")
+
+Seconds = Mapping[str, Mapping[int, float]]  # per epoch, by cell and seed or round
+
+
+@dataclass(frozen=True)
+class GroupChanges:
+    """The change of each cell of a group, with the times before and now that it is of."""
+
+    title: str
+    changes: list[Change]
+    before: Seconds
+    now: Seconds
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The comparison of two recordings; failure: what fails the check, None where it passes."""
+
+    groups: list[GroupChanges]
+    warnings: list[str]
+    failure: Failure | None
 
 
 def share_of(text: str) -> float:
@@ -35,56 +56,62 @@ def share_of(text: str) -> float:
     return share
 
 
-def hold_against(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:
-    """Return what became of the seconds per epoch of each cell, warnings, and what fails the gate.
+def compare(new: Path, old: Path, allowed: float) -> Gate:
+    """Compare the seconds per epoch of each cell in two folders, of a study or a recording.
 
-    It fails where a cell is slower, and where none could be judged. Either folder is a sweep's or a
-    recorded sitting; nothing is written. allowed: the share by which a cell may be slower.
-    ConfigError where a folder holds no runs that ended well, or the sittings are of different
-    conditions.
+    The check fails where a cell is slower, and where no cell could be judged. Nothing is written.
+    allowed: the share by which a cell may be slower. ConfigError where a folder holds no run that
+    ended well, or the two are of different conditions.
     """
     (before, _), (after, _) = find_recording(old), find_recording(new)
     for folder, recording in ((new, after), (old, before)):
         if not any(group.ok for group in sorted_groups(recording.runs)):
             raise ConfigError(
-                "folder", folder, "no run of it that counts ended well",
-                "a time needs one, of the same cells in both sittings", "mend what failed",
-            )  # fmt: skip
+                "folder",
+                folder,
+                "no run of it that counts ended well",
+                "a time needs one, of the same cells in both folders",
+                "fix what failed",
+            )
     pairs = _pairs(after, before)
-    if otherwise := _set_otherwise(after, before):
+    if otherwise := _different_settings(after, before):
         raise _other_work(otherwise)
     warnings = _warnings(after, before, allowed) + _unmatched(pairs, after, before)
-    lines: list[str] = []
-    every: list[Change] = []
+    compared = []
     for group, other in pairs:
         now, then = _seconds(group, after), _seconds(other, before)
         found = changes(now, then, allowed)
-        every += found
-        lines += ["", group.title, _table(found, now, then)]
-        lines += [f"{cell} has no time before" for cell in now if cell not in then]
+        compared.append(GroupChanges(group.title, found, then, now))
         warnings += [f"{cell} has no time now" for cell in then if cell not in now]
         warnings += [
             f"{one.cell} has too few runs to be judged" for one in found if one.low is None
         ]
-    return "\n".join(lines), warnings, _failure(every, allowed)
+    every = [change for group in compared for change in group.changes]
+    return Gate(compared, warnings, _failure(every, allowed))
 
 
 def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
     if all(change.low is None for change in found):
         return ConfigError(
-            "fail-if-slower", f"{100 * allowed:g}%", "no cell could be judged",
-            "that takes two runs of a cell in each sitting", "run both with more seeds",
-        )  # fmt: skip
+            "fail-if-slower",
+            f"{100 * allowed:g}%",
+            "no cell could be judged",
+            "that takes two runs of a cell in each folder",
+            "run both with more seeds",
+        )
     slower = [change for change in found if change.slower]
     if not slower:
         return None
     worst = max(slower, key=lambda change: change.ratio or 0.0)
     return Slower(
-        worst.cell, _times(worst.ratio), "it is slower than before",
-        f"at most {_times(1 + allowed)} is allowed, and the interval is {_interval(worst)}"
+        worst.cell,
+        ratio(worst.ratio),
+        "it is slower than before",
+        f"at most {ratio(1 + allowed)} is allowed, and the interval is {ratio(worst.low)} to "
+        f"{ratio(worst.high)}"
         + (f"; {len(slower)} cells are slower in all" if len(slower) > 1 else ""),
         "see what changed, or allow more with --fail-if-slower",
-    )  # fmt: skip
+    )
 
 
 def _seconds(group: Group, recording: Recording) -> dict[str, dict[int, float]]:
@@ -98,10 +125,9 @@ def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
         (group, other)
         for group in now
         for other in then
-        if not _differences(group, other) and group.part == max(
-            each.part for each in now if not _differences(each, other)
-        )
-    ]  # fmt: skip
+        if not _differences(group, other)
+        and group.part == max(each.part for each in now if not _differences(each, other))
+    ]
     if pairs:
         return pairs
     raise _other_work(_differences(now[0], then[0]))
@@ -109,15 +135,18 @@ def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
 
 def _other_work(differences: Sequence[tuple[str, Any, Any]]) -> ConfigError:
     (name, ours, theirs), *others = differences
-    more = f", and {join([each[0] for each in others])} differ" if others else ""
+    more = f", and {listed([each[0] for each in others])} differ" if others else ""
     return ConfigError(
-        name, ours, f"the other sitting has {theirs}{more}",
-        "times of different work say nothing of each other", "compare sittings of the same study",
-    )  # fmt: skip
+        name,
+        ours,
+        f"the other recording has {theirs}{more}",
+        "times of different work cannot be compared",
+        "compare recordings of the same study",
+    )
 
 
-def _set_otherwise(new: Recording, old: Recording) -> list[tuple[str, Any, Any]]:
-    """Return what a cell's configuration has otherwise, where both sittings recorded it."""
+def _different_settings(new: Recording, old: Recording) -> list[tuple[str, Any, Any]]:
+    """Return the keys of a cell's configuration that differ, where both folders recorded it."""
     found = [recording.environment.get("overlays") for recording in (new, old)]
     now, then = (overlays if isinstance(overlays, dict) else {} for overlays in found)
     for cell in now:
@@ -132,10 +161,10 @@ def _set_otherwise(new: Recording, old: Recording) -> list[tuple[str, Any, Any]]
 
 
 def _unmatched(pairs: Sequence[tuple[Group, Group]], new: Recording, old: Recording) -> list[str]:
-    """A warning of each group that is compared with none."""
+    """Return a warning for each group that is compared with none."""
     compared = [group for pair in pairs for group in pair]
     return [
-        f"{group.title} of the {which} sitting is compared with nothing"
+        f"{group.title} of the {which} recording is compared with nothing"
         for recording, which in ((new, "new"), (old, "old"))
         for group in sorted_groups(recording.runs)
         if group not in compared
@@ -153,13 +182,16 @@ def _differences(group: Group, other: Group) -> list[tuple[str, Any, Any]]:
 
 
 def _conditions(group: Group) -> dict[str, Any]:
-    """What makes the work of an epoch; of a cell also how many processes share it."""
+    """Return what determines the work of an epoch, and how many processes share it in a cell."""
     overrides = [", ".join(run.overrides) for run in _ok(group)][:1]
     study = next((run.study for run in _ok(group) if run.study), None)
     found: dict[str, Any] = {
-        "dataset": group.dataset, "model": group.model, "batch_size": group.batch_size,
-        "epochs": group.epochs, "overrides": "".join(overrides) or "none",
-    }  # fmt: skip
+        "dataset": group.dataset,
+        "model": group.model,
+        "batch_size": group.batch_size,
+        "epochs": group.epochs,
+        "overrides": "".join(overrides) or "none",
+    }
     if study:
         found["experiments"] = study
     for run in _ok(group):
@@ -180,50 +212,24 @@ def _warnings(new: Recording, old: Recording, allowed: float) -> list[str]:
     for name in (*MACHINE, *VERSIONS):
         mine, theirs = values(now.get(name)), values(then.get(name))
         if mine and theirs and mine != theirs:
-            found.append(f"{name} was {join(theirs)} and is {join(mine)}: times may differ by that")
+            found.append(
+                f"{name} was {listed(theirs)} and is {listed(mine)}: this may change times"
+            )
     if new.environment.get("devices") != old.environment.get("devices"):
-        found.append("the devices are not the same: times may differ by that")
+        found.append("the devices are not the same: this may change times")
     probes = [_probe(recording.runs) for recording in (new, old)]
     if probes[0] and probes[1]:
-        ratio = probes[0] / probes[1]
-        if abs(math.log(ratio)) > math.log1p(allowed):
-            what = "slower" if ratio > 1 else "faster"
+        pace = probes[0] / probes[1]
+        if abs(math.log(pace)) > math.log1p(allowed):
+            what = "slower" if pace > 1 else "faster"
             found.append(
-                f"a fixed piece of work took {_times(ratio)} of its time before: what is {what} "
-                "may be the machine"
+                f"a fixed piece of work took {ratio(pace)} of its time before: the machine itself "
+                f"may be {what}"
             )
     return found
 
 
 def _probe(runs: Sequence[Run]) -> float | None:
-    """The median seconds of the fixed piece of work around the runs that count."""
+    """Return the median seconds of the fixed piece of work around the runs that count."""
     seconds = [each for run in runs if run.counts for each in run.probe_seconds if each > 0]
     return statistics.median(seconds) if seconds else None
-
-
-def _table(
-    found: Sequence[Change], now: dict[str, dict[int, float]], then: dict[str, dict[int, float]]
-) -> str:
-    rows = [
-        [
-            change.cell, _mean(then[change.cell]), _mean(now[change.cell]), _times(change.ratio),
-            _interval(change), "slower" if change.slower else "",
-        ]
-        for change in found
-    ]  # fmt: skip
-    return grid(["cell", "s per epoch before", "now", "ratio", "interval", ""], rows)
-
-
-def _mean(known: dict[int, float]) -> str:
-    mean = statistics.fmean(known.values())
-    return f"{mean:.{decimals_for(mean)}f} ({len(known)})"
-
-
-def _times(ratio: float | None) -> str:
-    return MISSING if ratio is None else f"×{ratio:.3f}"
-
-
-def _interval(change: Change) -> str:
-    if change.low is None or change.high is None:
-        return "too few runs"
-    return f"{_times(change.low)} to {_times(change.high)}"

@@ -1,4 +1,4 @@
-"""Learning curves: what each evaluation of each run said, curves.csv."""
+"""Learning curves: the evaluations of each run during training, curves.csv."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ MOST = 10_000  # evaluations of a run
 
 @dataclass(frozen=True)
 class Point:
-    """One evaluation: `seconds` is the inner clock then, `accuracy` a fraction; None: not known."""
+    """One evaluation.
+
+    folder: of the run
+    epoch: a fraction within an epoch
+    seconds: of the inner clock, None if unknown
+    accuracy: a fraction
+    loss: None if unknown
+    """
 
     folder: str
     epoch: float
@@ -48,7 +55,7 @@ def _evaluations(path: Path, run: str) -> list[Point]:
 
 
 def _point(line: str, run: str) -> Point | None:
-    """Return what a line says; None where it does not say it: a folder may come from anybody."""
+    """Return the evaluation in a line of metrics.jsonl, None if it is not a valid one."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
@@ -73,24 +80,30 @@ def write_curves(path: Path, points: Iterable[Point]) -> None:
 
 
 def read_curves(path: Path) -> list[Point]:
-    """Read curves.csv; none where there is no such file, ConfigError where it cannot be read."""
+    """Read curves.csv, empty if there is no such file; ConfigError if it cannot be read."""
     if not path.is_file():
         return []
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return [
                 Point(
-                    row["folder"], _known(row["epoch"]), int(_known(row["step"])),
+                    row["folder"],
+                    _known(row["epoch"]),
+                    int(_known(row["step"])),
                     _known(row["seconds"]) if row["seconds"] else None,
-                    _known(row["accuracy"]), _known(row["loss"]) if row["loss"] else None,
+                    _known(row["accuracy"]),
+                    _known(row["loss"]) if row["loss"] else None,
                 )
                 for row in csv.DictReader(file)
-            ]  # fmt: skip
+            ]
     except (KeyError, TypeError, ValueError, csv.Error) as problem:
         raise ConfigError(
-            "curves.csv", path, f"it cannot be read ({problem})", "the file that the report wrote",
+            "curves.csv",
+            path,
+            f"it cannot be read ({problem})",
+            "the file that the report wrote",
             "restore the file from version control",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _known(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Says in one place what the runs of a sweep had in common: environment.json."""
+"""environment.json: the conditions that the runs of a sweep had in common."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def gather(
 ) -> dict[str, Any]:
     """Return the content of environment.json.
 
-    A value that all runs share stands as it is; one that differs is `{"values": [...]}`, and
-    the runs' times are `{"first": ..., "last": ...}`. A run that does not know a value, or does
-    not count in its study, is left out. `devices` holds each name as often as the run that used
-    it most.
+    A value that all runs share is stored as it is, values that differ as `{"values": [...]}`, and
+    the times of the runs as `{"first": ..., "last": ...}`. Runs that do not know a value, or do not
+    count in their study, are left out. `devices` holds each name as often as the run with the most
+    of them.
     """
     names = dict.fromkeys(name for environment in environments for name in environment)
     shared = {name: _merge(environment.get(name) for environment in environments) for name in names}
@@ -44,7 +44,7 @@ def gather(
 
 
 def values(merged: Any) -> list[Any]:
-    """Return the distinct values that a merged entry stands for, none when nobody knew it."""
+    """Return the distinct values of a merged entry, empty if no run knew it."""
     if merged is None:
         return []
     if (
@@ -64,10 +64,12 @@ def read_json(path: Path) -> dict[str, Any]:
         environment = None
     if not isinstance(environment, dict):
         raise ConfigError(
-            "environment.json", path, "is missing or no JSON object",
+            "environment.json",
+            path,
+            "is missing or no JSON object",
             "the file that the report wrote next to runs.csv",
             "restore it from version control",
-        )  # fmt: skip
+        )
     return environment
 
 

@@ -1,94 +1,100 @@
-"""recommended.yaml: an overlay that trains as the recommended cell was trained.
+"""recommended.yaml: an experiment file that trains with the configuration of the recommended cell.
 
-It names the groups' options, and only those keys that the cell's runs set otherwise than conf/.
+It names the options of the config groups and those keys that the cell's runs set differently than
+conf/. They are determined when the runs are recorded: a recording contains them.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ninefold.config.plain_yaml import require_plain
 from ninefold.config.rules import NAME, OF_A_SWEEP
 from ninefold.errors import one_line
 from ninefold.report.data.cells import groups, largest_first
-from ninefold.report.data.folders import choices_of, read_text
+from ninefold.report.data.folders import CONFIG, read_yaml
 from ninefold.report.data.runs import Run
 
 CONF = Path(__file__).parents[3] / "conf"
 GROUPS = ("parallel", "amp", "dataset", "task", "model", "optimizer", "scheduler")
-# What a study chooses to measure with, or what each run of it has its own of.
-NOT_TAKEN = ("seed", "resume", "numerics", "profile", "logger", "clock.ceiling", "clock.probe",
-             *OF_A_SWEEP)  # fmt: skip
-# What some reader of configurations would call: who trains with a stranger's report names it.
+# What a study measures with, and what differs from run to run.
+NOT_TAKEN = (
+    "seed",
+    "resume",
+    "numerics",
+    "profile",
+    "logger",
+    "clock.ceiling",
+    "clock.probe",
+    *OF_A_SWEEP,
+)
+# Keys whose values are called: a report from anybody must not choose what is called.
 CALLED = ("_target_", "()", "class")
 _REFERENCES = re.compile(r"\$\{(?:oc\.(?:env|decode):[^${}]*|[\w.\[\]]+)\}")
 _MISSING = object()
 
 
 def overlays(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what each cell of the largest group needs set, as far as its runs agree.
+    """Return the configuration of each cell of the largest group, as far as its runs agree.
 
-    By cell: `choices` of the groups, `values` as a tree, `left_out`, the keys that are not
-    repeated because they hold a path, or name something to call, and `taken_away`, those that the
-    options have and the runs have not.
+    By cell:
+    choices: the option of each config group
+    values: the keys set differently than in conf/, as a tree
+    left_out: the keys among these that are not repeated: they hold a path or name a callable
+    taken_away: the keys that the options in conf/ have and the runs do not
     """
     found: dict[str, Any] = {}
     for group in largest_first(groups(runs))[:1]:
         for cell in dict.fromkeys(run.cell for run in group.runs):
             ok = [run for run in group.runs if run.cell == cell and run.ok]
-            each = [_overlay(folder / run.folder / ".hydra") for run in ok]
+            each = [_overlay(folder / run.folder) for run in ok]
             if known := [overlay for overlay in each if overlay is not None]:
                 found[cell] = _shared(known)
     return found
 
 
-def _overlay(hydra: Path) -> dict[str, Any] | None:
-    """Return what one run set, flat: `choices`, `values`, `left_out` and `taken_away`."""
-    composed, choices = _read(hydra / "config.yaml"), choices_of(hydra / "hydra.yaml")
-    named = {group: choices[group] for group in GROUPS if group in choices}
-    if composed is None or not named or not all(map(NAME.fullmatch, named.values())):
+def _overlay(run: Path) -> dict[str, Any] | None:
+    """Return the configuration of a run folder as `overlays` does, its values by dotted key."""
+    composed = read_yaml(run / ".hydra" / CONFIG)  # with references, which CONFIG has resolved
+    choices = (read_yaml(run / CONFIG) or {}).get("choices")
+    if composed is None or not isinstance(choices, dict):
         return None
-    ours = _read(CONF / "train.yaml") or {}
-    defaults = {key: value for key, value in ours.items() if key not in ("defaults", "hydra")}
-    defaults |= {group: _read(CONF / group / f"{name}.yaml") for group, name in named.items()}
+    named = {group: choices[group] for group in GROUPS if isinstance(choices.get(group), str)}
+    if not named or not all(map(NAME.fullmatch, named.values())):
+        return None
+    defaults = _defaults(tuple(named.items()))
     if isinstance(compiled := composed.get("compile"), bool):
         composed["compile"] = {"mode": "default" if compiled else None}
     before = dict(_leaves(defaults))
-    values: dict[str, Any] = {}
-    left_out = []
     after = dict(_leaves({key: composed[key] for key in defaults if key in composed}))
-    for key, value in after.items():
-        if key.startswith(tuple(f"{name}." for name in NOT_TAKEN)) or key in NOT_TAKEN:
-            continue
-        if _same(before.get(key, _MISSING), value):
-            continue
-        if _can_be_repeated(key, value):
-            values[key] = value
-        else:
-            left_out.append(key)
-    # Of the groups alone: what else a run of ours lacks, it was made before there was.
+    differing = {
+        key: value
+        for key, value in after.items()
+        if key not in NOT_TAKEN
+        and not key.startswith(tuple(f"{name}." for name in NOT_TAKEN))
+        and not _same(before.get(key, _MISSING), value)
+    }
+    values = {key: value for key, value in differing.items() if _can_be_repeated(key, value)}
+    # Only of the groups: other keys may be missing because they were added later.
     options = [key for key in before if key.partition(".")[0] in named]
-    taken_away = [key for key in options if key not in after]
     return {
-        "choices": named, "values": values, "left_out": left_out, "taken_away": taken_away,
-    }  # fmt: skip
+        "choices": named,
+        "values": values,
+        "left_out": [key for key in differing if key not in values],
+        "taken_away": [key for key in options if key not in after],
+    }
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return a file's mapping, None for anything else: a folder may come from anybody."""
-    import yaml
-
-    try:
-        text = read_text(path)
-        require_plain(text)
-        tree = yaml.safe_load(text)
-    except (ValueError, RecursionError, yaml.YAMLError):
-        return None
-    return tree if isinstance(tree, dict) else None
+@functools.cache
+def _defaults(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """The values in conf/ with these options of the groups."""
+    ours = read_yaml(CONF / "train.yaml") or {}
+    options = {group: read_yaml(CONF / group / f"{name}.yaml") for group, name in named}
+    return {key: ours[key] for key in ours if key not in ("defaults", "hydra")} | options
 
 
 def _leaves(tree: Mapping[Any, Any], place: str = "") -> Iterator[tuple[str, Any]]:
@@ -110,7 +116,7 @@ def _same(default: Any, value: Any) -> bool:
 
 
 def _can_be_repeated(key: str, value: Any) -> bool:
-    """Whether a value may stand in a file that is recorded, and be composed by anybody."""
+    """Whether a value may be published in a recording and be composed by anybody."""
     if isinstance(value, list):
         return all(_can_be_repeated(key, item) for item in value)
     called = key.rpartition(".")[2] in CALLED or key.startswith(("hydra.", "defaults"))
@@ -127,7 +133,7 @@ def _is_key(key: object) -> bool:
 
 
 def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the runs of a cell have in common."""
+    """Return the configuration that the runs of a cell have in common."""
     first = found[0]
     values = {
         key: value
@@ -139,9 +145,11 @@ def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         key for key in first["taken_away"] if all(key in other["taken_away"] for other in found)
     ]
     return {
-        "choices": first["choices"], "values": _tree(values), "left_out": left_out,
+        "choices": first["choices"],
+        "values": _tree(values),
+        "left_out": left_out,
         "taken_away": taken_away,
-    }  # fmt: skip
+    }
 
 
 def _tree(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +164,7 @@ def _tree(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(overlay: object) -> dict[str, Any]:
-    """Return what an overlay chooses and sets, flat; empty where it is none."""
+    """Return the options and values of an overlay by dotted key, empty if it is not one."""
     found = overlay if isinstance(overlay, dict) else {}
     choices, values = found.get("choices"), found.get("values")
     if not isinstance(choices, dict) or not isinstance(values, dict):
@@ -165,12 +173,12 @@ def settings_of(overlay: object) -> dict[str, Any]:
 
 
 def left_out(overlay: Mapping[str, Any] | None) -> list[str]:
-    """Return the keys that an overlay does not repeat, as far as they are keys."""
+    """Return the keys that an overlay does not repeat, without those that are not valid keys."""
     return _keys(overlay, "left_out")
 
 
 def arguments(overlay: Mapping[str, Any]) -> list[str]:
-    """Return what the command that trains with an overlay says besides, for a shell."""
+    """Return the further arguments of the command that trains with an overlay, for a shell."""
     asked = [f"{key}=VALUE" for key in left_out(overlay)]
     return [*asked, *(f"'~{key}'" for key in _keys(overlay, "taken_away"))]
 
@@ -181,9 +189,9 @@ def _keys(overlay: Mapping[str, Any] | None, name: str) -> list[str]:
 
 
 def overlay_text(overlay: Mapping[str, Any], why: Sequence[str], command: str) -> str | None:
-    """Return the text of recommended.yaml, None where what was recorded makes none.
+    """Return the text of recommended.yaml, None if the overlay is not valid.
 
-    why: sentences that stand in its head.
+    why: sentences for the comment at its top.
     """
     import yaml
 

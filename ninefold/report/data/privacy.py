@@ -1,4 +1,4 @@
-"""Takes host names and absolute paths out of what a report publishes."""
+"""Removes host names and absolute paths from what a report publishes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Scrubber:
     """Replaces the given host names by `HOST` and absolute paths by the last name of each."""
 
     def __init__(self, hostnames: Iterable[str], folders: Iterable[Path]) -> None:
-        # The folders that are known are taken out whole, because their names may hold spaces.
+        # Known folders are replaced as a whole, because their names may contain spaces.
         known = {str(folder) for folder in folders if len(folder.parts) > 2}
         self._folders = sorted(known, key=len, reverse=True)
         self._hosts = [

@@ -1,88 +1,137 @@
-"""Joins what a study says of its rounds (sweep.json) to the runs, and says which of them count."""
+"""What a study recorded in sweep.json: its cells, its rounds, and which runs count."""
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.render.markdown import MISSING
+from ninefold.report.numbers import MISSING
 
 COLUMNS = ("round", "attempt", "drifted", "counted", "part")
-STOPPED = ("preempted", "unfinished")  # how a run ended that going on with a study would finish
-SUPERSEDED = "superseded/"  # where a study puts away runs that it does again
-_NOT_COUNTED = {"round": None, "attempt": None, "drifted": None, "counted": False, "part": None}
+STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the study would complete
+SUPERSEDED = "superseded/"  # where a study keeps runs that it repeated
+MOST_CELLS = 10_000  # more were never run
+_NOT_COUNTED = {**dict.fromkeys(COLUMNS), "counted": False}
 
 
 def join(results: Sequence[Mapping[str, Any]], sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the results with round, attempt, drifted, counted and part as the study has them.
+    """Return the results with the round, attempt, drifted, counted and part of their rounds.
 
-    Where a sweep has no rounds, all its runs count but the burn-in and what was superseded. Where
-    it has, a run in none of them does not count.
+    In a sweep without rounds, all runs count except the burn-in and superseded ones. In one with
+    rounds, a run that is in none of them does not count.
     """
     placed: dict[str, dict[str, Any]] = {}
     for entry in rounds_of(sweep):
         about = {name: entry.get(name) for name in COLUMNS}
         placed.update((folder, about) for folder in entry["runs"] if isinstance(folder, str))
     unplaced = {**_NOT_COUNTED, "counted": False if placed else None}
-    return [
-        {
-            **result,
-            **(
-                _NOT_COUNTED
-                if _put_away(str(result["folder"]), sweep)
-                else placed.get(str(result["folder"]), unplaced)
-            ),
-        }
-        for result in results
-    ]
+
+    def place(folder: str) -> dict[str, Any]:
+        return _NOT_COUNTED if _put_away(folder, sweep) else placed.get(folder, unplaced)
+
+    return [{**result, **place(str(result["folder"]))} for result in results]
 
 
 def rounds_of(sweep: Mapping[str, Any], part: int | None = None) -> list[dict[str, Any]]:
-    """Return the rounds that a study recorded, all or a part's; none where none can be read."""
+    """Return the rounds that a study recorded, all or those of a segment."""
     rounds = sweep.get("rounds")
     return [
         entry
         for entry in (rounds if isinstance(rounds, list) else [])
         if isinstance(entry, dict) and isinstance(entry.get("runs"), list)
-        and part in (None, entry.get("part") or 0)
-    ]  # fmt: skip
-
-
-def planned_cells(sweep: Mapping[str, Any]) -> list[str]:
-    """Return the cells that a study was to run; none where it did not sweep both axes."""
-    swept = _swept(sweep)
-    return [
-        f"{parallel}-{amp}"
-        for parallel in swept.get("parallel", [])
-        for amp in swept.get("amp", [])
+        if part in (None, entry.get("part") or 0)
     ]
 
 
-def name_of(run: Run, sweep: Mapping[str, Any]) -> str | None:
-    """Return what a study calls the cell of a run, the values that it swept included.
+def question_of(sweep: Mapping[str, Any]) -> str | None:
+    """Return the question that the study is to answer, None if it recorded none."""
+    question = sweep.get("question")
+    return question if isinstance(question, str) and question else None
 
-    None where the run does not say which of them it had.
+
+def _cells(sweep: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The cells of each round, as the values of parallel, amp and the swept keys.
+
+    A study that did not record them planned all combinations of the swept values.
     """
-    known = {"dataset": run.dataset, "model": run.model, "batch_size": run.batch_size,
-             "epochs": None if run.to_train is None else f"{run.to_train:g}"}  # fmt: skip
-    told = {*run.settings, *(f"{key}={value}" for key, value in known.items())}
+    planned = sweep.get("planned_cells")
+    if isinstance(planned, list) and planned:
+        return [cell for cell in planned if isinstance(cell, dict)]
+    swept = _swept(sweep)
+    every = itertools.islice(itertools.product(*swept.values()), MOST_CELLS)
+    return [dict(zip(swept, values, strict=True)) for values in every]
+
+
+def planned_cells(sweep: Mapping[str, Any]) -> list[str]:
+    """Return the names of the cells that a study planned, empty if it recorded none."""
+    named = (cell for cell in _cells(sweep) if cell.get("parallel") and cell.get("amp"))
+    return list(dict.fromkeys(f"{cell['parallel']}-{cell['amp']}" for cell in named))
+
+
+def name_of(run: Run, sweep: Mapping[str, Any]) -> str | None:
+    """Return what a study calls the cell of a run, including the swept values.
+
+    None if the run does not say which of them it had.
+    """
+    known = {
+        "dataset": run.dataset,
+        "model": run.model,
+        "batch_size": run.batch_size,
+        "epochs": None if run.to_train is None else f"{run.to_train:g}",
+    }
+    said = {text.lstrip("+") for text in run.settings}
+    said |= {f"{key}={value}" for key, value in known.items()}
     words = [run.cell]
     for key, values in _swept(sweep).items():
         if key not in ("parallel", "amp"):
-            found = [text for value in values if (text := f"{key}={value}") in told]
+            found = [text for value in values if (text := f"{key}={value}") in said]
             if not found:
                 return None
             words += found
     return " ".join(words)
 
 
+@dataclass(frozen=True)
+class LargestBatch:
+    """The largest batch that fits a cell.
+
+    batch_size: None if none was found
+    fails_at: the smallest that does not fit, None if none was found
+    status: "found", "whole_set" (the whole training set fits) or "failed" (the search did)
+    why: why a larger one does not fit, or why the search failed
+    """
+
+    batch_size: int | None
+    fails_at: int | None
+    status: str
+    why: str
+
+
+def largest_batch(run: Run, sweep: Mapping[str, Any]) -> LargestBatch | None:
+    """Return the largest batch that the study found for the cell of a run, None if it has none."""
+    searches = sweep.get("max_batch")
+    found = searches.get(name_of(run, sweep)) if isinstance(searches, dict) else None
+    if not isinstance(found, dict):
+        return None
+    size, fails = (finite(found.get(name)) for name in ("batch_size", "fails_at"))
+    why, status = str(found.get("why") or ""), found.get("status")
+    if not isinstance(status, str):  # recorded before there was one
+        failed = why.startswith(("the search ended: ", "there was no search: "))
+        whole = why == "the whole training set fits"
+        status = "failed" if failed else "whole_set" if whole else "found"
+    return LargestBatch(
+        None if size is None else int(size), None if fails is None else int(fails), status, why
+    )
+
+
 def is_unfinished(sweep: Mapping[str, Any], runs: Sequence[Run]) -> bool:
-    """Whether a study has yet to make runs of its rounds, or to end some that it began."""
+    """Whether a study has runs of its rounds left to start or to complete."""
     rounds = rounds_of(sweep)
     entries = [entry for entry in rounds if entry.get("counted") or entry is rounds[-1]]
-    cells = math.prod(map(len, _swept(sweep).values()))
+    cells = len(_cells(sweep))
     names = {folder for entry in entries for folder in entry["runs"] if isinstance(folder, str)}
     return (
         _rounds_are_missing(sweep, rounds)
@@ -99,14 +148,14 @@ def _rounds_are_missing(sweep: Mapping[str, Any], rounds: Sequence[Mapping[str, 
 
 
 def _swept(sweep: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The keys that a study gave several values, and those."""
+    """The keys that a study gave several values, with the values."""
     swept = sweep.get("swept")
     found = swept.items() if isinstance(swept, dict) else ()
     return {key: values for key, values in found if isinstance(values, list) and key != "seed"}
 
 
 def drift_allowed(sweep: Mapping[str, Any]) -> float | None:
-    """Return the share above which a round has drifted, None where no study says one."""
+    """Return the share above which a round has drifted, None if the study set none."""
     allowed = finite(_settings(sweep).get("drift"))
     return allowed if allowed is not None and allowed > 0 else None
 
@@ -119,9 +168,9 @@ def _settings(sweep: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def round_number(entry: Mapping[str, Any]) -> str:
-    """Return the number of a round, or of a run's, as people count: from 1. 3.2 is its second try.
+    """Return the number of a round as shown to people, from 1; 3.2 is the second attempt at it.
 
-    What is recorded counts from 0.
+    Recorded numbers start at 0.
     """
     number, attempt = entry.get("round"), entry.get("attempt")
     again = f".{attempt + 1}" if isinstance(attempt, int) and attempt else ""
@@ -129,20 +178,20 @@ def round_number(entry: Mapping[str, Any]) -> str:
 
 
 def why_not(run: Run, sweep: Mapping[str, Any]) -> str | None:
-    """Return why a run enters no figure, or None where it counts."""
+    """Return why a run enters no figure, or None if it counts."""
     if run.counts:
         return None
     if run.folder == sweep.get("burn_in"):
         return "the burn-in: it warms the machine up"
     if _put_away(run.folder, sweep):
-        return "superseded: the study did it again"
+        return "superseded: the study repeated it"
     if run.drifted:
         return "the machine drifted in this round, which was repeated"
     return "it is in no round that counts"
 
 
 def _put_away(folder: str, sweep: Mapping[str, Any]) -> bool:
-    """Whether a run is the burn-in, or one that was done again."""
+    """Whether a run is the burn-in, or one that was repeated."""
     superseded = sweep.get("superseded")
     listed = isinstance(superseded, list) and folder in superseded
     return listed or folder.startswith(SUPERSEDED) or folder == sweep.get("burn_in")

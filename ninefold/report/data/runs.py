@@ -1,4 +1,4 @@
-"""Flattens run folders to the rows of runs.csv and reads them back."""
+"""Run: the result of a run and its place in a study, read from a run folder or from runs.csv."""
 
 from __future__ import annotations
 
@@ -11,65 +11,27 @@ from typing import Any
 
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError
-from ninefold.result import PHASES
+from ninefold.result import PHASES, Result
 
 PARALLEL = ("none", "dp", "ddp")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
 NAMES = ("status", "study", "dataset", "model", "parallel", "amp", "dtype")
-LARGEST = 10**15  # a number beyond it was not measured: 30 million years, a petabyte
+LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
+RESTORE = "restore the file from version control"
 
 
-@dataclass(frozen=True)
-class Run:
-    """One row of runs.csv; what a run that ended early did not get to is None or empty.
+@dataclass
+class Run(Result):
+    """One row of runs.csv. What a run that ended early did not measure is None or empty.
 
-    Times are in seconds, memory in bytes, accuracies fractions of 1. `epochs` is a fraction where a
-    run stopped within one. `folder` is relative to the sweep's folder. The last five are said by
-    the study: the round that the run was part of, and whether it counts (None: there are none).
+    folder: relative to the folder of the sweep.
+    round, attempt: the round of the study that the run belongs to, both from 0.
+    drifted: whether the machine was too slow in that round.
+    counted: whether the run enters figures. None, as the three above: the sweep has no rounds.
+    part: the segment of a resumed study, from 0.
     """
 
-    folder: str
-    status: str
-    error: str | None = None
-    study: str | None = None
-    dataset: str | None = None
-    model: str | None = None
-    parallel: str | None = None
-    amp: str | None = None
-    seed: int | None = None
-    dtype: str | None = None
-    grad_scaler: bool | None = None
-    processes: int | None = None
-    replicas: int | None = None
-    devices: tuple[str, ...] = ()
-    threads: int | None = None
-    batch_size: int | None = None
-    epochs: float | None = None
-    planned_epochs: float | None = None
-    steps: int | None = None
-    skipped_steps: int | None = None
-    accuracy: float | None = None
-    best_accuracy: float | None = None
-    test_loss: float | None = None
-    test_count: int | None = None
-    train_seconds: float | None = None
-    evaluate_seconds: float | None = None
-    total_seconds: float | None = None
-    images_per_second: float | None = None
-    data_seconds: float | None = None
-    transfer_seconds: float | None = None
-    forward_seconds: float | None = None
-    backward_seconds: float | None = None
-    optimizer_seconds: float | None = None
-    phase_sampled_steps: int | None = None
-    probe_seconds: tuple[float, ...] = ()
-    ceiling_images_per_second: float | None = None
-    energy_joules: float | None = None
-    energy_source: str | None = None
-    epoch_seconds: tuple[float, ...] = ()
-    peak_memory_bytes: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
-    overrides: tuple[str, ...] = ()
+    folder: str = ""
     round: int | None = None
     attempt: int | None = None
     drifted: bool | None = None
@@ -78,22 +40,22 @@ class Run:
 
     @property
     def counts(self) -> bool:
-        """Whether the run enters figures: all do in a sweep that has no rounds."""
+        """Whether the run enters figures: in a sweep without rounds, all runs do."""
         return self.counted is not False
 
     @property
     def ok(self) -> bool:
-        """Whether the run ended well."""
+        """Whether the run completed."""
         return self.status == "ok"
 
     @property
     def to_train(self) -> float | None:
-        """The epochs that the run was to train, which may be more than it did."""
+        """The planned epochs, which may be more than were trained."""
         return self.epochs if self.planned_epochs is None else self.planned_epochs
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """What its cell does not say: the overrides, and the study that set the rest."""
+        """What was set apart from the cell: the overrides, and the experiment file."""
         return (*self.overrides, *([f"experiments={self.study}"] if self.study else []))
 
     @property
@@ -102,22 +64,21 @@ class Run:
         return f"{self.parallel or 'unknown'}-{self.amp or 'unknown'}"
 
     def phase(self, name: str) -> float | None:
-        """Return the seconds sampled in a phase, or None where they are not known."""
-        seconds: float | None = getattr(self, f"{name}_seconds")
-        return seconds
+        """Return the seconds sampled in a phase, None if unknown."""
+        return self.phase_seconds.get(name)
 
 
-def _truth(text: str) -> bool:
+def _bool(text: str) -> bool:
     return {"true": True, "false": False}[text]
 
 
-def _whole(text: str) -> int:
+def _int(text: str) -> int:
     value = int(text)
     _require_measured(value)
     return value
 
 
-def _number(text: str) -> float:
+def _float(text: str) -> float:
     value = int(text) if text.isdigit() else float(text)  # ten epochs are 10, not 10.0
     _require_measured(value)
     return value
@@ -125,38 +86,47 @@ def _number(text: str) -> float:
 
 def _require_measured(value: float) -> None:
     if abs(value) > LARGEST:
-        raise ValueError("a number that is too large")
+        raise ValueError("the number is too large")
 
 
-def _list_of(item: Callable[[Any], Any]) -> Callable[[str], tuple[Any, ...]]:
-    def read(text: str) -> tuple[Any, ...]:
+def _list_of(item: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    def read(text: str) -> list[Any]:
         values = json.loads(text)
         if not isinstance(values, list):
             raise ValueError("a list is expected")
-        return tuple(item(value) for value in values)
+        return [item(str(value)) for value in values]
 
     return read
 
 
-# By the annotation of a field: how its text in runs.csv is read.
-_READ: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "str | None": str,
-    "int | None": _whole,
-    "float | None": _number,
-    "bool | None": _truth,
-    "tuple[str, ...]": _list_of(str),
-    "tuple[int, ...]": _list_of(lambda value: _whole(str(value))),
-    "tuple[float, ...]": _list_of(lambda value: _number(str(value))),
-}
-COLUMNS = tuple(field.name for field in fields(Run))
+def _columns() -> dict[str, Callable[[str], Any]]:
+    """The columns of runs.csv in their order, with the function that reads the text of each."""
+    by_type: dict[str, Callable[[str], Any]] = {
+        "str": str,
+        "int": _int,
+        "float": _float,
+        "bool": _bool,
+        "list[str]": _list_of(str),
+        "list[int]": _list_of(_int),
+        "list[float]": _list_of(_float),
+    }
+    columns: dict[str, Callable[[str], Any]] = {"folder": str}
+    for field in fields(Run):
+        kind = str(field.type).removesuffix(" | None")
+        if field.name == "phase_seconds":
+            columns.update({f"{phase}_seconds": _float for phase in PHASES})
+        elif kind in by_type and field.name != "exit_code":
+            columns[field.name] = by_type[kind]
+    return columns
+
+
+COLUMNS = _columns()
 
 
 def row_of(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return the row of runs.csv for a result.json that has been given its `folder`."""
+    """Return the row of runs.csv for the fields of a run."""
     flat = dict(result)
-    phases = result.get("phase_seconds")
-    if isinstance(phases, dict):
+    if isinstance(phases := result.get("phase_seconds"), dict):
         flat.update({f"{name}_seconds": phases.get(name) for name in PHASES})
     return {name: _text(flat.get(name)) for name in COLUMNS}
 
@@ -168,36 +138,34 @@ def _text(value: Any) -> str:
 
 
 def run_of(row: Mapping[str, str]) -> Run:
-    """Return the run that a row of runs.csv describes; ValueError names a column it cannot read."""
+    """Return the run of a row of runs.csv; ValueError names a column that cannot be read."""
     values: dict[str, Any] = {}
-    for field in fields(Run):
-        text = row.get(field.name) or ""
-        if text:
+    for name, read in COLUMNS.items():
+        if text := row.get(name) or "":
             try:
-                values[field.name] = _READ[str(field.type)](text)
-                if field.name in NAMES and not NAME.fullmatch(text):
+                values[name] = read(text)
+                if name in NAMES and not NAME.fullmatch(text):
                     raise ValueError("not a name")
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-                raise ValueError(f"cannot read {field.name}={text[:100]!r}") from None
+                raise ValueError(f"cannot read {name}={text[:100]!r}") from None
     if "folder" not in values or "status" not in values:
         raise ValueError("folder or status is empty")
-    return Run(**values)
+    phases = {name: values.pop(f"{name}_seconds", None) for name in PHASES}
+    known = {name: seconds for name, seconds in phases.items() if seconds is not None}
+    return Run(**values, phase_seconds=known)
 
 
-def rows_of(results: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the rows of runs.csv, ordered by dataset, model, cell and seed."""
-    rows = []
+def runs_of(results: Iterable[Mapping[str, Any]]) -> list[Run]:
+    """Return the runs of result.json contents, ordered by dataset, model, cell and seed."""
+    runs = []
     for result in results:
-        row = row_of(result)
         try:
-            run_of(row)
+            runs.append(run_of(row_of(result)))
         except ValueError as problem:
-            # One bad file must not hide the other runs of a sweep: it is listed as what it is.
-            row = row_of(
-                {"folder": result["folder"], "status": "unreadable", "error": f"result: {problem}"}
-            )
-        rows.append(row)
-    return sorted(rows, key=lambda row: _order(run_of(row)))
+            # One damaged file must not hide the other runs of a sweep: it is listed as unreadable.
+            folder = str(result["folder"])
+            runs.append(Run(folder=folder, status="unreadable", error=f"result: {problem}"))
+    return sorted(runs, key=_order)
 
 
 def write_csv(path: Path, runs: Iterable[Run]) -> None:
@@ -205,7 +173,7 @@ def write_csv(path: Path, runs: Iterable[Run]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _text(getattr(run, name)) for name in COLUMNS} for run in runs)
+        writer.writerows(row_of(vars(run)) for run in runs)
 
 
 def read_csv(path: Path) -> list[Run]:
@@ -214,35 +182,22 @@ def read_csv(path: Path) -> list[Run]:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     except (ValueError, csv.Error) as problem:
-        raise ConfigError(
-            "runs.csv", path, f"it cannot be read ({problem})", "a table in UTF-8",
-            "restore the file from version control",
-        ) from None  # fmt: skip
+        wrong = f"it cannot be read ({problem})"
+        raise ConfigError("runs.csv", path, wrong, "a table in UTF-8", RESTORE) from None
     runs = []
     for number, row in enumerate(rows, start=1):
         try:
             runs.append(run_of(row))
         except ValueError as problem:
-            raise ConfigError(
-                "runs.csv",
-                str(path),
-                f"run {number}: {problem}",
-                "every value as the report wrote it",
-                "restore the file from version control",
-            ) from None
+            wrong, allowed = f"run {number}: {problem}", "every value as the report wrote it"
+            raise ConfigError("runs.csv", path, wrong, allowed, RESTORE) from None
     if not runs:
-        raise ConfigError(
-            "runs.csv",
-            str(path),
-            "holds no run",
-            "one row per run",
-            "restore the file from version control",
-        )
+        raise ConfigError("runs.csv", path, "holds no run", "one row per run", RESTORE)
     return runs
 
 
 def position(name: str | None, known: tuple[str, ...]) -> tuple[int, str]:
-    """Return a sort key: the known names in their order, then the others by the alphabet."""
+    """Return a sort key: the known names in their order, then the others alphabetically."""
     return (known.index(name) if name in known else len(known), name or "")
 
 
@@ -259,7 +214,7 @@ def _order(run: Run) -> tuple[Any, ...]:
 
 
 def finite(value: object) -> float | None:
-    """Return the value, or None where it is no number, or none that can have been measured."""
+    """Return the value, None if it is no number or too large to have been measured."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return value if abs(value) <= LARGEST else None

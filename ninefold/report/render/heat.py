@@ -1,26 +1,29 @@
-"""The table of strategies by precisions, once for each measure, as the page shows it."""
+"""The table of strategies by precisions, one for each measure, as the page shows it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from ninefold.report.answer.tree import Cell, Figures, Group, LargestBatch, MeasureInfo
 from ninefold.report.data.cells import PLAIN
-from ninefold.report.render.markdown import decimals_for
-from ninefold.report.render.strips import Strip, between, counted, number, scale, signed, times
+from ninefold.report.numbers import counted, decimals_for
+from ninefold.report.render.strips import Strip, between, number, scale, signed, times
 
-# A table in which all are nearly the same has pale differences: the darkest tint and the lightest
-# are at least so far apart, as a share of the best value, or in points for the accuracy.
+# The darkest and the lightest tint are at least this far apart, as a share of the best value, or in
+# points of accuracy: in a table of nearly equal values the tints are nearly equal.
 _LEAST_RANGE, _LEAST_POINTS = 0.1, 1.0
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of the table. `words` is what stands there instead of a value that is missing.
+    """One field of the table, as text.
 
-    `why` is what is to be known of a value.
+    words: what stands there if there is no value.
+    why: what limits the value.
+    extreme: the tag of the best field.
+    tint: from 0 to 1, the best.
     """
 
     cell: str
@@ -39,7 +42,13 @@ class Field:
 
 @dataclass(frozen=True)
 class Panel:
-    """One measure's table, or why there is none; `best` is what the best field is tagged with."""
+    """The table of one measure.
+
+    why_not: why there is none.
+    best: the tag of the best field, `tagged` whether there is one.
+    span: the range of the strips' scale.
+    rows: strategies with their fields, by precision.
+    """
 
     key: str
     title: str
@@ -52,116 +61,145 @@ class Panel:
     rows: list[tuple[str, list[Field]]]
 
 
-def panels(group: Mapping[str, Any]) -> list[Panel]:
+def panels(group: Group) -> list[Panel]:
     """Return the tables of a group, one for each measure."""
-    return [_panel(group, measure) for measure in group["measures"]]
+    return [_Measured(group, measure).panel() for measure in group.measures]
 
 
-def _panel(group: Mapping[str, Any], measure: Mapping[str, Any]) -> Panel:
-    key = measure["key"]
-    cells = {cell["cell"]: cell for cell in group["cells"]}
-    found = {
-        name: cell["measures"][key] for name, cell in cells.items()
-        if cell["measures"].get(key) and cell["measures"][key]["mean"] is not None
-    }  # fmt: skip
-    unit, factor = _unit(measure["unit"], [summary["mean"] for summary in found.values()])
-    decimals = _decimals(key, [abs(summary["mean"]) * factor for summary in found.values()])
-    best = "lowest" if measure["better"] == "less" else "highest"
+class _Measured:
+    """One measure of a group, with what its fields share: unit, decimals, scale and tints."""
 
-    def possible(value: float) -> float:
-        """No measure can be negative, nor a share above 100 %, whatever an interval allows."""
-        return max(0.0, min(value, 100.0) if key == "accuracy" else value)
+    def __init__(self, group: Group, measure: MeasureInfo) -> None:
+        self.group, self.measure = group, measure
+        self.cells = {cell.cell: cell for cell in group.cells}
+        self.found: dict[str, Figures] = {}
+        self.means: dict[str, float] = {}
+        for cell in group.cells:
+            figures = cell.measures.get(measure.key)
+            if figures is not None and figures.mean is not None:
+                self.found[cell.cell] = figures
+                self.means[cell.cell] = figures.mean
+        self.unit, self.factor = _unit(measure.unit, list(self.means.values()))
+        sizes = [abs(mean) * self.factor for mean in self.means.values()]
+        self.decimals = _decimals(measure.key, sizes)
+        ends = [
+            end
+            for name, figures in self.found.items()
+            for end in (*figures.values.values(), figures.low, figures.high, self.means[name])
+        ]
+        self.ends = [self.possible(end) for end in ends if end is not None]
+        self.place = scale(self.ends)
+        self.tints = _tints(self.means, measure)
+        self.best = "lowest" if measure.better == "less" else "highest"
+        top = max(self.tints.values(), default=0.0)
+        ahead = {self.show(mean) for name, mean in self.means.items() if self.tints[name] == top}
+        self.extremes = [name for name, mean in self.means.items() if self.show(mean) in ahead]
 
-    ends = [
-        possible(value) for summary in found.values()
-        for value in (*summary["values"].values(), summary["low"], summary["high"], summary["mean"])
-        if value is not None
-    ]  # fmt: skip
-    place = scale(ends)
-    tints = _tints({name: summary["mean"] for name, summary in found.items()}, measure)
+    def possible(self, value: float) -> float:
+        """Limit the end of an interval: no measure is negative, and no accuracy above 100 %."""
+        return max(0.0, min(value, 100.0) if self.measure.key == "accuracy" else value)
 
-    top = max(tints.values(), default=0.0)
+    def show(self, value: float | None) -> str:
+        """Return a value in the unit of the table."""
+        return number(None if value is None else value * self.factor, self.decimals)
 
-    def show(value: float | None) -> str:
-        return number(None if value is None else value * factor, decimals)
-
-    ahead = {show(found[name]["mean"]) for name in found if tints[name] == top}
-    extremes = [name for name in found if show(found[name]["mean"]) in ahead]
-
-    def field(name: str) -> Field:
-        cell = cells.get(name)
-        if cell is None:
-            planned = name in group["planned"]
-            return Field(name, [], words="not run" if planned else "not in this study")
-        summary = found.get(name)
-        if summary is None:
-            why = (cell["measures"].get(key) or {}).get("why")
-            words = why or cell["status"] or ("not known" if cell["seeds"] else "not run")
-            return Field(name, cell["marks"], words=words)
-        relative = summary["relative"]
-        low, high = (
-            None if summary[end] is None else possible(summary[end]) for end in ("low", "high")
+    def panel(self) -> Panel:
+        measure, group = self.measure, self.group
+        span = ""
+        if any(figures.low is not None for figures in self.found.values()):
+            span = f"{self.show(min(self.ends))} to {self.show(max(self.ends))} {self.unit}"
+        return Panel(
+            key=measure.key,
+            title=measure.title.partition(",")[0],
+            unit=self.unit,
+            about=measure.about,
+            why_not=None if measure.available else measure.why_not or "It was not measured.",
+            best=self.best,
+            span=span,
+            tagged=len(self.extremes) == 1 < len(self.found),
+            rows=[
+                (parallel, [self.field(f"{parallel}-{amp}") for amp in group.amps])
+                for parallel in group.parallels
+            ],
         )
-        interval = between(low, high, show)
-        seeds = ", ".join(f"{seed}: {show(value)}" for seed, value in summary["values"].items())
+
+    def field(self, name: str) -> Field:
+        cell, figures = self.cells.get(name), self.found.get(name)
+        if cell is None:
+            planned = name in self.group.planned
+            return Field(name, [], words="not run" if planned else "not in this study")
+        if figures is None:
+            why = _why(cell.measures.get(self.measure.key))
+            words = why or cell.status or ("not known" if cell.seeds else "not run")
+            return Field(name, cell.marks, words=words)
+        low = None if figures.low is None else self.possible(figures.low)
+        high = None if figures.high is None else self.possible(figures.high)
+        interval = between(low, high, self.show)
         return Field(
-            name, cell["marks"],
-            mean=show(summary["mean"]),
-            sd="" if summary["sd"] is None else show(summary["sd"]),
-            relative=("" if relative is None or name == PLAIN else
-                      f"{signed(relative, 2)} pt" if key == "accuracy" else times(relative)),
+            name,
+            cell.marks,
+            why=_why(figures),
+            mean=self.show(figures.mean),
+            sd="" if figures.sd is None else self.show(figures.sd),
+            relative=self.relative(name, figures),
             interval="" if low is None else interval,
-            why=summary.get("why") or "",
-            seeds=f"{summary['n']} of {counted(cell['seeds'], 'seed')}"
-            if 1 < cell["seeds"] != summary["n"] and key != "max_batch" else "",
-            extreme=best if extremes == [name] and len(found) > 1 else "",
-            tint=tints[name],
-            strip=Strip(
-                place(summary["mean"]),
-                None if low is None else place(low),
-                None if high is None else place(high),
-                dots=tuple(place(value) for value in summary["values"].values()),
-                rule=place(found[PLAIN]["mean"]) if PLAIN in found else None,
-                about=f"{name}: {show(summary['mean'])} {unit}; 95 % interval {interval}; "
-                f"by seed {seeds}",
-            ) if len(summary["values"]) > 1 else None,
-        )  # fmt: skip
+            seeds=self.seeds(cell, figures),
+            extreme=self.best if self.extremes == [name] and len(self.found) > 1 else "",
+            tint=self.tints[name],
+            strip=self.strip(name, figures, low, high) if len(figures.values) > 1 else None,
+        )
 
-    return Panel(
-        key, measure["title"].partition(",")[0], unit, measure["about"],
-        why_not=None if measure["available"] else measure["why_not"] or "It was not measured.",
-        best=best,
-        span=f"{show(min(ends))} to {show(max(ends))} {unit}"
-        if any(summary["low"] is not None for summary in found.values()) else "",
-        tagged=len(extremes) == 1 < len(found),
-        rows=[
-            (parallel, [field(f"{parallel}-{amp}") for amp in group["amps"]])
-            for parallel in group["parallels"]
-        ],
-    )  # fmt: skip
+    def relative(self, name: str, figures: Figures) -> str:
+        if figures.relative is None or name == PLAIN:
+            return ""
+        if self.measure.key == "accuracy":
+            return f"{signed(figures.relative, 2)} pt"
+        return times(figures.relative)
+
+    def seeds(self, cell: Cell, figures: Figures) -> str:
+        """Return how many seeds the mean is of, where some have no value."""
+        if cell.seeds < 2 or cell.seeds == figures.n or self.measure.key == "max_batch":
+            return ""
+        return f"{figures.n} of {counted(cell.seeds, 'seed')}"
+
+    def strip(self, name: str, figures: Figures, low: float | None, high: float | None) -> Strip:
+        seeds = ", ".join(f"{seed}: {self.show(value)}" for seed, value in figures.values.items())
+        return Strip(
+            self.place(figures.mean),
+            None if low is None else self.place(low),
+            None if high is None else self.place(high),
+            dots=tuple(self.place(value) for value in figures.values.values()),
+            rule=self.place(self.means[PLAIN]) if PLAIN in self.means else None,
+            about=f"{name}: {self.show(figures.mean)} {self.unit}; 95 % interval "
+            f"{between(low, high, self.show)}; by seed {seeds}",
+        )
 
 
-def _tints(means: Mapping[str, float], measure: Mapping[str, Any]) -> dict[str, float]:
-    """How strongly each cell is tinted: 1 the best, 0 the worst or what is far from the best."""
+def _why(figures: Figures | None) -> str:
+    return (figures.why or "") if isinstance(figures, LargestBatch) else ""
+
+
+def _tints(means: Mapping[str, float], measure: MeasureInfo) -> dict[str, float]:
+    """Return how strongly each cell is tinted: 1 the best, 0 the worst."""
     if not means:
         return {}
-    less = measure["better"] == "less"
-    best, worst = (min, max) if less else (max, min)
+    ends: tuple[Callable[..., float], Callable[..., float]] = (min, max)
+    best, worst = ends if measure.better == "less" else ends[::-1]
     top = best(means.values())
-    least = _LEAST_POINTS if measure["key"] == "accuracy" else _LEAST_RANGE * abs(top)
+    least = _LEAST_POINTS if measure.key == "accuracy" else _LEAST_RANGE * abs(top)
     width = max(abs(worst(means.values()) - top), least) or 1.0
     return {name: round(1 - abs(mean - top) / width, 3) for name, mean in means.items()}
 
 
-def _unit(unit: str, means: list[float]) -> tuple[str, float]:
-    """The unit to show in, and what values are multiplied with for it: bytes are too many."""
+def _unit(unit: str, means: Sequence[float]) -> tuple[str, float]:
+    """Return the unit to show in, and the factor to it: bytes are shown as MiB or GiB."""
     if unit != "bytes":
         return unit, 1.0
     large = max(means, default=0.0) >= 10 * 2**30
     return ("GiB", 2.0**-30) if large else ("MiB", 2.0**-20)
 
 
-def _decimals(key: str, sizes: list[float]) -> int:
+def _decimals(key: str, sizes: Sequence[float]) -> int:
     if key in ("accuracy", "max_batch"):
         return 2 if key == "accuracy" else 0
     known = [size for size in sizes if size and math.isfinite(size)]

@@ -1,4 +1,4 @@
-"""Sets rows as a Markdown table that also reads well in a terminal."""
+"""Writes Markdown that also reads well in a terminal: tables, sections, escaped text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 
 from ninefold.errors import one_line
-
-MISSING = "–"
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -21,33 +19,29 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in padded)
 
 
+def section(
+    heading: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *about: str,
+) -> str:
+    """Return a heading, paragraphs and a table; empty where there is no row."""
+    return "\n\n".join([heading, *about, grid(header, rows)]) if rows else ""
+
+
+def items(heading: str, lines: Sequence[str], *about: str) -> str:
+    """Return a heading, paragraphs and lines below it; empty where there is no line."""
+    return "\n\n".join([heading, *about, "\n".join(lines)]) if lines else ""
+
+
 def plain(text: str) -> str:
-    """Return a text of any content as one line that says what it says and does nothing."""
+    """Return text of any content as one line in which nothing is markup."""
     return re.sub(r"[<|\[]", r"\\\g<0>", one_line(text))
 
 
 def code(text: str) -> str:
-    """Return a text of any content as one line of code."""
+    """Return text of any content as one line of code."""
     line = one_line(text)
     longest = max(map(len, re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
     return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
-
-
-def decimals_for(smallest: float) -> int:
-    """Return how many decimals leave three digits to the smallest value of a table."""
-    decimals = 0
-    while decimals < 6 and abs(smallest) * 10**decimals < 100:
-        decimals += 1
-    return decimals
-
-
-def signed(value: float, decimals: int) -> str:
-    """Return a difference with its sign, and zero as +0."""
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
-
-
-def spread(mean: float, sd: float | None, decimals: int) -> str:
-    """Return `mean ± sd`, or the mean alone where one seed gives no deviation."""
-    shown = f"{mean:.{decimals}f}"
-    return shown if sd is None else f"{shown} ± {sd:.{decimals}f}"

@@ -1,29 +1,35 @@
-"""Verdicts on pairs, on the safety of accuracy and on the A/A control, as the page shows them."""
+"""The verdicts as rows and as a matrix of cells, for the page and for report.md."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from ninefold.report.answer.tree import Group
 from ninefold.report.data.cells import PLAIN
-from ninefold.report.render.markdown import MISSING
-from ninefold.report.render.strips import Strip, between, chance, counted, scale, signed, times
-from ninefold.report.stats.verdicts import OPEN
+from ninefold.report.numbers import MISSING, counted
+from ninefold.report.render.strips import Strip, between, chance, scale, signed, times
+from ninefold.report.stats.verdicts import OPEN, Control, Pair, Safety
 
-# What a verdict looks like: a glyph and a word that do without color, and the color's class.
+# Glyph and word of a verdict, which do without color, and the class of its color.
 _LOOKS = {
-    "faster": ("▲", "faster", "good"), "slower": ("▼", "slower", "bad"),
-    "better": ("▲", "better", "good"), "worse": ("▼", "worse", "bad"),
-    "tie": ("=", "tie", "even"), "safe": ("✓", "safe", "good"),
+    "faster": ("▲", "faster", "good"),
+    "slower": ("▼", "slower", "bad"),
+    "better": ("▲", "better", "good"),
+    "worse": ("▼", "worse", "bad"),
+    "tie": ("=", "tie", "even"),
+    "safe": ("✓", "safe", "good"),
     OPEN: ("?", "too few", "open"),
-}  # fmt: skip
+}
 _OPPOSITE = {"faster": "slower", "slower": "faster", "better": "worse", "worse": "better"}
+Show = Callable[[float | None], str]
 
 
 @dataclass(frozen=True)
 class Look:
+    """How a verdict is shown."""
+
     glyph: str
     word: str
     kind: str
@@ -32,7 +38,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Row:
-    """A verdict with all that it rests on."""
+    """A verdict with the numbers that it rests on, as text."""
 
     name: str
     against: str
@@ -48,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Matrix:
-    """All pairs of one measure: the matrix `cells` by `cells`, and a row for each pair."""
+    """All pairs of one measure: a matrix of `cells`, by (row, column), and a row for each pair."""
 
     key: str
     title: str
@@ -59,116 +65,149 @@ class Matrix:
     rows: list[Row]
 
 
-def pairs(group: Mapping[str, Any]) -> list[Matrix]:
+def pairs(group: Group) -> list[Matrix]:
     """Return the verdicts on time and on accuracy; none where there are no pairs."""
-    found = [
-        _matrix(group, "seconds", "Time", 1.0, times, lambda ratio: 1 / ratio if ratio else 0.0),
-        _matrix(group, "accuracy", "Accuracy", 0.0, _points, lambda points: -points),
-    ]
-    return [shown for shown in found if shown.rows]
+    found = []
+    if group.pairs.seconds:
+        found.append(_matrix(group, group.pairs.seconds, "seconds"))
+    if group.pairs.accuracy:
+        found.append(_matrix(group, group.pairs.accuracy, "accuracy"))
+    return found
 
 
 def _points(value: float | None) -> str:
     return signed(value, 2)
 
 
-def _matrix(
-    group: Mapping[str, Any], key: str, title: str, even: float,
-    show: Callable[[float | None], str], turn: Callable[[float], float],
-) -> Matrix:  # fmt: skip
-    items = group["pairs"][key]
-    place = scale([even, *(item[end] for item in items for end in ("low", "high", "estimate"))])
+def _ratio(value: float | None) -> str:
+    return times(value, 3)
+
+
+def _matrix(group: Group, items: Sequence[Pair], key: str) -> Matrix:
+    time = key == "seconds"
+    show, even = (times, 1.0) if time else (_points, 0.0)
+    place = scale([even, *(end for pair in items for end in (pair.low, pair.high, pair.estimate))])
     matrix = {}
-    for item in items:
-        verdict, estimate = item["verdict"], item["estimate"]
-        matrix[item["second"], item["first"]] = look(verdict, show(estimate))
-        matrix[item["first"], item["second"]] = look(
-            _OPPOSITE.get(verdict, verdict), show(None if estimate is None else turn(estimate))
-        )
-    named = {cell for item in items for cell in (item["first"], item["second"])}
-    what = "ratio of seconds per epoch" if key == "seconds" else "difference in points"
+    for pair in items:
+        turned = None
+        if pair.estimate is not None:
+            turned = -pair.estimate if not time else 1 / pair.estimate if pair.estimate else 0.0
+        opposite = _OPPOSITE.get(pair.verdict, pair.verdict)
+        matrix[pair.second, pair.first] = look(pair.verdict, show(pair.estimate))
+        matrix[pair.first, pair.second] = look(opposite, show(turned))
+    named = {cell for pair in items for cell in (pair.first, pair.second)}
     return Matrix(
-        key, title, what, _summary(items),
-        [cell["cell"] for cell in group["cells"] if cell["cell"] in named],
+        key,
+        "Time" if time else "Accuracy",
+        "ratio of seconds per epoch" if time else "difference in points",
+        _summary(items),
+        [cell.cell for cell in group.cells if cell.cell in named],
         matrix,
-        [_row(item, item["second"], item["first"], item["estimate"], show, place, even)
-         for item in items],
-    )  # fmt: skip
+        [_pair_row(pair, _ratio if time else _points, place, even) for pair in items],
+    )
 
 
-def _summary(items: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter(item["verdict"] for item in items)
+def _summary(items: Sequence[Pair]) -> str:
+    counts = Counter(pair.verdict for pair in items)
     unsettled, ties = counts.pop(OPEN, 0), counts.pop("tie", 0)
     differ = sum(counts.values())
     text = f"Of {counted(items, 'pair')} {differ} {'differs' if differ == 1 else 'differ'} and "
     text += f"{ties} {'is a tie' if ties == 1 else 'are ties'}."
     if unsettled:
-        needed = [item["needed"] for item in items if item["needed"]]
+        needed = [pair.needed for pair in items if pair.needed]
         which = "them" if len(needed) == unsettled else f"{len(needed)} of them"
         seeds = f"; about {max(needed)} seeds would settle {which}" if needed else ""
         text += f" For {unsettled} there are not enough runs{seeds}."
     return text
 
 
-def safety(group: Mapping[str, Any], margin: float) -> list[Row]:
-    """Return a row for each cell whose accuracy was held against the baseline's and the margin."""
-    items = group["safety"]
-    place = scale([0.0, -margin, *(item[end] for item in items for end in ("low", "difference"))])
-    return [
-        _row(
-            {**item, "high": None}, item["cell"], PLAIN, item["difference"], _points, place,
-            -margin,
-        )
-        for item in items
-    ]  # fmt: skip
-
-
-def _row(
-    item: Mapping[str, Any], name: str, against: str, estimate: float | None,
-    show: Callable[[float | None], str], place: Callable[[float], float], even: float,
-) -> Row:  # fmt: skip
-    low, high = item["low"], item["high"]
-    one_sided = high is None and low is not None
+def _pair_row(pair: Pair, show: Show, place: Callable[[float | None], float], even: float) -> Row:
     return Row(
-        name, against, look(item["verdict"]), item["verdict"], show(estimate),
-        f"at least {show(low)}" if one_sided else between(low, high, show),
-        chance(item["adjusted"]), item["n"],
-        str(item["needed"] or (MISSING if item["verdict"] == OPEN else "")),
-        Strip(
-            place(estimate if estimate is not None else even),
-            None if low is None else place(low),
-            100.0 if one_sided else None if high is None else place(high),
+        name=pair.second,
+        against=pair.first,
+        look=look(pair.verdict),
+        verdict=pair.verdict,
+        value=show(pair.estimate),
+        interval=between(pair.low, pair.high, show),
+        adjusted=chance(pair.adjusted),
+        n=pair.n,
+        needed=_needed(pair),
+        strip=Strip(
+            place(even if pair.estimate is None else pair.estimate),
+            None if pair.low is None else place(pair.low),
+            None if pair.high is None else place(pair.high),
             rule=place(even),
-            about=f"{name} against {against}: {show(estimate)}",
+            about=f"{pair.second} compared with {pair.first}: {show(pair.estimate)}",
         ),
-    )  # fmt: skip
+    )
 
 
-def controls(group: Mapping[str, Any]) -> list[Row]:
-    """Return a row for each A/A control, on one scale around 1."""
-    items = group["controls"]
-    ends = [item[end] for item in items for end in ("ratio", "low", "high")]
-    reach = max((item["floor"] or 0.0 for item in items), default=0.0)
-    place = scale([1 - reach, 1.0, 1 + reach, *ends])
+def safety(group: Group, margin: float) -> list[Row]:
+    """Return a row for each cell whose accuracy was tested against the baseline's."""
+    place = scale(
+        [0.0, -margin, *(end for test in group.safety for end in (test.low, test.difference))]
+    )
     return [
         Row(
-            item["second"], item["first"],
-            Look("✓", "held", "good") if item["held"] else Look("✗", "did not hold", "bad"), "",
-            times(item["ratio"], 3),
-            between(item["low"], item["high"], lambda ratio: times(ratio, 3)), "", 0,
-            f"{100 * item['floor']:.1f} %" if item["floor"] is not None else "",
-            Strip(
-                place(1.0 if item["ratio"] is None else item["ratio"]),
-                None if item["low"] is None else place(item["low"]),
-                None if item["high"] is None else place(item["high"]),
-                rule=place(1.0), band=(place(1 - reach), place(1 + reach)),
-                about=f"{item['second']} against {item['first']}: {times(item['ratio'], 3)}",
+            name=test.cell,
+            against=PLAIN,
+            look=look(test.verdict),
+            verdict=test.verdict,
+            value=_points(test.difference),
+            interval=MISSING if test.low is None else f"at least {_points(test.low)}",
+            adjusted=chance(test.adjusted),
+            n=test.n,
+            needed=_needed(test),
+            strip=Strip(
+                place(-margin if test.difference is None else test.difference),
+                None if test.low is None else place(test.low),
+                None if test.low is None else 100.0,  # the interval has no upper end
+                rule=place(-margin),
+                about=f"{test.cell} compared with {PLAIN}: {_points(test.difference)}",
             ),
         )
-        for item in items
-    ]  # fmt: skip
+        for test in group.safety
+    ]
+
+
+def _needed(test: Pair | Safety) -> str:
+    return str(test.needed or (MISSING if test.verdict == OPEN else ""))
+
+
+def controls(group: Group) -> list[Row]:
+    """Return a row for each A/A control, on one scale around 1."""
+    reach = max((control.floor for control in group.controls), default=0.0)
+    ends = [end for each in group.controls for end in (each.ratio, each.low, each.high)]
+    place = scale([1 - reach, 1.0, 1 + reach, *ends])
+    band = place(1 - reach), place(1 + reach)
+    return [_control_row(control, place, band) for control in group.controls]
+
+
+def _control_row(
+    control: Control, place: Callable[[float | None], float], band: tuple[float, float]
+) -> Row:
+    held = Look("✓", "held", "good") if control.held else Look("✗", "did not hold", "bad")
+    return Row(
+        name=control.second,
+        against=control.first,
+        look=held,
+        verdict=held.word,
+        value=_ratio(control.ratio),
+        interval=between(control.low, control.high, _ratio),
+        adjusted="",
+        n=0,
+        needed=f"{100 * control.floor:.1f} %",
+        strip=Strip(
+            place(control.ratio),
+            place(control.low),
+            place(control.high),
+            rule=place(1.0),
+            band=band,
+            about=f"{control.second} compared with {control.first}: {_ratio(control.ratio)}",
+        ),
+    )
 
 
 def look(verdict: str, value: str = "") -> Look:
-    """Return how a verdict looks; one that is new is shown by its own words."""
+    """Return how a verdict is shown; an unknown one by its own words."""
     return Look(*_LOOKS.get(verdict, ("·", verdict, "even")), value=value)

@@ -1,4 +1,4 @@
-"""Makes report.html: one page that needs no network, from the content of report.json."""
+"""Writes report.html: one page that needs neither a network nor scripts."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from ninefold.report.answer.tree import Group, Report, RunLine
 from ninefold.report.data.cells import MOST
-from ninefold.report.data.rounds import round_number
+from ninefold.report.numbers import MISSING, counted
 from ninefold.report.render import matrix, pictures
 from ninefold.report.render.heat import panels
-from ninefold.report.render.strips import chance, counted, number, signed, small, times
+from ninefold.report.render.strips import number, signed, small, times
 from ninefold.report.stats.numerics import OTHER, SAME, WITHIN
 from ninefold.result import PHASES
 
 _HERE = Path(__file__).parent
+_NUMERICS = {
+    SAME: matrix.Look("=", "the same", "good"),
+    WITHIN: matrix.Look("≈", "within its precision", "even"),
+    OTHER: matrix.Look("≠", "not the same", "bad"),
+}
 
 
-def page(report: Mapping[str, Any]) -> str:
+def page(report: Report) -> str:
     """Return the text of report.html; the same report gives the same bytes."""
     script = (_HERE / "page.js").read_text(encoding="utf-8")
+    # Overlays are whole configurations: recommended.yaml has the one that matters.
+    environment = {key: value for key, value in report.environment.items() if key != "overlays"}
     return _template().render(
         report=report,
-        groups=[_group(group, report) for group in report["groups"][:MOST]],
-        every=report["groups"] if len(report["groups"]) > MOST else [],
+        groups=[_group(group, report) for group in report.groups[:MOST]],
+        every=report.groups if len(report.groups) > MOST else [],
         facts=_facts(report),
         plain=_plain(report),
         conditions=_conditions(report),
-        endings=_endings(report["runs"]),
-        environment=_flat(
-            # Overlays are whole configurations: recommended.yaml has the one that matters.
-            {
-                key: value
-                for key, value in (report["environment"] or {}).items()
-                if key != "overlays"
-            }
-        ),
+        endings=_endings(report.runs),
+        environment=_flat(environment),
         phases=PHASES,
-        interval=f"{report['settings']['confidence'] or 95:.3g} % interval",
+        interval=f"{report.settings.confidence or 95:.3g} % interval",
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -54,94 +55,93 @@ def page(report: Mapping[str, Any]) -> str:
 @cache
 def _template() -> Template:
     templates = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     templates.filters.update(
-        number=number, signed=signed, times=times, small=small, chance=chance, counted=counted,
-        round_number=round_number,
-    )  # fmt: skip
+        number=number, signed=signed, times=times, small=small, counted=counted
+    )
     return templates.get_template("page.html")
 
 
-def _group(group: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a group with all that is drawn or worded of it."""
-    margin = report["settings"]["margin"]
+def _group(group: Group, report: Report) -> dict[str, Any]:
+    """Return a group's fields, with tables and plots in place of those that are drawn."""
+    margin = report.settings.margin or 0.0
     curves = [
-        (title, picture)
-        for title, picture in (
-            ("over epochs", pictures.curves(group, 0)), ("over seconds", pictures.curves(group, 1))
-        ) if picture
-    ]  # fmt: skip
+        ("over epochs", pictures.curves(group, 0)),
+        ("over seconds", pictures.curves(group, 1)),
+    ]
     return {
-        **group,
+        **vars(group),
         "panels": panels(group),
         "verdicts": matrix.pairs(group),
         "safety": matrix.safety(group, margin),
         "controls": matrix.controls(group),
         "phases": pictures.phases(group),
         "speedups": pictures.speedups(group),
-        "curves": curves,
-        "drift": pictures.drift(group, report["settings"]["drift"]),
-        "ceilings": any(cell["ceiling"] for cell in group["cells"]),
-        "bound": [cell["cell"] for cell in group["cells"] if cell["data_bound"]],
-        "numerics_looks": {
-            SAME: matrix.Look("=", "the same", "good"),
-            WITHIN: matrix.Look("≈", "within its precision", "even"),
-            OTHER: matrix.Look("≠", "not the same", "bad"),
-        },
+        "curves": [(title, drawn) for title, drawn in curves if drawn],
+        "drift": pictures.drift(group, report.settings.drift),
+        "ceilings": any(cell.ceiling for cell in group.cells),
+        "bound": [cell.cell for cell in group.cells if cell.data_bound],
+        "numerics_looks": _NUMERICS,
     }
 
 
-def _plain(report: Mapping[str, Any]) -> str:
+def _plain(report: Report) -> str:
     """Return the answer as text that can be pasted anywhere."""
-    answer = report["answer"]
-    lines = [f"{report['title']}: {answer['sentence']}"]
-    for goal in answer["goals"]:
-        lines.append(f"{goal['goal'].capitalize()}: {goal['cell'] or '–'}. {goal['sentence']}")
-        lines += [f"- {reason}" for reason in goal["reasons"]]
-    lines += [f"Keep in mind: {caveat}" for caveat in answer["caveats"]]
-    lines += [f"Train with it: {answer['train']}"] * bool(answer["train"])
-    return "\n".join([*lines, " ".join([report["machine"], "; ".join(_conditions(report))])])
+    answer = report.answer
+    lines = [f"{report.title}: {answer.sentence}"]
+    for goal in answer.goals:
+        lines.append(f"{goal.goal.capitalize()}: {goal.cell or MISSING}. {goal.sentence}")
+        lines += [f"- {reason}" for reason in goal.reasons]
+    lines += [f"Keep in mind: {caveat}" for caveat in answer.caveats]
+    lines += [f"Train with it: {answer.train}"] * bool(answer.train)
+    return "\n".join([*lines, f"{report.machine} {'; '.join(_conditions(report))}"])
 
 
-def _conditions(report: Mapping[str, Any]) -> list[str]:
+def _conditions(report: Report) -> list[str]:
     """Return the conditions that the sentence on the machine does not already name."""
-    machine = report["machine"].lower()
-    return [phrase for phrase in report["conditions"] if phrase.lower() not in machine]
+    machine = report.machine.lower()
+    return [phrase for phrase in report.conditions if phrase.lower() not in machine]
 
 
-def _facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the sitting in a few figures, each with what it counts."""
-    runs, groups = report["runs"], report["groups"]
-    cells = {cell["cell"] for group in groups for cell in group["cells"]}
-    used = sum(run["counted"] and run["status"] == "ok" for run in runs)
+def _facts(report: Report) -> list[tuple[str, str]]:
+    """Return the study in a few numbers, each with what it counts."""
+    runs, groups = report.runs, report.groups
+    cells = {cell.cell for group in groups for cell in group.cells}
+    used = sum(run.counted and run.status == "ok" for run in runs)
     facts = [
         (str(len(runs)), "run" if len(runs) == 1 else "runs"),
         (str(used), "of them in the figures"),
         (str(len(cells)), "cell" if len(cells) == 1 else "cells"),
     ]
-    seeds = [cell["seeds"] for group in groups for cell in group["cells"]]
+    seeds = [cell.seeds for group in groups for cell in group.cells]
     if seeds:
         span = str(max(seeds)) if min(seeds) == max(seeds) else f"{min(seeds)}–{max(seeds)}"
         facts.append((span, "seed a cell" if span == "1" else "seeds a cell"))
-    if floors := [c["floor"] for group in groups for c in group["controls"] if c["floor"]]:
+    if floors := [control.floor for group in groups for control in group.controls if control.floor]:
         facts.append((f"{100 * max(floors):.1f} %", "noise floor"))
-    if drifted := len({
-        (group["part"], found["round"])
-        for group in groups for found in group["rounds"] if found["drifted"]
-    }):  # fmt: skip
-        facts.append((str(drifted), "round drifted" if drifted == 1 else "rounds drifted"))
+    drifted = {
+        (group.part, each.round) for group in groups for each in group.rounds if each.drifted
+    }
+    if drifted:
+        facts.append(
+            (str(len(drifted)), "round drifted" if len(drifted) == 1 else "rounds drifted")
+        )
     return facts
 
 
-def _endings(runs: Sequence[Mapping[str, Any]]) -> str:
+def _endings(runs: Sequence[RunLine]) -> str:
     """Return how the runs ended: `44 ok, 1 failed; 9 do not count`."""
-    words = ", ".join(f"{count} {status}" for status, count in
-                      Counter(run["status"] for run in runs).most_common())  # fmt: skip
-    left_out = sum(not run["counted"] for run in runs)
-    return words + (f"; {left_out} {'does' if left_out == 1 else 'do'} not count" if left_out
-                    else "")  # fmt: skip
+    statuses = Counter(run.status for run in runs).most_common()
+    words = ", ".join(f"{count} {status}" for status, count in statuses)
+    left_out = sum(not run.counted for run in runs)
+    if not left_out:
+        return words
+    return f"{words}; {left_out} {'does' if left_out == 1 else 'do'} not count"
 
 
 def _flat(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
@@ -150,7 +150,7 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
     for key, value in tree.items():
         name = f"{above}{key}"
         if name == "sweep: rounds":
-            continue  # they are drawn
+            continue  # they are plotted
         if not isinstance(value, Mapping):
             rows.append((name, _worded(value)))
         elif value.keys() == {"values"}:

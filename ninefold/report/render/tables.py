@@ -1,29 +1,40 @@
-"""Makes table.md, a pure function of the runs, their environment and the published table."""
+"""Writes table.md: what was measured in each cell, and how each run ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninefold.report.answer.conditions import conditions, join
+from ninefold.report.answer.conditions import conditions
+from ninefold.report.answer.notes import cells_of, holders, marked, number_notes
+from ninefold.report.answer.published import (
+    DATASET,
+    EPOCHS,
+    MODEL,
+    SOURCE,
+    applies,
+    compare,
+)
+from ninefold.report.answer.tree import PublishedRow
 from ninefold.report.data.cells import (
     Group,
-    Summary,
     groups,
     largest_first,
     parts,
-    phase_shares,
     shown,
-    summarize,
 )
 from ninefold.report.data.environment import values
+from ninefold.report.data.published import Published
 from ninefold.report.data.rounds import why_not
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.render.markdown import MISSING, code, decimals_for, grid, plain, spread
-from ninefold.report.render.notes import mark_cells, note_section, number_notes
-from ninefold.report.render.published import Published, compare
+from ninefold.report.numbers import MISSING, decimals_for, listed, signed, spread
+from ninefold.report.render.markdown import code, grid, items, plain, section
 from ninefold.report.stats.measures import ACCURACY, MEASURES, SECONDS, Measure
+from ninefold.report.stats.summaries import Summary, phase_shares, summarize
 from ninefold.result import PHASES
+
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+NOT_GIVEN = "not given"
 
 
 def table(
@@ -37,58 +48,31 @@ def table(
     for group in found:
         sections.append(f"## {plain(group.title)}")
         marks = mark_cells(group, notes)
-        sections += [measure_section(group, measure, marks) for measure in MEASURES]
+        sections += [_measure_section(group, measure, marks) for measure in MEASURES]
         sections.append(_phase_section(group))
         if published:
-            sections.append(compare(group, published))
+            sections.append(_published_section(group, published))
     sections += [
-        _rest_section(every, found), _clock_section(runs, environment),
-        note_section(found, notes), _bad_section(runs), _not_counted_section(runs, environment),
-    ]  # fmt: skip
-    return "\n\n".join(section for section in sections if section) + "\n"
+        _all_conditions(every, found),
+        _outside_the_clock(runs, environment),
+        _note_section(found, notes),
+        _bad_runs(runs),
+        _not_counted(runs, environment),
+    ]
+    return "\n\n".join(text for text in sections if text) + "\n"
 
 
-def _head(runs: Sequence[Run], environment: Mapping[str, Any], found: Sequence[Group]) -> str:
-    studies = values(environment.get("study"))
-    sweep = environment.get("sweep") or {}
-    lines = [f"# {plain(join(studies)) if studies else 'Runs'}", ""]
-    lines += [plain("; ".join(conditions(runs, environment))) + "."]
-    if command := sweep.get("command"):
-        lines += ["", f"Command: {code(str(command))}."]
-    if found:
-        lines += ["", _reading(found)]
-    return "\n".join(lines)
+def mark_cells(group: Group, notes: Mapping[str, int]) -> dict[str, str]:
+    """Return what follows the name of a cell: the superscript numbers of its notes."""
+    return {
+        cell: "".join(f" {superscript(number)}" for number in numbers)
+        for cell, numbers in marked(group, notes).items()
+    }
 
 
-def _reading(found: Sequence[Group]) -> str:
-    seeds = [
-        [run.seed for run in group.cell(parallel, amp) if run.ok]
-        for group in found for parallel in group.parallels for amp in group.amps
-    ]  # fmt: skip
-    sizes = [len(set(cell)) for cell in seeds]
-    lines = []
-    if any(size > 1 for size in sizes):
-        lines.append("A cell is the mean ± standard deviation (n − 1) over its seeds.")
-    if 1 in sizes:
-        lines.append("A cell with a single seed is that run's value and has no deviation.")
-    if any(len(cell) > len(set(cell)) for cell in seeds):
-        lines.append("Runs of the same cell and seed are averaged before anything else.")
-    lines.append(
-        "In brackets stands the ratio to none-fp32, taken seed by seed: their geometric mean (for "
-        "the accuracy: the mean of the differences)."
-    )
-    lines.append(
-        "Mean and deviation over a few seeds describe these runs; they are no test of a difference."
-    )
-    return " ".join(lines)
-
-
-def measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
-    """Return a measure's heading, what it is, and its table."""
-    about = measure.about
-    if measure.brackets:
-        about = f"{about.removesuffix('.')}; in brackets {measure.brackets}."
-    return f"### {measure.title}\n\n{about}\n\n{measure_table(group, measure, marks)}"
+def superscript(number: int) -> str:
+    """Return the number of a note as it follows a cell."""
+    return str(number).translate(_SUPERSCRIPTS)
 
 
 def measure_table(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
@@ -113,6 +97,50 @@ def measure_table(group: Group, measure: Measure, marks: Mapping[str, str]) -> s
     return grid(["", *group.amps], rows)
 
 
+def _head(runs: Sequence[Run], environment: Mapping[str, Any], found: Sequence[Group]) -> str:
+    studies = values(environment.get("study"))
+    sweep = environment.get("sweep") or {}
+    lines = [f"# {plain(listed(studies)) if studies else 'Runs'}", ""]
+    lines += [plain("; ".join(conditions(runs, environment))) + "."]
+    if command := sweep.get("command"):
+        lines += ["", f"Command: {code(str(command))}."]
+    if found:
+        lines += ["", _how_to_read(found)]
+    return "\n".join(lines)
+
+
+def _how_to_read(found: Sequence[Group]) -> str:
+    seeds = [
+        [run.seed for run in group.cell(parallel, amp) if run.ok]
+        for group in found
+        for parallel in group.parallels
+        for amp in group.amps
+    ]
+    sizes = [len(set(cell)) for cell in seeds]
+    lines = []
+    if any(size > 1 for size in sizes):
+        lines.append("A cell is the mean ± standard deviation (n − 1) over its seeds.")
+    if 1 in sizes:
+        lines.append("A cell with a single seed is the value of that run and has no deviation.")
+    if any(len(cell) > len(set(cell)) for cell in seeds):
+        lines.append("Runs of the same cell and seed are averaged first.")
+    lines.append(
+        "In brackets is the ratio to none-fp32, computed seed by seed: the geometric mean (for "
+        "the accuracy: the mean of the differences)."
+    )
+    lines.append(
+        "Mean and deviation over a few seeds describe these runs; they are no test of a difference."
+    )
+    return " ".join(lines)
+
+
+def _measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -> str:
+    about = measure.about
+    if measure.brackets:
+        about = f"{about.removesuffix('.')}; in brackets {measure.brackets}."
+    return f"### {measure.title}\n\n{about}\n\n{measure_table(group, measure, marks)}"
+
+
 def _cell(cell: Summary, measure: Measure, decimals: int) -> str:
     if cell.mean is None:
         return cell.status or MISSING
@@ -129,36 +157,81 @@ def _phase_section(group: Group) -> str:
     for parallel in group.parallels:
         for amp in group.amps:
             shares = phase_shares(group, parallel, amp)
-            shown = [f"{shares[name]:.1f}" if shares else MISSING for name in PHASES]
-            rows.append([f"{parallel}-{amp}", *shown])
-    about = "Percent of the sampled training steps' seconds, mean over seeds."
-    return f"### Where the time goes\n\n{about}\n\n{grid(['', *PHASES], rows)}"
+            percent = [f"{shares[name]:.1f}" if shares else MISSING for name in PHASES]
+            rows.append([f"{parallel}-{amp}", *percent])
+    about = "Percent of the seconds of the sampled training steps, mean over seeds."
+    return section("### Where the time goes", ["", *PHASES], rows, about)
 
 
-def _rest_section(every: Sequence[Group], found: Sequence[Group]) -> str:
-    """Every group in a line for each of its cells, where some have no tables."""
+def _published_section(group: Group, published: Sequence[Published]) -> str:
+    heading = "### Compared with the published table"
+    compared = compare(group, published)
+    if compared is None or not applies(group):
+        about = f"Not compared: the published table is {MODEL} on {DATASET} ({SOURCE})."
+        return f"{heading}\n\n{about}"
+    header = (
+        "cell",
+        f"minutes for {EPOCHS} epochs, published",
+        "ours",
+        "difference",
+        "accuracy %, published",
+        "ours",
+        "difference, points",
+    )
+    rows = [_published_row(group, row) for row in compared.rows]
+    return f"{section(heading, header, rows, compared.about)}\n\n{compared.caveat}"
+
+
+def _published_row(group: Group, row: PublishedRow) -> list[str]:
+    seconds, accuracy = (
+        summarize(group, *parts(row.cell), measure) for measure in (SECONDS, ACCURACY)
+    )
+    deviation = None if seconds.sd is None else seconds.sd * EPOCHS / 60
+    return [
+        row.cell,
+        NOT_GIVEN if row.minutes_published is None else f"{row.minutes_published:g}",
+        _ours(row.minutes, deviation, seconds.status),
+        MISSING
+        if row.minutes is None or row.minutes_published is None
+        else signed(row.minutes - row.minutes_published, 1),
+        NOT_GIVEN if row.accuracy_published is None else f"{row.accuracy_published:.2f}",
+        _ours(row.accuracy, accuracy.sd, accuracy.status),
+        MISSING if row.points is None else signed(row.points, 2),
+    ]
+
+
+def _ours(mean: float | None, sd: float | None, status: str | None) -> str:
+    return (status or MISSING) if mean is None else spread(mean, sd, 2)
+
+
+def _all_conditions(every: Sequence[Group], found: Sequence[Group]) -> str:
+    """Return a line for each cell of every group, where some groups have no tables."""
     if len(every) == len(found):
         return ""
     rows = []
     for group in largest_first(every):
-        for cell in dict.fromkeys(run.cell for run in group.runs):
+        for cell in cells_of(group):
             time, accuracy = (
                 summarize(group, *parts(cell), measure) for measure in (SECONDS, ACCURACY)
             )
-            decimals = decimals_for(time.mean or 1.0)
-            rows.append([
-                plain(group.title), cell, str(time.seeds), _cell(time, SECONDS, decimals),
-                _cell(accuracy, ACCURACY, 2),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    plain(group.title),
+                    cell,
+                    str(time.seeds),
+                    _cell(time, SECONDS, decimals_for(time.mean or 1.0)),
+                    _cell(accuracy, ACCURACY, 2),
+                ]
+            )
     about = (
         f"{len(every)} conditions were run. The tables above are of {len(found)} of them: those "
         "with the most runs, and of these the most accurate."
     )
     header = ["conditions", "cell", "seeds", SECONDS.title.lower(), ACCURACY.title.lower()]
-    return f"## All conditions\n\n{about}\n\n{grid(header, rows)}"
+    return section("## All conditions", header, rows, about)
 
 
-def _clock_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
+def _outside_the_clock(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
     sweep = environment.get("sweep") or {}
     wall, count = sweep.get("wall_seconds"), sweep.get("runs")
     if not wall or not count:
@@ -167,32 +240,46 @@ def _clock_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
     evaluate = sum(finite(run.evaluate_seconds) or 0.0 for run in runs)
     search = finite(sweep.get("search_seconds")) or 0.0
     outside = (wall - search - train - evaluate) / count
-    if outside < 0:  # the runs ran side by side, or were not all of this sweep
+    if outside < 0:  # the runs were concurrent, or were not all of this sweep
         return ""
+    searched = f", {search:.1f} s the search for the largest batches" if search else ""
     return (
         "## Outside the clock\n\n"
         f"Outside training and evaluation: {outside:.2f} s a run (wall {wall:.1f} s for {count} "
-        f"runs, of which {train:.1f} s training, {evaluate:.1f} s evaluation"
-        + (f", {search:.1f} s the search for the largest batches" if search else "") + ")."
-    )  # fmt: skip
+        f"runs, of which {train:.1f} s training, {evaluate:.1f} s evaluation{searched})."
+    )
 
 
-def _bad_section(runs: Sequence[Run]) -> str:
+def _note_section(found: Sequence[Group], notes: Mapping[str, int]) -> str:
+    """Return the list of notes, each with the cells it holds for."""
+    lines = []
+    for note, number in notes.items():
+        named = {}
+        for group in found:
+            held = holders(group, note)
+            named[group.title] = "every cell" if held == cells_of(group) else ", ".join(held)
+        cells = [f"{names} ({plain(title)})" for title, names in named.items() if names]
+        if len(set(named.values())) == 1:  # it holds for the same cells in each group
+            cells = list(named.values())[:1]
+        lines.append(f"{number}. {plain(note)} — {'; '.join(cells)}")
+    return items("## Notes", lines)
+
+
+def _bad_runs(runs: Sequence[Run]) -> str:
     lines = []
     for run in runs:
         if not run.ok:
             seed = "" if run.seed is None else f", seed {run.seed}"
             error = f": {code(run.error)}" if run.error else ""
             lines.append(f"- {run.cell}{seed} ({code(run.folder)}) {run.status}{error}")
-    return "## Runs that are not ok\n\n" + "\n".join(lines) if lines else ""
+    return items("## Runs that are not ok", lines)
 
 
-def _not_counted_section(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
+def _not_counted(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
+    sweep = environment.get("sweep") or {}
     lines = [
-        f"- {run.cell}, seed {run.seed} ({code(run.folder)}): "
-        f"{why_not(run, environment.get('sweep') or {})}"
+        f"- {run.cell}, seed {run.seed} ({code(run.folder)}): {why_not(run, sweep)}"
         for run in runs
         if not run.counts
     ]
-    about = "They are listed and enter no figure."
-    return f"## Runs that do not count\n\n{about}\n\n" + "\n".join(lines) if lines else ""
+    return items("## Runs that do not count", lines, "They are listed and enter no figure.")

@@ -1,4 +1,4 @@
-"""Differences between cells, paired by round, with variances that borrow from each other."""
+"""Differences between cells, paired by round, with moderated variances (Smyth 2004)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Values = Mapping[str, Mapping[int, float]]  # cell ("ddp-fp32") -> round or seed -> value
 
-NOTHING = 1e-9  # a spread below it is rounding: no noise was seen
-REDRAWN = 5  # rounds from which on a bootstrap has enough to draw from
-WIDENED = 1.5  # what a bootstrap may make of Student's interval at most
-MANY = 9  # cells from which on each pair borrows as much as its own rounds show; 2 borrow nothing
-EQUAL = 3  # rounds in which two cells are equal before that is no chance
-MOST = 100  # seeds in all; a question that takes more has no practical answer
-POWER = 0.8  # with which `needed` is to settle it
+NOTHING = 1e-9  # a spread below it is rounding, and no noise
+REDRAWN = 5  # rounds that a bootstrap needs
+WIDENED = 1.5  # the most by which the bootstrap may widen Student's interval
+MANY = 9  # cells from which a pair borrows as many degrees of freedom as it has; 2 borrow none
+EQUAL = 3  # rounds in which two cells must be equal, so that it is not chance
+MOST = 100  # seeds in all; needing more is reported as unknown
+POWER = 0.8  # that `needed` seeds have
 
-# trigamma(d / 2) falls as d grows; looked up backwards it gives the d of a wanted value.
+# trigamma(d / 2) falls as d grows: the inverse is interpolated in this table.
 _FREEDOMS = np.geomspace(0.02, 2e4, 600)[::-1]
 _TRIGAMMAS = special.polygamma(1, _FREEDOMS / 2)
 _SEEDS = np.arange(2, MOST + 1)
@@ -31,15 +31,17 @@ _SEEDS = np.arange(2, MOST + 1)
 
 @dataclass(frozen=True)
 class Differences:
-    """What the rounds say of every pair of cells; arrays are [pairs].
+    """The differences of every pair of cells; arrays are float64 [pairs] unless said otherwise.
 
-    first, second: rows of the table. rounds: int64, in common. mean: float64, of second - first,
-    nan without a round. error: its standard error, 0 where the two are equal in every round of
-    enough, nan where there is nothing to judge it by. freedom: float64, the degrees of freedom of
-    `error`. alone, alone_freedom: the same by the pair's own rounds only; as with the others' where
-    its own show no noise. prior: degrees of freedom that the cells together lend to each pair,
-    before any limit. cells: how many differ from each other. residuals: float64 [most rounds,
-    pairs], 0 beyond a pair's rounds.
+    first, second: int64, rows of the table
+    rounds: int64, the number of rounds in common
+    mean: of second - first; nan without a round
+    error: its standard error; 0 if the two are equal in enough rounds, nan if unknown
+    freedom: the degrees of freedom of `error`
+    alone, alone_freedom: the same from the pair's own rounds only; if they show no noise, as above
+    prior: degrees of freedom that all cells lend to each pair, before any limit
+    cells: the number of cells that differ from each other
+    residuals: float64 [most rounds, pairs], 0 beyond a pair's rounds
     """
 
     first: Ints
@@ -56,23 +58,23 @@ class Differences:
 
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
-        """Where there is an error to judge by, above zero."""
+        """bool [pairs]: whether the error is known and above 0."""
         return np.isfinite(self.error) & (self.error > 0)
 
     def p(self) -> Array:
-        """Two-sided p of no difference: 1 where equal in every round, nan where not judged."""
+        """Two-sided p of no difference: 1 if equal in every round, nan if the error is unknown."""
         statistic = np.abs(self.mean) / np.where(self.judged, self.error, np.nan)
         return np.where(self.error == 0, 1.0, 2 * stats.t.sf(statistic, self.freedom))
 
     def reach(self, level: float, draws: int) -> Array:
         """Return half the width of each pair's interval at confidence 1 - level.
 
-        By the pair's own rounds alone: what it borrowed would make it too narrow beside cells that
-        are less noisy. Bootstrap-t: rounds are drawn anew from the pairs' residuals; the quantile
-        of all their |t|, which do not hang on how noisy a pair is, replaces that of Student's t.
-        draws=0 keeps Student's, as do pairs of so few rounds that too many draws are one round over
-        and over. Of few rounds some draws have hardly any spread, and a |t| of any size, which
-        tells of the drawing and not of the noise: hence WIDENED.
+        It uses the pair's own rounds alone: with borrowed variance it is too narrow for a pair that
+        is noisier than the others. Bootstrap-t: rounds are resampled from the pairs' residuals, and
+        the quantile of all |t|, which do not depend on how noisy a pair is, replaces Student's.
+        draws=0 keeps Student's quantile, as do pairs with fewer than REDRAWN rounds: too many of
+        their draws repeat a single round. With few rounds, some draws have almost no spread and an
+        arbitrarily large |t|, which is an artifact of resampling: hence WIDENED.
         """
         quantile: Array = stats.t.isf(level / 2, np.where(self.judged, self.alone_freedom, np.nan))
         noisy = self.judged & (np.abs(self.residuals) > NOTHING).any(axis=0)
@@ -84,19 +86,19 @@ class Differences:
         return np.where(self.error == 0, 0.0, quantile * self.alone)
 
     def power_of_difference(self, level: float) -> Array:
-        """Chance that so many seeds show the difference observed: [pairs, 2 to 100 seeds]."""
+        """Power to show the observed difference: float64 [pairs, 2 to 100 seeds]."""
         return self.power_above(np.abs(self.mean), level / 2)
 
     def power_inside(self, same: float, level: float) -> Array:
-        """Chance that the interval at 1 - level of so many seeds lies inside ±same."""
+        """Power to have the interval at 1 - level inside ±same: float64 [pairs, 2 to 100 seeds]."""
         below = self.power_above(same - self.mean, level / 2, alone=True)
         return below + self.power_above(same + self.mean, level / 2, alone=True) - 1
 
     def power_above(self, above: Array, level: float, alone: bool = False) -> Array:
-        """Chance that a one-sided test shows what lies `above` [pairs] its bound to do so.
+        """Power of a one-sided test of a value that is `above` [pairs] its bound.
 
-        At the noise observed; by the usual normal approximation to the noncentral t distribution.
-        alone: by the pair's own rounds only.
+        It assumes the observed noise, and uses the normal approximation to the noncentral t
+        distribution. alone: from the pair's own rounds only.
         """
         error = (self.error * np.sqrt(self.rounds))[:, None] / np.sqrt(_SEEDS)
         own = _SEEDS - 1.0
@@ -109,7 +111,7 @@ class Differences:
         return power
 
     def needed(self, power: Array) -> list[int | None]:
-        """Return for each pair the fewest seeds in all, above its rounds, of enough power.
+        """Return for each pair the fewest seeds in all, more than its rounds, with enough power.
 
         None: more than 100, or unknown.
         """
@@ -120,9 +122,11 @@ class Differences:
 def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Differences:
     """Return the differences between the rows of `table`, float64 [cells, rounds], nan: missing.
 
-    A pair is judged by the rounds that both have. Its variance is shrunk towards the mean of all
-    pairs' variances, as far as these are alike (Smyth 2004). copies: pairs of rows, the lower
-    first, that do the same work: two rounds show them to be equal, and any others EQUAL of them.
+    A pair is judged by the rounds that both cells have. Its variance is shrunk towards the mean of
+    all pairs' variances, as far as these are alike (Smyth 2004).
+
+    copies: pairs of rows, the lower first, that do the same work: equality in two rounds shows
+        that they are equal, for all other pairs it takes EQUAL rounds
     """
     pairs = np.array(list(combinations(range(len(table)), 2)), dtype=np.int64).reshape(-1, 2)
     first, second = pairs.T
@@ -143,15 +147,22 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
         mean = np.where(equal, 0.0, np.where(rounds > 0, mean, np.nan))
         alone = np.where(variance > NOTHING**2, np.sqrt(variance / rounds), error)
     return Differences(
-        first=first, second=second, rounds=rounds, mean=mean, freedom=freedom, prior=float(prior),
-        error=np.where(rounds > 1, error, np.nan), alone=np.where(rounds > 1, alone, np.nan),
-        alone_freedom=np.where(variance > NOTHING**2, rounds - 1.0, freedom), cells=len(distinct),
+        first=first,
+        second=second,
+        rounds=rounds,
+        mean=mean,
+        freedom=freedom,
+        prior=float(prior),
+        error=np.where(rounds > 1, error, np.nan),
+        alone=np.where(rounds > 1, alone, np.nan),
+        alone_freedom=np.where(variance > NOTHING**2, rounds - 1.0, freedom),
+        cells=len(distinct),
         residuals=residuals,
-    )  # fmt: skip
+    )
 
 
 def number(value: float) -> float | None:
-    """Return a value as JSON can hold it: None where it is not finite."""
+    """Return a value for JSON: None if it is not finite."""
     return float(value) if math.isfinite(value) else None
 
 
@@ -165,13 +176,16 @@ def _moments(values: Array, rounds: Ints) -> tuple[Array, Array, Array]:
 
 
 def _pooled_freedom(table: Array) -> float:
-    """Degrees of freedom of the residuals of cell + round, which no pair can have more than."""
+    """Degrees of freedom of the residuals of cell + round, an upper limit for each pair."""
     there = np.isfinite(table)
     return float(there.sum() - there.any(axis=1).sum() - there.any(axis=0).sum() + 1)
 
 
 def _lent_at_most(cells: int) -> float:
-    """As a share of a pair's own degrees of freedom: few cells cannot show that they are alike."""
+    """The limit of borrowed degrees of freedom, as a share of a pair's own.
+
+    Few cells cannot show that their variances are alike.
+    """
     return min(max(cells - 2, 0) / (MANY - 2), 1.0)
 
 
@@ -180,11 +194,10 @@ def _moderated(
 ) -> tuple[Array, Array, Array]:
     """Variances [..., pairs] shrunk, their degrees of freedom, and those of the prior [...].
 
-    The prior is Smyth's: how much the logs of the variances spread, beyond what so few rounds
-    explain, says how alike the cells are. But what the others lend to a pair counts for no more
-    than what it has shown itself, for less where cells are few, and where they are not alike a
-    variance is raised only: else one noisy cell among quiet ones gives false verdicts
-    (docs/method.md).
+    The prior is Smyth's: the spread of the logarithms of the variances, beyond what the few rounds
+    explain, measures how alike the cells are. In addition, borrowed degrees of freedom are limited
+    to a pair's own, to fewer with few cells, and if the cells are not alike, a variance is only
+    raised: otherwise one noisy cell among quiet ones causes false verdicts (docs/method.md).
     """
     own = np.maximum(rounds - 1.0, 0.0)
     seen = (variance > NOTHING**2) & (own > 0)
@@ -211,10 +224,11 @@ def _moderated(
 
 
 def _redrawn(residuals: Array, draws: int) -> Array:
-    """Return t of each pair in each of so many redrawn studies: float64 [draws, pairs].
+    """Return t of each pair in each of `draws` resampled studies: float64 [draws, pairs].
 
-    residuals: float64 [rounds, pairs]. A round is drawn whole, with all its pairs, and with either
-    sign: no pair has a first by right.
+    A round is drawn with all its pairs, and with a random sign: the order in a pair is arbitrary.
+
+    residuals: float64 [rounds, pairs]
     """
     generator = np.random.default_rng(0)
     rounds = len(residuals)

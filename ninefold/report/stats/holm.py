@@ -1,4 +1,4 @@
-"""Holm's step-down (1979): many tests, and one chance for all of them to be wrong."""
+"""Holm's step-down correction (1979) for many tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ninefold.report.stats.differences import Array
 
 
 def adjusted(p: Array, looks: int = 1) -> Array:
-    """p after Holm over those that are numbers, times the looks; at most 1, nan stays nan."""
+    """Return p adjusted over those that are not nan, times the looks; at most 1, nan stays nan."""
     order = np.argsort(p)  # nan last
     found = np.empty_like(p)
     found[order] = np.maximum.accumulate(p[order] * _steps(p)) * looks
@@ -16,9 +16,9 @@ def adjusted(p: Array, looks: int = 1) -> Array:
 
 
 def divisors(p: Array, level: float) -> Array:
-    """By what Holm divides the level for each p; past the first that fails, as for that one.
+    """Return by what Holm divides the level for each p; after the first that fails, as for that.
 
-    A bound at level / divisor lies beyond the tested value just where the adjusted p <= level.
+    A bound at level / divisor lies beyond the tested value exactly where the adjusted p <= level.
     Equal p have equal divisors, as they have equal adjusted p.
     """
     order = np.argsort(p)
@@ -32,6 +32,6 @@ def divisors(p: Array, level: float) -> Array:
 
 
 def _steps(p: Array) -> Array:
-    """How many tests are left at each step, at least 1: float64, of p's length."""
+    """The number of tests left at each step, at least 1: float64, of p's length."""
     left: Array = np.maximum(np.isfinite(p).sum() - np.arange(len(p)), 1).astype(np.float64)
     return left

@@ -1,4 +1,4 @@
-"""What a report shows of every run: time, throughput, accuracy, memory, energy."""
+"""The measures of a run that a report shows: time, throughput, accuracy, memory, energy."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from statistics import fmean
 
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run
-from ninefold.report.render.markdown import signed
+from ninefold.report.numbers import signed
 
 
 def ratio(value: float, baseline: float) -> float:
-    """Return value / baseline, nan where that is 0."""
+    """Return value / baseline, nan if the baseline is 0."""
     return value / baseline if baseline else math.nan
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Return the geometric mean, nan where one is not above 0: ratios up and down weigh alike."""
+    """Return the geometric mean, nan if a ratio is not above 0."""
     return math.exp(fmean(map(math.log, ratios))) if all(x > 0 for x in ratios) else math.nan
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One thing that a table shows of every run.
+    """One measure of a run.
 
-    `paired` holds a value against none-fp32's of the same seed, `middle` is the mean of that over
-    the seeds. `key`, `unit` and `better` ("less" or "more") are what report.json says of it,
-    `why_not` what it says where no run has a value. `brackets`: what a table has in them, if not a
-    ratio.
+    value: of a run, None if unknown
+    key, unit, better: as in report.json; better is "less" or "more"
+    decimals: None for as many as the smallest value of a table needs
+    paired: compares a value with none-fp32's of the same seed
+    pair_text: formats that comparison
+    middle: its mean over the seeds
+    why_not: the reason given if no run has a value
+    brackets: what tables show in brackets, if not a ratio
     """
 
     title: str
@@ -38,7 +42,7 @@ class Measure:
     key: str
     unit: str
     better: str = "less"
-    decimals: int | None = None  # None: as many as the smallest value of a table needs
+    decimals: int | None = None
     paired: Callable[[float, float], float] = ratio
     pair_text: Callable[[float], str] = "×{:.2f}".format
     why_not: str = "No run recorded it."
@@ -68,43 +72,61 @@ SECONDS = Measure(
     "Seconds per epoch",
     "Inner clock, `train_seconds / epochs`: training steps only, without evaluation, checkpoints "
     "and logging.",
-    _seconds_per_epoch, key="seconds", unit="s",
-)  # fmt: skip
+    _seconds_per_epoch,
+    key="seconds",
+    unit="s",
+)
 THROUGHPUT = Measure(
     "Images per second",
     "Training images over the inner clock, all devices together.",
-    lambda run: run.images_per_second, key="throughput", unit="images/s", better="more",
-)  # fmt: skip
+    lambda run: run.images_per_second,
+    key="throughput",
+    unit="images/s",
+    better="more",
+)
 ACCURACY = Measure(
     "Test accuracy, percent",
     "After the last epoch.",
-    _percent, key="accuracy", unit="%", better="more", decimals=2,
-    paired=lambda value, baseline: value - baseline, pair_text=lambda pair: signed(pair, 2),
-    middle=fmean, brackets="the difference in percentage points",
-)  # fmt: skip
+    _percent,
+    key="accuracy",
+    unit="%",
+    better="more",
+    decimals=2,
+    paired=lambda value, baseline: value - baseline,
+    pair_text=lambda pair: signed(pair, 2),
+    middle=fmean,
+    brackets="the difference in percentage points",
+)
 MEMORY = Measure(
     "Peak memory, MiB",
     "Sum over devices; on a CPU the peak resident memory of the processes.",
-    _mebibytes, key="memory", unit="MiB",
-)  # fmt: skip
+    _mebibytes,
+    key="memory",
+    unit="MiB",
+)
 MEASURES = (SECONDS, THROUGHPUT, ACCURACY, MEMORY)  # of table.md
 BYTES = replace(
-    MEMORY, title="Peak memory", unit="bytes",
+    MEMORY,
+    title="Peak memory",
+    unit="bytes",
     value=lambda run: sum(run.peak_memory_bytes) or None,
-)  # fmt: skip
+)
 ENERGY = Measure(
     "Energy per epoch",
     "Of all devices over the inner clock, as NVML counts it for GPUs and RAPL for CPUs.",
-    _joules_per_epoch, key="energy", unit="J",
+    _joules_per_epoch,
+    key="energy",
+    unit="J",
     why_not="Neither NVML nor RAPL gave an energy here.",
-)  # fmt: skip
+)
 TO_TARGET = "to_target"  # the key of the measure that is made for a target
 
 
 def to_target(target: float, points: Iterable[Point]) -> Measure:
     """Return the measure of the inner seconds until an evaluation first reaches `target` percent.
 
-    Nothing is interpolated: the end of the epoch counts. A run that never reaches it has no value.
+    Nothing is interpolated: the time is that of an evaluation. A run that never reaches the target
+    has no value.
     """
     reached: dict[str, float] = {}
     for point in points:
@@ -113,6 +135,8 @@ def to_target(target: float, points: Iterable[Point]) -> Measure:
     return Measure(
         f"Seconds to {target:.2f} % test accuracy",
         "Inner clock at the first evaluation that reaches it, which is the end of an epoch.",
-        lambda run: reached.get(run.folder), key=TO_TARGET, unit="s",
+        lambda run: reached.get(run.folder),
+        key=TO_TARGET,
+        unit="s",
         why_not="No run reached it, or none recorded when.",
-    )  # fmt: skip
+    )

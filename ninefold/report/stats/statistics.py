@@ -1,4 +1,4 @@
-"""What a sitting's numbers allow to be said of its cells; docs/method.md has why."""
+"""Compares the cells of a study with each other; docs/method.md explains the methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ninefold.report.stats.verdicts import (
 
 
 def estimate(values: Mapping[int, float]) -> Estimate:
-    """Return the mean of one cell's values, with Student's interval."""
+    """Return the mean of one cell's values with Student's interval."""
     found = np.array([value for value in values.values() if math.isfinite(value)])
     n = len(found)
     if n < 2:
@@ -39,10 +39,13 @@ def compare(
     settings: Settings,
     controls: Sequence[tuple[str, str]] = (),
 ) -> Comparison:
-    """Return the verdicts; accuracy in points, and empty where there is none.
+    """Return the verdicts on all pairs of cells, the safety of each cell, and the controls.
 
-    controls: pairs of cells that compute the same in the same way. A value that is missing, not
-    finite, or a time that is not above 0 takes its round out of the pairs of its cell.
+    A pair leaves out the rounds in which a value is missing or not finite, or a time not above 0.
+
+    seconds: by cell and round
+    accuracy: in points, by cell and seed; may be empty
+    controls: pairs of cells that do the same work
     """
     time = differences(_table(seconds, logs=True))
     points = differences(_table(accuracy), _places(list(accuracy), controls))
@@ -55,9 +58,14 @@ def compare(
         list(seconds), time, adjusted[:pairs], log_same, settings, each, ("faster", "slower")
     )
     accuracy_pairs = _pairs(
-        list(accuracy), points, adjusted[pairs:], settings.margin, settings, each,
+        list(accuracy),
+        points,
+        adjusted[pairs:],
+        settings.margin,
+        settings,
+        each,
         ("worse", "better"),
-    )  # fmt: skip
+    )
     judged = _controls(seconds_pairs, controls, settings)
     if not all(control.held for control in judged):
         floor = math.log1p(judged[0].floor)
@@ -84,7 +92,7 @@ def _table(values: Values, logs: bool = False) -> Array:
 
 
 def _places(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> set[tuple[int, int]]:
-    """Where pairs stand in `names`, the lower place first."""
+    """The indices of pairs in `names`, the lower one first."""
     there = [pair for pair in pairs if set(pair) <= set(names)]
     found = [sorted((names.index(first), names.index(second))) for first, second in there]
     return {(low, high) for low, high in found}
@@ -99,9 +107,12 @@ def _pairs(
     each: float,
     words: tuple[str, str],
 ) -> list[Pair]:
-    """The pairs of one measure, seconds still in logs.
+    """The pairs of one measure, seconds as logarithms.
 
-    each: the level that Holm leaves to the first of all pairs. words: for below and above 0.
+    adjusted: p after Holm
+    same: half the width of the range of ties
+    each: the level that Holm leaves to the first of all pairs
+    words: the verdicts for below and above 0
     """
     level = settings.level / settings.looks
     reach = seen.reach(level, settings.draws)
@@ -118,11 +129,18 @@ def _pairs(
             verdict = OPEN
         pairs.append(
             Pair(
-                names[seen.first[i]], names[seen.second[i]], int(seen.rounds[i]),
-                number(seen.mean[i]), number(low[i]), number(high[i]), number(p[i]),
-                number(adjusted[i]), verdict, needed[i] if verdict == OPEN else None,
+                names[seen.first[i]],
+                names[seen.second[i]],
+                int(seen.rounds[i]),
+                number(seen.mean[i]),
+                number(low[i]),
+                number(high[i]),
+                number(p[i]),
+                number(adjusted[i]),
+                verdict,
+                needed[i] if verdict == OPEN else None,
             )
-        )  # fmt: skip
+        )
     return pairs
 
 
@@ -136,7 +154,7 @@ def _as_ratio(pair: Pair) -> Pair:
 def _controls(
     pairs: Sequence[Pair], controls: Sequence[tuple[str, str]], settings: Settings
 ) -> list[Control]:
-    """The controls that have an interval; `pairs` are of seconds, in logs."""
+    """The controls that have an interval; `pairs` are of seconds, as logarithms."""
     known = {(pair.first, pair.second): (pair, 1.0) for pair in pairs}
     known.update({(pair.second, pair.first): (pair, -1.0) for pair in pairs})
     found = [known[control] for control in controls if control in known]
@@ -145,17 +163,20 @@ def _controls(
         sorted(sign * (log or 0.0) for log in (pair.low, pair.estimate, pair.high))
         for pair, sign in seen
     ]
-    # A family of their own: nothing may hide a control that failed.
+    # Adjusted separately from the pairs, which must not hide a failed control.
     adjusted = holm.adjusted(np.array([pair.p for pair, _ in seen], dtype=float), settings.looks)
     floor = math.expm1(max((max(-low, high) for low, _, high in logs), default=0.0))
     return [
         Control(
             *((pair.first, pair.second) if sign > 0 else (pair.second, pair.first)),
-            ratio=math.exp(log), low=math.exp(low), high=math.exp(high), floor=floor,
+            ratio=math.exp(log),
+            low=math.exp(low),
+            high=math.exp(high),
+            floor=floor,
             held=pair.verdict == "tie" or bool(p > settings.level),
         )
         for (pair, sign), (low, log, high), p in zip(seen, logs, adjusted, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _safety(
@@ -165,7 +186,7 @@ def _safety(
     settings: Settings,
     each: float,
 ) -> list[Safety]:
-    """Every cell but the baseline; nothing without a baseline."""
+    """The safety of every cell but the baseline; empty without a baseline."""
     if settings.baseline not in names:
         return []
     baseline = names.index(settings.baseline)
@@ -178,7 +199,7 @@ def _safety(
         alone = np.where(seen.error == 0, 0.0, stats.t.sf(above / seen.alone, seen.alone_freedom))
     p = np.where(tested, p, np.nan)
     level = settings.level / settings.looks
-    # What the others lend to a cell may not be its own: no cell is safe that alone is not.
+    # No cell is safe that its own rounds alone do not show to be safe.
     adjusted = np.maximum(holm.adjusted(p, settings.looks), np.minimum(alone * settings.looks, 1.0))
     reach = np.maximum(
         stats.t.isf(level / holm.divisors(p, level), seen.freedom) * seen.error,
@@ -191,7 +212,7 @@ def _safety(
         seen.power_above(above, level / tests), seen.power_above(above, level, alone=True)
     )
     needed = seen.needed(np.maximum(shown, lost))
-    asked = seen.error != 0  # where the two are equal nothing was tested
+    asked = seen.error != 0  # nothing is tested if the two are equal
     safety = []
     for i in map(int, np.flatnonzero(tested)):
         pair, turned = pairs[i], bool(sign[i] < 0)
@@ -201,10 +222,14 @@ def _safety(
             verdict = "worse" if pair.verdict == ("better" if turned else "worse") else OPEN
         safety.append(
             Safety(
-                pair.first if turned else pair.second, pair.n, number(difference[i]),
-                number(low[i]), number(p[i]) if asked[i] else None,
-                number(adjusted[i]) if asked[i] else None, verdict,
+                pair.first if turned else pair.second,
+                pair.n,
+                number(difference[i]),
+                number(low[i]),
+                number(p[i]) if asked[i] else None,
+                number(adjusted[i]) if asked[i] else None,
+                verdict,
                 needed[i] if verdict == OPEN else None,
             )
-        )  # fmt: skip
+        )
     return sorted(safety, key=lambda one: names.index(one.cell))

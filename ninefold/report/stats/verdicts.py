@@ -1,4 +1,4 @@
-"""What a comparison is asked, and what it says."""
+"""The settings and the results of a comparison of cells."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ OPEN = "not enough runs"
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked of a comparison.
+    """The settings of a comparison.
 
-    margin: points of accuracy that a cell may lose, and within which accuracies are a tie. same:
-    share of time within which cells are a tie. level: the chance of any false verdict in a study.
-    looks: how often the verdicts are looked at in all, by which the level is divided. draws: of
-    the bootstrap; 0 has Student's intervals, which take less time.
+    margin: points of accuracy that a cell may lose; within them, accuracies tie
+    same: share of time within which cells tie
+    level: the chance of any false verdict in a study
+    looks: how often the verdicts are evaluated in all; the level is divided by it
+    baseline: the cell whose accuracy the others must reach
+    draws: of the bootstrap; 0 takes Student's intervals, which are faster to compute
     """
 
     margin: float = 0.5
@@ -26,13 +28,13 @@ class Settings:
 
     @property
     def confidence(self) -> float:
-        """Of the intervals of pairs, in percent."""
+        """The confidence of the intervals of pairs, in percent."""
         return 100 * (1 - self.level / self.looks)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One cell's mean, sd (n - 1) and 95 % interval of the mean; None where n has none."""
+    """Mean, standard deviation (n - 1) and 95 % interval of one cell; None if n is too small."""
 
     n: int
     mean: float | None
@@ -43,13 +45,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Pair:
-    """The second cell against the first, by the n rounds in which both have a value.
+    """The second cell compared with the first.
 
-    estimate: of seconds the ratio second / first, of accuracy second - first in points. low, high:
-    its interval at 1 - level / looks. p: two-sided, of no difference; adjusted: after Holm over
-    all pairs of both measures, times the looks. verdict: of seconds "faster", "slower", "tie" or
-    "not enough runs"; of accuracy "better" and "worse" instead. needed: seeds in all that would
-    settle it, for "not enough runs"; None where that is more than 100 or cannot be known.
+    n: rounds in which both have a value
+    estimate: of seconds the ratio second / first, of accuracy second - first in points
+    low, high: its interval at confidence 1 - level / looks
+    p: two-sided, of no difference
+    adjusted: p after Holm over all pairs of both measures, times the looks
+    verdict: "tie", "not enough runs", and "faster", "slower" (seconds) or "better", "worse"
+        (accuracy)
+    needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
     first: str
@@ -66,12 +71,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class Safety:
-    """Whether a cell's accuracy is not inferior to the baseline's by the margin or more.
+    """Non-inferiority of a cell's accuracy: it is not below the baseline's by the margin or more.
 
-    difference: cell - baseline, in points. low: its one-sided lower bound, at the level that Holm
-    leaves to this cell: "safe" is where it lies above -margin. verdict: "safe", "worse" (not safe,
-    and worse by the pair's verdict) or "not enough runs", with the seeds needed. p: one-sided, of a
-    loss of the margin; None where the two are equal in every round, as where it is not known.
+    n: rounds in which both have a value
+    difference: cell - baseline, in points
+    low: its one-sided lower bound, at the level that Holm leaves to this cell
+    p: one-sided, of a loss of the margin; None if unknown, or equal in every round
+    adjusted: p after Holm, times the looks
+    verdict: "safe" (low is above -margin), "worse" (by the verdict of the pair) or "not enough
+        runs"
+    needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
     cell: str
@@ -86,11 +95,13 @@ class Safety:
 
 @dataclass(frozen=True)
 class Control:
-    """Two cells that compute the same in the same way: their ratio should be 1.
+    """A/A control: two cells that do the same work, so that their ratio of seconds should be 1.
 
-    floor: the sitting's, the same in each control: the largest departure from 1, as a share, that
-    a control's interval reaches. held: whether this control came out as no different; where one
-    did not, ratios within the floor have no verdict.
+    ratio, low, high: second / first with its interval
+    floor: the noise floor, the same in all controls: the largest distance from 1, as a share,
+        that the interval of a control reaches
+    held: whether the two do not differ; if one control fails, ratios within the floor have no
+        verdict
     """
 
     first: str
@@ -104,7 +115,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All pairs by each measure, every cell's safety against the baseline, and the controls."""
+    """All pairs by each measure, the safety of each cell's accuracy, and the controls."""
 
     seconds: list[Pair]
     accuracy: list[Pair]

@@ -1,4 +1,4 @@
-"""Two sittings of the same cells: what became of their seconds."""
+"""Compares the seconds of the same cells in two recordings: Welch's test, with Holm."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from ninefold.report.stats.differences import NOTHING, Array, Values, number
 
 @dataclass(frozen=True)
 class Change:
-    """A cell's seconds in a new sitting over those in an old one.
+    """The ratio of a cell's seconds in a new recording to those in an old one.
 
-    low, high: the ratio's interval at the level that Holm leaves to this cell. adjusted: p of a
-    ratio of 1 + allowed, two-sided, after Holm over the cells. None where a sitting has too few
-    runs of the cell, or noise cannot be judged.
+    Numbers are None if a recording has too few runs of the cell, or shows no noise.
+
+    ratio: of the geometric means
+    low, high: the interval of the ratio, at the level that Holm leaves to this cell
+    adjusted: p of a ratio of 1 + allowed, two-sided, after Holm over the cells
+    slower: whether the interval lies above 1 + allowed
     """
 
     cell: str
@@ -31,10 +34,10 @@ class Change:
 
 
 def changes(new: Values, old: Values, allowed: float, level: float = 0.05) -> list[Change]:
-    """Return the change of each cell that both sittings have; they are not paired.
+    """Return the change of each cell that both recordings have; their runs are not paired.
 
-    Welch's test on the logs, of new / old against 1 + allowed (a share), with Holm over the cells.
-    slower: where the interval lies above 1 + allowed.
+    Welch's test on the logarithms, of new / old against 1 + allowed (a share), with Holm over the
+    cells.
     """
     cells = [cell for cell in new if cell in old]
     if not cells:
@@ -47,12 +50,15 @@ def changes(new: Values, old: Values, allowed: float, level: float = 0.05) -> li
     reach = stats.t.isf(level / holm.divisors(p, level) / 2, freedom) * error
     return [
         Change(
-            cell, number(np.exp(ratio[i])), number(np.exp(ratio[i] - reach[i])),
-            number(np.exp(ratio[i] + reach[i])), number(adjusted[i]),
+            cell,
+            number(np.exp(ratio[i])),
+            number(np.exp(ratio[i] - reach[i])),
+            number(np.exp(ratio[i] + reach[i])),
+            number(adjusted[i]),
             slower=bool(adjusted[i] <= level and ratio[i] > limit),
         )
         for i, cell in enumerate(cells)
-    ]  # fmt: skip
+    ]
 
 
 def _logs(values: Mapping[int, float]) -> Array:
@@ -60,7 +66,7 @@ def _logs(values: Mapping[int, float]) -> Array:
 
 
 def _welch(new: Array, old: Array) -> tuple[float, float, float]:
-    """Difference of the means, its standard error and degrees of freedom; nan where unknown."""
+    """Difference of the means, its standard error and degrees of freedom; nan if unknown."""
     if not len(new) or not len(old):
         return math.nan, math.nan, math.nan
     difference = float(new.mean() - old.mean())

@@ -1,0 +1,34 @@
+"""The description of a run that a launcher hands to its worker processes: plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run of a frozen job.
+
+    command: `train` or `evaluate`.
+    job: the frozen job, YAML.
+    folder: the run folder.
+    started: time.time() at launch.
+    resume: whether to resume from the folder's last checkpoint.
+    mailbox: folder in which a worker leaves its failure; None inside the launcher's process.
+    overrides: the overrides of the command line that result.json lists.
+    notes: sentences for result.json.
+    grace: seconds from a signal to the end of the process.
+    shares_process: whether other runs of a sweep use the same process.
+    """
+
+    command: str
+    job: str
+    folder: Path
+    started: float
+    resume: bool = False
+    mailbox: Path | None = None
+    overrides: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    grace: float = 30
+    shares_process: bool = False

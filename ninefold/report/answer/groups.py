@@ -1,0 +1,165 @@
+"""Builds the part of the report that is about one group of comparable runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ninefold.errors import one_line
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.max_batch import largest_batches
+from ninefold.report.answer.notes import marked, number_notes
+from ninefold.report.answer.published import compare
+from ninefold.report.answer.tree import (
+    CeilingShare,
+    Cell,
+    Curve,
+    Figures,
+    Group,
+    MeasureInfo,
+    PairVerdicts,
+    Round,
+)
+from ninefold.report.data.cells import PLAIN, parts
+from ninefold.report.data.recording import Recording
+from ninefold.report.data.rounds import rounds_of
+from ninefold.report.data.runs import finite
+from ninefold.report.stats.measures import (
+    ACCURACY,
+    BYTES,
+    ENERGY,
+    SECONDS,
+    THROUGHPUT,
+    TO_TARGET,
+    Measure,
+)
+from ninefold.report.stats.statistics import estimate
+from ninefold.report.stats.summaries import phase_shares, summarize
+
+MeasureFigures = tuple[MeasureInfo, Mapping[str, Figures]]  # and its figures by cell
+
+
+def describe(evidence: Evidence, recording: Recording) -> Group:
+    """Return a group with its cells, verdicts, curves and rounds."""
+    group = evidence.group
+    measures = [
+        *_measures(evidence),
+        largest_batches(group, recording.sweep),
+    ]
+    marks = marked(group, number_notes(recording.runs))
+    return Group(
+        title=one_line(group.title),
+        dataset=group.dataset,
+        model=group.model,
+        batch_size=group.batch_size,
+        epochs=group.epochs,
+        variant=one_line(group.variant),
+        part=group.part,
+        parallels=group.parallels,
+        amps=group.amps,
+        planned=list(evidence.planned),
+        measures=[info for info, _ in measures],
+        cells=[_cell(evidence, cell, measures, marks.get(cell, [])) for cell in evidence.cells],
+        pairs=PairVerdicts(evidence.comparison.seconds, evidence.comparison.accuracy),
+        safety=evidence.comparison.safety,
+        controls=evidence.comparison.controls,
+        numerics=evidence.numerics,
+        curves=_curves(evidence),
+        rounds=[_round(entry) for entry in rounds_of(recording.sweep, group.part)],
+        published=compare(group, recording.published),
+    )
+
+
+def _cell(evidence: Evidence, name: str, measures: list[MeasureFigures], marks: list[int]) -> Cell:
+    ceiling = evidence.ceiling(name)
+    parallel, amp = parts(name)
+    return Cell(
+        cell=name,
+        parallel=parallel,
+        amp=amp,
+        status=evidence.bad.get(name),
+        seeds=len({run.seed for run in evidence.runs(name)}),
+        marks=marks,
+        measures={info.key: figures.get(name) for info, figures in measures},
+        phases=phase_shares(evidence.group, parallel, amp),
+        ceiling=CeilingShare(ceiling.images_per_second, ceiling.share) if ceiling else None,
+        data_bound=ceiling is not None and ceiling.data_bound,
+        speedup=evidence.speedup(name),
+    )
+
+
+def _measures(evidence: Evidence) -> list[MeasureFigures]:
+    found: list[MeasureFigures] = []
+    for measure in (SECONDS, THROUGHPUT, ACCURACY, BYTES, ENERGY, evidence.to_target):
+        if measure is None:
+            continue
+        figures = {
+            cell: _figures(evidence, cell, measure, known)
+            for cell, known in evidence.values(measure).items()
+        }
+        about = measure.about
+        if measure is ENERGY and (sources := {run.energy_source for run in evidence.group.runs}):
+            named = sorted(filter(None, sources))
+            about += f" Here: {', '.join(named)}." if named else ""
+        if measure is evidence.to_target and evidence.short and figures:
+            missed = [f"{cell} ({reached})" for cell, reached in evidence.short.items()]
+            about += f" Not reached by every run: {', '.join(missed)}."
+        info = MeasureInfo(
+            key=measure.key,
+            title=measure.title,
+            unit=measure.unit,
+            about=about.replace("`", ""),
+            better=measure.better,
+            available=bool(figures),
+            why_not=None if figures else measure.why_not,
+        )
+        found.append((info, figures))
+    if evidence.to_target is None:
+        why_not = f"There is no target: {PLAIN} has no accuracy to derive one from."
+        title = "Seconds to a target accuracy"
+        found.append((MeasureInfo(TO_TARGET, title, "s", "", "less", False, why_not), {}))
+    return found
+
+
+def _figures(
+    evidence: Evidence, cell: str, measure: Measure, known: Mapping[int, float]
+) -> Figures:
+    return Figures(
+        **asdict(estimate(known)),
+        relative=summarize(evidence.group, *parts(cell), measure).relative,
+        values={str(key): value for key, value in sorted(known.items())},
+    )
+
+
+def _curves(evidence: Evidence) -> list[Curve]:
+    by_folder: dict[str, list[list[float | None]]] = {}
+    for point in evidence.points:
+        by_folder.setdefault(point.folder, []).append(
+            [point.epoch, point.seconds, 100 * point.accuracy]
+        )
+    return [
+        Curve(run.cell, run.seed, by_folder[run.folder])
+        for run in evidence.group.runs
+        if run.folder in by_folder
+    ]
+
+
+def _round(entry: Mapping[str, Any]) -> Round:
+    """Return a round of sweep.json, which may hold values of any type."""
+    return Round(
+        round=_whole(entry.get("round")),
+        attempt=_whole(entry.get("attempt")),
+        seed=_whole(entry.get("seed")),
+        drift=finite(entry.get("drift")),
+        drifted=_truth(entry.get("drifted")),
+        counted=_truth(entry.get("counted")),
+    )
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _truth(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None

@@ -1,0 +1,68 @@
+"""Describes the largest batch that fits each cell, as the study searched for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ninefold.errors import one_line
+from ninefold.report.answer.tree import LargestBatch, MeasureInfo
+from ninefold.report.data.cells import PLAIN, Group
+from ninefold.report.data.rounds import LargestBatch as Search
+from ninefold.report.data.rounds import largest_batch, rounds_of
+
+_OR_MORE = "or more"
+
+
+def largest_batches(
+    group: Group, sweep: Mapping[str, Any]
+) -> tuple[MeasureInfo, dict[str, LargestBatch]]:
+    """Return the measure "largest batch", and its figures by cell of a group."""
+    searches = _searches(group, sweep)
+    sizes = {cell: search.batch_size for cell, search in searches.items()}
+    why = {cell: _why(search) for cell, search in searches.items()}
+    plain = None if why.get(PLAIN) else sizes.get(PLAIN)
+    figures = {
+        cell: LargestBatch(
+            n=1,
+            mean=size,
+            sd=None,
+            low=None,
+            high=None,
+            relative=size / plain if size and plain and not why[cell] else None,
+            values={},
+            why=why[cell],
+        )
+        for cell, size in sizes.items()
+    }
+    about = "Global batch, searched for once per cell."
+    if _OR_MORE in why.values():
+        about += f" “{_OR_MORE}”: the whole training set fits, and the limit is not known."
+    return MeasureInfo(
+        key="max_batch",
+        title="Largest batch that fits",
+        unit="images",
+        about=about,
+        better="more",
+        available=bool(figures),
+        why_not=None if figures else "study.max_batch=true searches for it.",
+    ), figures
+
+
+def _searches(group: Group, sweep: Mapping[str, Any]) -> dict[str, Search]:
+    """Return what was found for a group's cells; searches are of the last segment of a study."""
+    segments = [entry.get("part") for entry in rounds_of(sweep)]
+    last = max((segment for segment in segments if isinstance(segment, int)), default=0)
+    if group.part != last:
+        return {}
+    found = {run.cell: largest_batch(run, sweep) for run in group.runs}
+    return {cell: search for cell, search in found.items() if search is not None}
+
+
+def _why(search: Search) -> str | None:
+    """Return why a size is not known or may be larger, None where it is simply the largest."""
+    if search.status == "whole_set":
+        return _OR_MORE
+    if search.batch_size is None or search.status == "failed":
+        return one_line(search.why.replace("error: ", "").partition("; ")[0]) or None
+    return None

@@ -1,0 +1,284 @@
+"""The report as typed objects: what report.json holds, and what all renderers read.
+
+Field names and their order are the keys of report.json. A number is None where it is not known.
+Times are in seconds, memory in bytes, accuracies in percent, energies in joules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ninefold.files import write_json
+from ninefold.report.data.rounds import round_number
+from ninefold.report.stats.verdicts import Control, Pair, Safety
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The thresholds that verdicts were reached with.
+
+    margin: points of accuracy that a cell may lose.
+    same: share of time within which two cells tie.
+    level: probability of any false verdict in a study.
+    looks: times that the verdicts are computed in a study.
+    confidence: of the intervals, percent.
+    drift: share of slowdown above which a round has drifted.
+    target: test accuracy to time the way to, percent.
+    """
+
+    margin: float | None
+    same: float | None
+    level: float | None
+    looks: int | None
+    confidence: float | None
+    drift: float | None
+    target: float | None
+
+
+@dataclass(frozen=True)
+class GoalAnswer:
+    """The recommended cell for one goal, None where there is none, with its reasons."""
+
+    goal: str
+    cell: str | None
+    sentence: str
+    reasons: list[str]
+    tied: list[str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to the study's question; train: the command that trains the first goal's cell."""
+
+    sentence: str
+    goals: list[GoalAnswer]
+    caveats: list[str]
+    train: str | None
+
+
+@dataclass(frozen=True)
+class MeasureInfo:
+    """What a measure is. better: "less" or "more". why_not: why no run has a value."""
+
+    key: str
+    title: str
+    unit: str
+    about: str
+    better: str
+    available: bool
+    why_not: str | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One measure of one cell.
+
+    n: values that the mean is of.
+    mean, sd, low, high: mean, standard deviation (n - 1) and 95 % interval of the mean.
+    relative: to none-fp32: a ratio, or for the accuracy a difference in points.
+    values: by seed, or by round where rounds repeat seeds.
+    """
+
+    n: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+    relative: float | None
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class LargestBatch(Figures):
+    """The largest batch that fits; why: why it is not known, or may be larger."""
+
+    why: str | None
+
+
+@dataclass(frozen=True)
+class CeilingShare:
+    """Speed with batches that cost nothing, in images per second, and the share reached of it."""
+
+    images_per_second: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """Throughput over that of one device in the same precision; ideal: what the devices allow."""
+
+    value: float
+    ideal: int
+    devices: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One strategy with one precision.
+
+    status: of the first run that did not end well, None where all did.
+    seeds: seeds that were run.
+    marks: numbers of the notes that hold for this cell and not for all.
+    measures: by key of the measure.
+    phases: percent of a training step, by phase.
+    """
+
+    cell: str
+    parallel: str
+    amp: str
+    status: str | None
+    seeds: int
+    marks: list[int]
+    measures: dict[str, Figures | None]
+    phases: dict[str, float] | None
+    ceiling: CeilingShare | None
+    data_bound: bool
+    speedup: Speedup | None
+
+
+@dataclass(frozen=True)
+class PairVerdicts:
+    """Every pair of cells, by each of the two measures that are tested."""
+
+    seconds: list[Pair]
+    accuracy: list[Pair]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The evaluations of one run: points of [epoch, seconds, accuracy]."""
+
+    cell: str
+    seed: int | None
+    points: list[list[float | None]]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One run of every cell with one seed. drift: share by which the machine was slower than at
+    its best. counted: whether its runs enter the figures."""
+
+    round: int | None
+    attempt: int | None
+    seed: int | None
+    drift: float | None
+    drifted: bool | None
+    counted: bool | None
+
+    @property
+    def number(self) -> str:
+        """The number of the round, from 1; `3.2` is the second attempt."""
+        return round_number(vars(self))
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One cell of a published table and of ours; points: our accuracy minus theirs."""
+
+    cell: str
+    minutes_published: float | None
+    minutes: float | None
+    accuracy_published: float | None
+    accuracy: float | None
+    points: float | None
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A published table compared with ours."""
+
+    about: str
+    caveat: str
+    rows: list[PublishedRow]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of the same conditions: dataset, model, batch size, epochs, other overrides.
+
+    variant: the overrides in which this group differs from others.
+    part: number of the segment of a resumed study whose code or machine changed, from 0.
+    planned: the cells that the study is to run.
+    numerics: comparison of the first steps, None where none was recorded.
+    """
+
+    title: str
+    dataset: str | None
+    model: str | None
+    batch_size: int | None
+    epochs: float | None
+    variant: str
+    part: int
+    parallels: list[str]
+    amps: list[str]
+    planned: list[str]
+    measures: list[MeasureInfo]
+    cells: list[Cell]
+    pairs: PairVerdicts
+    safety: list[Safety]
+    controls: list[Control]
+    numerics: Mapping[str, Any] | None
+    curves: list[Curve]
+    rounds: list[Round]
+    published: PublishedTable | None
+
+
+@dataclass(frozen=True)
+class Note:
+    """A note of runs, and the cells that it holds for."""
+
+    number: int
+    text: str
+    cells: list[str]
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run as the report lists it. why: why it does not count, None where it does."""
+
+    folder: str
+    cell: str
+    seed: int | None
+    round: int | None
+    attempt: int | None
+    status: str
+    counted: bool
+    drifted: bool
+    seconds: float | None
+    accuracy: float | None
+    error: str | None
+    why: str | None
+
+    @property
+    def number(self) -> str:
+        """The number of the run's round, from 1."""
+        return round_number(vars(self))
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole report; groups: that with the most successful runs first, which the answer is of."""
+
+    format: int
+    title: str
+    study: str | None
+    question: str | None
+    command: str | None
+    conditions: list[str]
+    machine: str
+    settings: Limits
+    answer: Answer
+    groups: list[Group]
+    notes: list[Note]
+    runs: list[RunLine]
+    environment: Mapping[str, Any]
+
+
+def write_report(path: Path, report: Report) -> None:
+    """Write report.json."""
+    write_json(path, asdict(report))

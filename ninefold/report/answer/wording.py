@@ -1,0 +1,351 @@
+"""The sentences of the answer. What they say is decided in `recommend` and `evidence`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.pairs import Pairs, Ratio
+from ninefold.report.answer.recommend import (
+    COPY,
+    FAILED_RUN,
+    NO_RUNS,
+    NOTHING_SAFE,
+    OTHER_NUMERICS,
+    Recommendation,
+    excluded,
+)
+from ninefold.report.data.cells import BASELINE, PLAIN, plainness
+from ninefold.report.data.rounds import round_number, rounds_of
+from ninefold.report.numbers import counted, listed_and, three_digits
+from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
+from ninefold.report.stats.statistics import estimate
+from ninefold.report.stats.verdicts import OPEN, Control, Estimate
+
+UNFINISHED = "The study is not finished. To resume it, repeat its command with study.resume=FOLDER."
+
+
+@dataclass(frozen=True)
+class _Words:
+    """How a goal is worded.
+
+    better: of a cell with less of the measure than another.
+    more: what cells with more of it are shown to do.
+    best: of the cell with the least of it.
+    """
+
+    better: str
+    more: str
+    best: str
+
+
+_WORDS = {
+    SECONDS.key: _Words("is faster", "take longer", "has the fastest epoch"),
+    TO_TARGET: _Words("is faster", "take longer", "is the fastest to the target"),
+    BYTES.key: _Words("takes less", "take more", "takes the least memory"),
+}
+
+
+def answer(goals: Sequence[Recommendation]) -> str:
+    """Return the answer: a sentence for the first goal, and one for the others."""
+    first = goals[0]
+    text = sentence(first)
+    if first.cell is not None:
+        text = f"Train with {text}"
+    others = [goal for goal in goals[1:] if goal.cell is not None]
+    same = [goal.goal.name for goal in others if goal.cell == first.cell]
+    if same:  # "the choice" and not "the best": it may tie with others
+        text += f" It is also the choice for {' and '.join(same)}."
+    for goal in others:
+        if goal.cell != first.cell:
+            text += f" {goal.goal.name.capitalize()}: {goal.cell}."
+    return text
+
+
+def sentence(found: Recommendation) -> str:
+    """Return the recommendation for one goal, or why there is none, in a sentence."""
+    if found.why_none == NO_RUNS:
+        do = UNFINISHED if found.evidence.unfinished else "Fix what failed and run it again."
+        return f"Not enough runs: none has ended well. {do}"
+    if found.why_none == NOTHING_SAFE:
+        return _nothing_safe(found)
+    if found.cell is None or found.pairs is None:
+        return _not_enough(found)
+    cell, means, pairs = found.cell, found.means, found.pairs
+    value = _with_unit(found, cell)
+    if len(means) == 1:
+        missed = found.goal.key == TO_TARGET and set(found.evidence.short) - {cell}
+        alone = "reached it in every run" if missed else "was measured"
+        return f"{cell}: {value}; no other cell {alone}."
+    if cell == PLAIN:
+        better = [
+            other
+            for other in means
+            if found.evidence.safe[other] == "safe" and pairs.verdict(cell, other) == "faster"
+        ]
+        if better:  # they are left out, or one of them would be recommended
+            return f"{cell}: {value}; only {listed_and(better)}, left out, is shown to do better."
+        return f"{cell}: {value}, and no safe cell is shown to do better."
+    ratio = pairs.ratio(PLAIN, cell)
+    if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
+        return f"{cell}: {value}, and its accuracy is safe."
+    return f"{cell}: {value}, {_times(ratio, PLAIN, found.evidence)}; its accuracy is safe."
+
+
+def reasons(found: Recommendation) -> list[str]:
+    """Return what the sentence does not say: how certain it is, and why not another cell."""
+    cell, pairs, evidence = found.cell, found.pairs, found.evidence
+    if cell is None or pairs is None:
+        return []
+    said = [_uncertainty(estimate(found.values[cell]))]
+    if cell != PLAIN:
+        ratio, verdict = pairs.ratio(PLAIN, cell), pairs.verdict(PLAIN, cell)
+        if ratio and verdict != "faster":
+            said.append(f"It takes {_times(ratio, PLAIN, evidence)}: {verdict}.")
+        said.append(_why_safe(evidence, cell))
+    if found.lowest and found.lowest != cell:
+        said.append(
+            f"{found.lowest} has the lowest mean, {_with_unit(found, found.lowest)}, but is not "
+            f"shown to differ from {cell}, which is simpler."
+        )
+    if above := _shown_above(found.means, pairs, cell):
+        said.append(f"{above} shown to {_WORDS[found.goal.key].more}.")
+    if found.tied:
+        said.append(f"{listed_and(found.tied)} {'tie' if len(found.tied) > 1 else 'ties'} with it.")
+    said += [text for other in found.means if (text := _why_not(found, pairs, cell, other))]
+    for other in evidence.cells:
+        if other not in found.means:
+            why = exclusion(other, evidence)
+            if found.goal.key == TO_TARGET and other in evidence.short and why is None:
+                why = f"{other} reached the target in {evidence.short[other]}."
+            said += [why] if why else []
+    return said
+
+
+def _why_not(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str | None:
+    """Return why another cell that was measured is not recommended, if it is worth a sentence."""
+    evidence = found.evidence
+    verdict, ratio = pairs.verdict(cell, other), pairs.ratio(cell, other)
+    if other == cell or ratio is None:
+        return None
+    apart = _times(ratio, cell, evidence)
+    better = _WORDS[found.goal.key].better
+    if (why := exclusion(other, evidence)) is not None:
+        slower_copy = other in evidence.copies and found.means[other] >= found.means[cell]
+        return None if slower_copy else why
+    if evidence.safe[other] == "worse" and verdict == "faster":
+        return (
+            f"{other} {better}, {apart}, but its accuracy is worse than {PLAIN}'s: "
+            f"{_loss(evidence, other)}."
+        )
+    if other not in found.unsure:
+        return None
+    if verdict == "faster":
+        missing = f"{other} {better}, {apart}, but not shown safe"
+    elif evidence.safe[other] == "safe":
+        missing = f"{other}, {apart}, is not shown to differ from it"
+    elif verdict == "tie":
+        missing = f"{other}, {apart}, is not shown safe"
+    else:
+        missing = f"{other}, {apart}, is shown neither to differ from it nor to be safe"
+    return f"{missing}: {_what_settles(found, pairs, cell, other)}."
+
+
+def exclusion(cell: str, evidence: Evidence) -> str | None:
+    """Return why a cell is not recommended whatever its numbers are, or None."""
+    why = excluded(cell, evidence)
+    if why == FAILED_RUN:
+        return f"{cell} is left out: a run of it ended as {evidence.bad[cell]}."
+    if why == COPY:
+        return f"{cell} is left out: on one device it does what {evidence.copies[cell]} does."
+    if why == OTHER_NUMERICS:
+        sentence = evidence.different[cell]
+        return f"{cell} is left out: its first steps do not compute the same. {sentence}".strip()
+    return None
+
+
+def _nothing_safe(found: Recommendation) -> str:
+    evidence, goal = found.evidence, found.goal
+    if PLAIN in evidence.accuracy:
+        return f"No answer on the {goal.name}: no cell that could be recommended is shown safe."
+    do = f"Run it with parallel={BASELINE[0]} amp={BASELINE[1]}."
+    if evidence.unfinished and PLAIN in (*evidence.planned, *evidence.cells):
+        do = UNFINISHED
+    return (
+        f"No answer on the {goal.name}: {PLAIN}, which accuracies are compared with, has no run "
+        f"that ended well. {do}"
+    )
+
+
+def _not_enough(found: Recommendation) -> str:
+    seeds = found.seeds_for(found.unsure)
+    most = max(len(found.evidence.accuracy.get(each, {})) for each in found.means)
+    do = f"run more seeds than these {most}, such as {max(5, 2 * most)}"
+    if seeds and seeds > most:
+        do = f"about {seeds} seeds in all would settle it"
+    if found.pairs and not found.pairs.held:
+        do = "the A/A control did not hold: run it again on a quieter machine or with longer steps"
+    return f"Not enough runs to say which cell {_WORDS[found.goal.key].best}: {do}."
+
+
+def _what_settles(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str:
+    if seeds := found.seeds_for([other]):
+        return f"about {seeds} seeds in all would settle it"
+    if not pairs.held and pairs.verdict(cell, other) == OPEN:
+        return "as the A/A control did not hold, more seeds need not settle it"
+    return "more seeds may settle it"
+
+
+def _shown_above(means: Mapping[str, float], pairs: Pairs, cell: str) -> str:
+    """Return which cells are shown to have more of the measure; empty where none is."""
+    ratios = {
+        other: ratio[0]
+        for other in means
+        if pairs.verdict(cell, other) == "slower" and (ratio := pairs.ratio(cell, other))
+    }
+    if len(ratios) < 2:
+        return "".join(f"{other} (×{ratio:.2f}) is" for other, ratio in ratios.items())
+    least, most = (f"×{end(ratios.values()):.2f}" for end in (min, max))
+    span = least if least == most else f"{least} to {most}"
+    return f"{listed_and(list(ratios))} ({span}) are"
+
+
+def _with_unit(found: Recommendation, cell: str) -> str:
+    value = found.means[cell]
+    if found.goal.key == BYTES.key:
+        return f"{value / 2**20:.0f} MiB"
+    if found.goal.key == SECONDS.key:
+        return f"{three_digits(value)} s per epoch"
+    return f"{three_digits(value)} s to {found.evidence.target:.2f} % test accuracy"
+
+
+def _times(ratio: Ratio, cell: str, evidence: Evidence) -> str:
+    value, low, high = ratio
+    text = f"{value:.3f} times {cell}'s"
+    if low is None or high is None:
+        return text
+    return f"{text} ({evidence.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
+
+
+def _uncertainty(found: Estimate) -> str:
+    seeds = counted(found.n, "seed")
+    if found.low is None or found.high is None or not found.mean:
+        return f"{seeds} {'gives' if found.n == 1 else 'give'} no interval."
+    if found.sd == 0:
+        return f"It is the same with each of {seeds}."
+    share = 50 * (found.high - found.low) / found.mean
+    shown = f"± {share:.1f} %" if share >= 0.1 else "less than ± 0.1 %"
+    return f"Its mean is known to {shown} (95 % interval, {seeds})."
+
+
+def _why_safe(evidence: Evidence, cell: str) -> str:
+    safety, margin = evidence.safety(cell), evidence.settings.margin
+    if safety is None or safety.difference is None or safety.low is None:
+        return f"Its accuracy may be up to {margin:g} points below {PLAIN}'s."
+    if safety.difference == safety.low:
+        return f"Its accuracy is {PLAIN}'s with each of {counted(safety.n, 'seed')}."
+    return (
+        f"Its accuracy differs by {safety.difference:+.2f} points from {PLAIN}'s, and is shown not "
+        f"to be below {safety.low:+.2f}, where {-margin:+g} would still be allowed."
+    )
+
+
+def _loss(evidence: Evidence, cell: str) -> str:
+    safety = evidence.safety(cell)
+    if safety is None or safety.difference is None:
+        return "by how much is not known"
+    return f"{safety.difference:+.2f} points"
+
+
+def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
+    """Return what limits the answer."""
+    found = [
+        _failed_control(evidence, control)
+        for control in evidence.comparison.controls
+        if not control.held
+    ]
+    if evidence.unfinished:
+        found.append(UNFINISHED)
+    drifted = [
+        round_number({**entry, "attempt": 0})
+        for entry in rounds_of(sweep, evidence.group.part)
+        if entry.get("drifted") and entry.get("counted")
+    ]
+    if drifted:
+        what = "rounds" if len(drifted) > 1 else "round"
+        found.append(
+            f"The machine drifted in {what} {listed_and(drifted)}, in each attempt: these times "
+            "count, but may be off."
+        )
+    if evidence.different:
+        found.append(
+            f"{_simplest_first(evidence.different)} does not compute what {PLAIN} does: it is "
+            "another experiment, not another way of doing this one."
+        )
+    if evidence.batch_norm:
+        found.append(
+            "Batch norm computes its statistics over a part of each batch in "
+            f"{_simplest_first(evidence.batch_norm)}: the accuracies show whether that costs "
+            "anything (parallel.sync_batchnorm=true uses the whole batch)."
+        )
+    if evidence.bad:
+        found.append(f"Not every run ended well: {_simplest_first(evidence.bad)}.")
+    waiting = [
+        cell for cell in evidence.cells if (most := evidence.ceiling(cell)) and most.data_bound
+    ]
+    if waiting:
+        every = waiting == evidence.cells
+        who = "Every cell" if every else listed_and(waiting)
+        found.append(
+            f"{who} {'waits' if every or len(waiting) == 1 else 'wait'} for data: faster loading "
+            "would change the times."
+        )
+    if evidence.group.dataset == "synthetic":
+        found.append("The images are random: their accuracy says nothing about a real dataset.")
+    return found
+
+
+def _simplest_first(cells: Sequence[str] | Mapping[str, str]) -> str:
+    return listed_and(sorted(cells, key=plainness))
+
+
+def _failed_control(evidence: Evidence, control: Control) -> str:
+    steps = [
+        run.train_seconds / run.steps
+        for run in evidence.runs(control.first)
+        if run.ok and run.train_seconds and run.steps
+    ]
+    apart = abs(control.ratio - 1) * 1e3 * fmean(steps or [0.0])
+    shown = f"{apart:.3g} ms" if apart >= 1 else f"{1e3 * apart:.0f} µs"
+    each = f", {shown} a step {'more' if control.ratio > 1 else 'less'}" if steps else ""
+    why = "Something other than the cells made the times differ."
+    if control.ratio > 1:
+        why = (
+            "Some µs a step are the cost of dp's wrapper itself; the rest comes from something "
+            "other than the cells."
+        )
+    return (
+        f"The A/A control did not hold: {control.second} does the same work as {control.first} and "
+        f"took ×{control.ratio:.3f} of its time{each}. {why} Ratios of time up to "
+        f"×{1 + control.floor:.3f} have no verdict."
+    )
+
+
+def several_groups(title: str, count: int, most: bool) -> str:
+    """Return which of several groups the answer is of."""
+    why = "has the most of them" if most else "has the best accuracy of those with as many"
+    return (
+        f"Runs of {count} different conditions are never averaged together; the answer is of "
+        f"{title}, which {why}."
+    )
+
+
+def values_to_give(keys: Sequence[str]) -> str:
+    """Return that the command needs values which a report does not repeat."""
+    return (
+        f"The command needs values for {' and '.join(keys)}: a report repeats neither paths nor "
+        "names of things to call."
+    )

@@ -1,0 +1,41 @@
+"""The documentation: links lead somewhere, exit codes are complete, the README stays short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ninefold.errors import KINDS
+from tests.conftest import ROOT
+
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("experiments/*/README.md")]
+)
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments of a page's headings, as they are derived for links."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if "://" not in link:
+            path, _, fragment = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            assert not fragment or fragment in anchors(target), link
+
+
+def test_every_exit_code_is_documented() -> None:
+    table = (ROOT / "docs" / "reliability.md").read_text().partition("## Exit codes")[2]
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    assert documented == {0} | {kind.code for kind in KINDS.values()}
+
+
+def test_the_readme_fits_its_limit_of_130_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130

@@ -1,0 +1,68 @@
+"""The recipes of docs/bring-your-own.md run as they are printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT, Shell, metrics, only_run
+
+PAGE = ROOT / "docs" / "bring-your-own.md"
+BLOCK = re.compile(r"^`(mine/[\w./]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def mine(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder `mine/` with every file that the page prints, importable."""
+    for name, text in BLOCK.findall(PAGE.read_text()):
+        path = shell.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(shell.folder / "mine"))
+    return shell.folder / "mine"
+
+
+def losses_of(shell: Shell, into: str, *overrides: str) -> list[float]:
+    folder = shell.folder / into
+    done = shell.train(
+        "--config-dir", "mine/conf", f"hydra.run.dir={folder}", "accumulate=2", "max_steps=6",
+        "epochs=1", "log_every=1", "dataset.limit=512", *overrides,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return metrics(folder, "loss")
+
+
+def test_the_strategy_recipe_trains_as_one_process_does_with_micro_batches(
+    shell: Shell, mine: Path
+) -> None:
+    alone = losses_of(shell, "alone", "parallel=none")
+    together = losses_of(shell, "together", "parallel=averaged", "launch.cpu_processes=2")
+    assert len(alone) == 6
+    assert together == pytest.approx(alone, abs=1e-5)
+
+
+def test_the_dataset_model_precision_and_logger_recipes_train_together(
+    shell: Shell, mine: Path
+) -> None:
+    random = np.random.default_rng(0)
+    for split, count in (("train", 256), ("test", 64)):
+        np.savez(
+            mine / f"{split}.npz",
+            images=random.integers(0, 256, (count, 1, 8, 8), dtype=np.uint8),
+            labels=random.integers(0, 10, count, dtype=np.int64),
+        )
+    done = shell.train(
+        "--config-dir", "mine/conf", "model=mlp", "dataset=arrays", f"dataset.root={mine}",
+        "amp=brief", "logger=csvfile", "max_steps=4", "epochs=1", "log_every=1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = (only_run(shell.folder) / "losses.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4", "accuracy"]
+
+
+def test_every_recipe_has_its_configuration(mine: Path) -> None:
+    groups = {path.parent.name for path in (mine / "conf").glob("*/*.yaml")}
+    assert groups == {"model", "dataset", "parallel", "amp", "logger"}

@@ -1,0 +1,221 @@
+"""Whether cells compute the same thing: how their first steps are read and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ninefold.report.data.numerics import WIDEST, read_csv, rows, write_csv
+from ninefold.report.data.runs import Run
+from ninefold.report.stats.numerics import OTHER, SAME, WITHIN, summarize
+from ninefold.result import NUMERICS
+
+RUN = Run(
+    folder="none", status="ok", parallel="none", amp="fp32", seed=0, dtype="float32", replicas=1
+)
+DDP = replace(RUN, folder="ddp", parallel="ddp", replicas=2)
+CAST = replace(RUN, folder="cast", amp="autocast", dtype="float16")
+Arrays = dict[str, Any]
+
+
+def arrays(n: int = 1000) -> Arrays:
+    draw = np.random.default_rng(0)
+    return {
+        "loss": np.array([2.4, 2.3]),
+        "gradients": draw.normal(size=(2, n)).astype(np.float32),
+        "updates": draw.normal(size=(2, n)).astype(np.float32) / 1000,
+        "weights": draw.normal(size=(2, n)).astype(np.float32),
+        "skipped": np.array([False, False]),
+        "batch_norm": np.array(False),
+    }
+
+
+def write(folder: Path, run: Run, content: Arrays) -> None:
+    (folder / run.folder).mkdir()
+    np.savez(folder / run.folder / NUMERICS, **content)
+
+
+def judged(folder: Path, run: Run, content: Arrays) -> dict[str, Any]:
+    """The entry of `run`, which has kept `content`, beside a none-fp32 that kept `arrays`."""
+    write(folder, RUN, arrays())
+    write(folder, run, content)
+    written = rows(folder, [RUN, run])
+    write_csv(folder / "numerics.csv", written)
+    assert read_csv(folder / "numerics.csv") == written
+    found = summarize(written, [RUN, run])
+    assert found is not None
+    assert found["steps"] == 2
+    reference, entry = found["rows"]
+    assert (reference["cell"], reference["verdict"]) == ("none-fp32", SAME)
+    assert entry["cell"] == run.cell
+    assert isinstance(entry, dict)
+    return entry
+
+
+def other_examples(content: Arrays) -> None:
+    content["loss"] *= 1.01
+    content["gradients"] = content["gradients"][:, ::-1]
+
+
+def batch_norm(content: Arrays) -> None:
+    other_examples(content)
+    content["batch_norm"] = np.array(True)
+
+
+def other_rate(content: Arrays) -> None:
+    content["updates"] *= 2
+
+
+def summed(content: Arrays) -> None:
+    content["gradients"] *= 2
+
+
+def other_weights(content: Arrays) -> None:
+    content["weights"] = content["weights"][:, ::-1]
+
+
+def underflown(content: Arrays) -> None:
+    small = np.abs(content["gradients"]) < 0.1
+    content["gradients"][small] = 0
+
+
+def rounded(content: Arrays) -> None:
+    content["gradients"] = content["gradients"].astype(np.float16).astype(np.float32)
+    content["loss"] *= 1.001
+
+
+def rounded_less(content: Arrays) -> None:
+    content["gradients"] *= 1 + 1e-6
+    content["loss"] += 1e-6
+
+
+def nothing(content: Arrays) -> None:
+    pass
+
+
+def half_infinite(content: Arrays) -> None:
+    content["gradients"][0, :600] = np.inf
+
+
+@pytest.mark.parametrize(
+    ("run", "change", "verdict", "sentence"),
+    [
+        (DDP, nothing, SAME, "no more than rounding"),
+        (DDP, rounded_less, SAME, "no more than rounding"),
+        (DDP, other_examples, OTHER, "sees other examples, or computes another function"),
+        (DDP, batch_norm, OTHER, "each replica's own part of a batch, of which there are 2"),
+        (replace(DDP, replicas=1), batch_norm, OTHER, "sees other examples"),
+        (DDP, other_rate, OTHER, "its update 2.0 times as large: another learning rate"),
+        (DDP, summed, OTHER, "is 2.0 times as large: a sum for a mean"),
+        (DDP, other_weights, OTHER, "other weights"),
+        (DDP, rounded, OTHER, "the loss is averaged in another way"),
+        (DDP, half_infinite, OTHER, "zero or not finite"),
+        (CAST, rounded, WITHIN, "what float16 rounds away"),
+        (CAST, rounded_less, SAME, "no more than rounding"),
+        (CAST, underflown, OTHER, r"% of its gradient is zero where none-fp32's is not"),
+        (CAST, other_rate, OTHER, "its update 2.0 times as large"),
+    ],
+)
+def test_each_difference_is_told_from_the_others(
+    run: Run, change: Callable[[Arrays], None], verdict: str, sentence: str, tmp_path: Path
+) -> None:
+    content = arrays()
+    change(content)
+    entry = judged(tmp_path, run, content)
+    assert entry["verdict"] == verdict
+    assert sentence in entry["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "size", "by_design"), [(2, 1, True), (1, 1, False), (2, 2, False)]
+)
+def test_batch_norm_of_parts_is_by_design_unless_something_else_is_wrong(
+    replicas: int, size: float, by_design: bool, tmp_path: Path
+) -> None:
+    content = arrays()
+    batch_norm(content)
+    content["updates"] *= size
+    assert judged(tmp_path, replace(DDP, replicas=replicas), content)["by_design"] is by_design
+
+
+def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path: Path) -> None:
+    runs = [replace(run, folder=f"{run.folder}{seed}", seed=seed)
+            for seed in (0, 1) for run in (RUN, DDP)]  # fmt: skip
+    for run in runs:
+        content = arrays()
+        if run.folder == "ddp1":
+            other_rate(content)
+        write(tmp_path, run, content)
+    found = summarize(rows(tmp_path, runs), runs)
+    assert found is not None
+    entry = found["rows"][1]
+    assert (entry["cell"], entry["seeds"], entry["verdict"]) == ("ddp-fp32", 2, OTHER)
+    assert entry["update_ratio"] == pytest.approx(2)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def pickled(path: Path) -> None:
+    np.savez(path, **{**arrays(), "loss": np.array([object(), None])})
+
+
+def of_another_model(path: Path) -> None:
+    np.savez(path, **arrays(n=7))
+
+
+def ragged(path: Path) -> None:
+    content = arrays()
+    np.savez(path, **{**content, "weights": content["weights"][:1]})
+
+
+def of_another_type(path: Path) -> None:
+    content = arrays()
+    np.savez(path, **{**content, "gradients": content["gradients"].astype(np.float64)})
+
+
+def no_array(path: Path) -> None:
+    path.write_bytes(b"PK no zip")
+
+
+@pytest.mark.parametrize(
+    "damage", [cut, pickled, of_another_model, ragged, of_another_type, no_array]
+)
+def test_a_file_that_is_damaged_or_a_strangers_is_passed_over(
+    damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    for run in (RUN, DDP):
+        write(tmp_path, run, arrays())
+    damage(tmp_path / "ddp" / NUMERICS)
+    assert {row["folder"] for row in rows(tmp_path, [RUN, DDP])} == {"none"}
+    damage(tmp_path / "none" / NUMERICS)
+    assert {row["folder"] for row in rows(tmp_path, [RUN])} <= {"none"}
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    content = {name: np.zeros((2, WIDEST + 1), np.float32)
+               for name in ("gradients", "updates", "weights")}  # fmt: skip
+    np.savez_compressed(tmp_path / "none" / NUMERICS, **{**arrays(), **content})
+    assert rows(tmp_path, [RUN]) == []
+
+
+def test_a_table_that_is_damaged_is_read_as_far_as_it_is_ours(tmp_path: Path) -> None:
+    path = tmp_path / "numerics.csv"
+    assert read_csv(path) == []
+    write(tmp_path, RUN, arrays())
+    write_csv(path, rows(tmp_path, [RUN]))
+    whole = read_csv(path)
+    assert len(whole) == 2
+    with path.open("a") as file:
+        file.write("none,x,2\nnone,3," + "[1]," * 9 + "\n")
+        file.write("none,3," + ("1" + 400 * "0" + ",") * 9 + "\n")
+    assert read_csv(path) == whole
+    path.write_bytes(b"\xff\xfe\x00")
+    assert read_csv(path) == []

@@ -1,0 +1,145 @@
+"""A recording rebuilds from its recorded files alone, also those made by earlier versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ninefold import report
+from ninefold.errors import ConfigError
+from ninefold.report.answer.answer import build, evidence_of
+from ninefold.report.answer.recommend import recommend
+from ninefold.report.data.published import read_published
+from ninefold.report.data.recording import gather_recording, read_recording
+from ninefold.report.data.rounds import is_unfinished, largest_batch, name_of, planned_cells
+from ninefold.report.data.runs import Run, read_csv, row_of, run_of
+from ninefold.result import Result
+from tests.report.test_report import result, sweep
+
+ROOT = Path(__file__).parents[2]
+FACTS = {"wall_seconds": 9.0, "runs": 1}
+STUDY = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet", "epochs": 20}
+
+
+def alone(folder: Path) -> Path:
+    """A copy of the package without conf/ and experiments/."""
+    shutil.copytree(
+        ROOT / "ninefold", folder / "ninefold", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    return folder
+
+
+def rebuild(recording: Path, package: Path) -> dict[str, bytes]:
+    """The files of a recording's report, rebuilt with the code in another folder."""
+    subprocess.run(
+        [sys.executable, "-m", "ninefold.report", str(recording)],
+        cwd=recording.parent,
+        env={**os.environ, "PYTHONPATH": str(package), "PYTHONSAFEPATH": "1"},
+        check=True,
+        capture_output=True,
+    )
+    return {str(path): path.read_bytes() for path in sorted(recording.rglob("*.*"))}
+
+
+def test_a_recording_rebuilds_to_the_same_files_without_conf_and_experiments(
+    tmp_path: Path,
+) -> None:
+    folder = sweep(tmp_path / "sweep", result(**STUDY), question="which is faster?", **FACTS)
+    report.write(folder)
+    recording = (folder / "report").rename(tmp_path / "recording")
+    whole = rebuild(recording, ROOT)
+    assert b"which is faster?" in whole[str(recording / "report.md")]
+    assert b"Compared with the published table" in whole[str(recording / "report.md")]
+    for path in recording.rglob("*.*"):
+        if path.name in ("table.md", "figure.png", "report.json", "report.md", "report.html"):
+            path.unlink()
+    assert rebuild(recording, alone(tmp_path / "code")) == whole
+
+
+def test_a_published_table_is_recorded_with_the_runs(tmp_path: Path) -> None:
+    report.write(sweep(tmp_path, result(**STUDY)))
+    recorded = read_published(tmp_path / "report")
+    assert recorded == read_published(ROOT / "experiments" / "alexnet_cifar10")
+    assert len(recorded) == 9
+
+
+@pytest.mark.parametrize("cell", ["<b>,fp32,1,0.5", "none,fp32,soon,0.5"])
+def test_a_damaged_published_table_is_an_error_that_names_the_file(
+    tmp_path: Path, cell: str
+) -> None:
+    report.write(sweep(tmp_path, result()))
+    path = tmp_path / "report" / "published.csv"
+    path.write_text(f"parallel,amp,minutes,accuracy\n{cell}\n")
+    with pytest.raises(ConfigError, match=r"published\.csv=report: cannot be read"):
+        report.write(tmp_path / "report")
+
+
+def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:
+    run = run_of(row_of(result(compile_seconds=1.5, part=1) | {"folder": "a"}))
+    assert isinstance(run, Result)
+    assert (run.folder, run.part, run.compile_seconds) == ("a", 1, 1.5)
+    assert run.phase_seconds["backward"] == 4.0
+    assert run_of(row_of(vars(run))) == run
+
+
+def test_runs_recorded_before_there_were_rounds_are_read() -> None:
+    [recorded] = (ROOT / "experiments" / "cifar10_cpu").glob("*-cores/runs.csv")
+    runs = read_csv(recorded)
+    assert len(runs) == 27
+    assert all(run.ok and run.counts and run.round is None for run in runs)
+
+
+def test_the_question_is_that_of_the_recording(tmp_path: Path) -> None:
+    sweep(tmp_path, result(study="nine_way"), question="does it\nrun?", **FACTS)
+    recording = gather_recording(tmp_path)
+    assert recording is not None
+    found = evidence_of(recording)
+    assert build(recording, found, recommend(found[0]))["question"] == "does it run?"
+    (tmp_path / "sweep.json").write_text(json.dumps(FACTS))
+    report.write(tmp_path)
+    assert read_recording(tmp_path / "report").question is None
+
+
+def test_planned_cells_are_those_recorded_and_else_all_combinations() -> None:
+    recorded = {
+        "swept": {"parallel": ["none", "ddp"], "amp": ["fp32", "bf16"]},
+        "rounds": [{"round": 0, "counted": True, "runs": ["a", "b"]}],
+    }
+    runs = [Run(folder=name, status="ok") for name in ("a", "b")]
+    assert planned_cells(recorded) == ["none-fp32", "none-bf16", "ddp-fp32", "ddp-bf16"]
+    assert is_unfinished(recorded, runs)
+    cells = [{"parallel": "none", "amp": "fp32"}, {"parallel": "ddp", "amp": "bf16"}]
+    assert planned_cells({**recorded, "planned_cells": cells}) == ["none-fp32", "ddp-bf16"]
+    assert not is_unfinished({**recorded, "planned_cells": cells}, runs)
+    assert planned_cells({**recorded, "planned_cells": []}) == planned_cells(recorded)
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        ({"batch_size": 8, "fails_at": 16, "why": "memory"}, "found"),
+        ({"batch_size": 8, "why": "the whole training set fits"}, "whole_set"),
+        ({"batch_size": None, "why": "there was no search: error: x"}, "failed"),
+        ({"batch_size": 8, "why": "other words", "status": "failed"}, "failed"),
+    ],
+)
+def test_the_status_of_a_search_is_read_also_if_it_was_not_recorded(
+    found: dict[str, Any], status: str
+) -> None:
+    run = run_of(row_of(result() | {"folder": "a"}))
+    largest = largest_batch(run, {"max_batch": {"none-fp32": found}})
+    assert largest is not None
+    assert largest.status == status
+
+
+def test_a_cell_swept_with_an_added_key_has_its_name() -> None:
+    run = Run(status="ok", parallel="none", amp="fp32", overrides=["+optimizer.eps=0.1"])
+    sweep = {"swept": {"optimizer.eps": ["0.1", "0.2"]}}
+    assert name_of(run, sweep) == "none-fp32 optimizer.eps=0.1"
