@@ -1,4 +1,4 @@
-"""What a configuration takes from the environment: noted when it is read, or left as written."""
+"""Environment variables in a configuration: recorded as secrets when read, or left unresolved."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _IN_FORCE: dict[str, Callable[..., Any]] = {"oc.env": oc.env, "oc.decode": oc.de
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Have each value that a configuration reads from the environment noted as a secret."""
+    """Record each value that a configuration reads from the environment as a secret."""
     with _resolving({"oc.env": _read}):
         yield
 
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Have references to the environment resolve to themselves, so that no value is stored."""
+    """Leave references to the environment as written, so that no value is stored."""
     with _resolving({"oc.env": _as_written, "oc.decode": _decode_as_written}):
         yield
 

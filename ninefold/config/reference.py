@@ -31,6 +31,7 @@ USAGE = {
 # Groups whose options of ours take no other keys than those of the schema; the arguments of
 # classes of PyTorch, and of your own, are theirs.
 CLOSED = ("parallel", "amp", "dataset", "task")
+HEADER = "# yaml-language-server: $schema="
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
 
 
@@ -44,9 +45,15 @@ def main() -> None:
 def generated() -> dict[Path, str]:
     """The files and what they must hold."""
     found = {ROOT / "docs" / "keys.md": table()}
+    for name in GROUPS:
+        for path in sorted((CONF / name).glob("*.yaml")):
+            found[path] = headed(path.read_text(encoding="utf-8"), f"../schema/{name}.json")
+    for path in sorted((ROOT / STUDIES).glob("*.yaml")):
+        found[path] = headed(path.read_text(encoding="utf-8"), "../conf/schema/train.json")
     for command in COMMANDS:
         path = CONF / f"{command}.yaml"
-        found[path] = commented(path.read_text(encoding="utf-8"), keys_of(command))
+        text = headed(path.read_text(encoding="utf-8"), f"schema/{command}.json")
+        found[path] = commented(text, keys_of(command))
     for name in (*COMMANDS, *GROUPS):
         schema = command_schema(name) if name in COMMANDS else group_schema(name)
         found[CONF / "schema" / f"{name}.json"] = json.dumps(schema, indent=1) + "\n"
@@ -171,14 +178,23 @@ def options_of(group: str) -> list[str]:
 def _about(folder: Path, option: str) -> str:
     """The first comment in an option's file that is none for a tool."""
     for line in (folder / f"{option}.yaml").read_text(encoding="utf-8").splitlines():
-        if line.startswith("# ") and "$schema=" not in line:
+        if line.startswith("# ") and not line.startswith(HEADER):
             return line.removeprefix("# ")
         if not line.startswith("#"):
             break
     return ""
 
 
-# Comments in conf/train.yaml and conf/evaluate.yaml
+# Comments in the files of conf/
+
+
+def headed(text: str, schema: str) -> str:
+    """`text`, YAML, with the line that names its JSON Schema to editors after its first comment."""
+    if f"{HEADER}{schema}\n" in text:
+        return text
+    lines = text.splitlines(keepends=True)
+    first = next((n for n, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    return "".join([*lines[:first], f"{HEADER}{schema}\n", *lines[first:]])
 
 
 def commented(text: str, keys: Mapping[str, Key]) -> str:
@@ -234,7 +250,8 @@ def group_schema(group: str) -> dict[str, Any]:
     schema = {**_head(f"conf/{group}/*.yaml"), "description": GROUPS[group].meaning}
     if group == "logger":  # loggers by name
         call = {"type": "object", "required": ["_target_"]}
-        return {**schema, "type": "object", "additionalProperties": call}
+        first = {"properties": {"defaults": {"type": "array"}}}
+        return {**schema, "type": "object", **first, "additionalProperties": call}
     own = {
         name.partition(".")[2]: _property(key)
         for name, key in OPTIONS.items()

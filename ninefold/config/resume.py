@@ -133,8 +133,9 @@ def carried_over(run: Stored, keys: list[str], now: Tree, choices: Tree) -> tupl
             continue
         OmegaConf.update(job, key, value, merge=False, force_add=True)
         if key == "logger":
-            options.pop(key, None)  # of a list of options Hydra names none
-            options |= {name: option for name, option in choices.items() if name == key}
+            options.pop(key, None)
+            if key in choices:  # not where several are chosen, in a list
+                options[key] = choices[key]
     tree = OmegaConf.to_container(job)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}, options

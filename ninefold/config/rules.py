@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from ninefold.config.group_keys import GROUPS
 from ninefold.config.kinds import CALL, SECTION
 from ninefold.config.schema import ADDED_LATER, KEYS, in_sections
@@ -20,9 +18,7 @@ from ninefold.errors import ConfigError, Failure
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 OF_A_SWEEP = ("study", "report")  # sections that no run has
 CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # modes of torch.compile that record them
-SECTIONS = {
-    name: key.kind for name, key in KEYS.items() if key.kind is SECTION and name not in GROUPS
-}
+SECTIONS = [name for name, key in KEYS.items() if key.kind is SECTION and name not in GROUPS]
 
 
 def problems(
@@ -43,7 +39,11 @@ def problems(
             found += _unknown(job[section], set(keys), f"{section}.")
     found += [
         ConfigError(
-            key, spelled(job[key]), "not a section", SECTIONS[key].allowed, f"leave {key} whole"
+            key,
+            spelled(job[key]),
+            "not a section",
+            f"{key}.NAME=value is allowed",
+            f"leave {key} whole",
         )
         for key in SECTIONS
         if key in job and not isinstance(job[key], Mapping)
@@ -91,16 +91,16 @@ def inner_keys(conf: Path, choices: Mapping[str, Any], evaluates: bool) -> dict[
     for group in ("parallel", "amp", "dataset", "model", "task"):
         path = conf / group / f"{choices.get(group)}.yaml"
         if path.is_file():  # otherwise it is in another folder of the user
-            later = {name.removeprefix(f"{group}.") for name in ADDED_LATER}
+            later = {n.partition(".")[2] for n in ADDED_LATER if n.startswith(f"{group}.")}
             found[group] = {*map(str, _load(path)), *later}
     return found
 
 
 @functools.cache  # the runs of a sweep are compared with the same files
 def _load(path: Path) -> dict[Any, Any]:
-    tree = OmegaConf.to_container(OmegaConf.load(path))
-    assert isinstance(tree, dict)
-    return tree
+    from ninefold.config.conf_files import read_tree  # OmegaConf: a report has no use for it
+
+    return read_tree(path)
 
 
 def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list[Failure]:

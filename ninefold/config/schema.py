@@ -45,7 +45,7 @@ def required(evaluates: bool) -> list[str]:
     if not evaluates:  # an evaluation takes its groups from the checkpoint
         of_groups += GROUPS
         of_groups += [f"{group}._target_" for group in BUILT]
-        of_groups += [name for name in OPTIONS if name.startswith("model.")]
+        of_groups += [n for n, key in OPTIONS.items() if n.startswith("model.") and not key.later]
     return [*own_keys(evaluates), *of_groups]
 
 

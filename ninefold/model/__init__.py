@@ -29,9 +29,13 @@ class Output(nn.Module):
 
 
 def check(
-    model: nn.Module, part: str | int | None, loss: Callable[[Tensor, Tensor], Tensor],
-    inputs: Tensor, targets: Tensor, name: str,
-) -> None:  # fmt: skip
+    model: nn.Module,
+    part: str | int | None,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    inputs: Tensor,
+    targets: Tensor,
+    name: str,
+) -> None:
     """Raise ConfigError if `model` cannot take these inputs, or the task not what it returns.
 
     inputs, targets: of one example. name: the model's in the configuration. Costs milliseconds, as
@@ -56,10 +60,12 @@ def check(
         if exhausted := memory_failure(error, "the model was being checked"):
             raise exhausted from error
         raise ConfigError(
-            "model", name, f"it cannot be trained on examples of {list(inputs.shape[1:])}",
+            "model",
+            name,
+            f"it cannot be trained on examples of {list(inputs.shape[1:])}",
             str(error).strip() or type(error).__name__,
             "choose another model, dataset or task, or set model.input_size",
-        ) from error  # fmt: skip
+        ) from error
     finally:
         model.train(was_training)
 
@@ -76,16 +82,22 @@ def picked(output: Any, part: str | int | None, name: str) -> Tensor:
         output = output if part is None else output[part]
     except Exception as error:
         raise ConfigError(
-            "model.output", part, f"model={name} returns no such part",
-            f"it returns {found}", "name a part of it, or null for a model that returns a tensor",
-        ) from error  # fmt: skip
+            "model.output",
+            part,
+            f"model={name} returns no such part",
+            f"it returns {found}",
+            "name a part of it, or null for a model that returns a tensor",
+        ) from error
     if isinstance(output, Tensor):
         return output
     field, value = ("model", name) if part is None else ("model.output", part)
     raise ConfigError(
-        field, value, "the model's output is not a tensor", f"it returns {found}",
+        field,
+        value,
+        "the model's output is not a tensor",
+        f"it returns {found}",
         "set model.output to the key or index of the prediction in it",
-    )  # fmt: skip
+    )
 
 
 def describe(output: Any) -> str:

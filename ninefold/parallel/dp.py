@@ -48,7 +48,8 @@ class Replicas(nn.DataParallel[nn.Module]):
     """
 
     def forward(self, inputs: Tensor, targets: Tensor, measure: bool = False) -> Any:
-        found = super().forward(inputs, targets, measure=measure)
+        # Not by keyword: a replica without examples would then be called with the keyword alone.
+        found = super().forward(inputs, targets, measure)
         if len(self.device_ids) == 1:  # the module itself was called
             return found
         if measure:

@@ -13,14 +13,14 @@ from omegaconf import OmegaConf
 from torch.distributed import DistBackendError
 
 from ninefold.config.kinds import SECTION
-from ninefold.config.rules import breach, problems, require_division, suggestion
+from ninefold.config.rules import breach, inner_keys, problems, require_division, suggestion
 from ninefold.config.schema import KEYS
 from ninefold.errors import KINDS, ConfigError, Failure, ResourceError, memory_failure, relay
 from ninefold.launch.worker import failure_of
 from ninefold.study.max_batch import of_memory
 
 # Of these, any text or an empty list is allowed.
-ANY = ("dataset.root", "ckpt", "dataset.class_names", "optimizer.groups")
+ANY = ("dataset.root", "ckpt", "model.output", "dataset.class_names", "optimizer.groups")
 FIELDS = [field for field, key in KEYS.items() if key.kind is not SECTION and field not in ANY]
 
 
@@ -148,13 +148,24 @@ def test_a_group_that_is_left_out_has_no_problems() -> None:
 @pytest.mark.parametrize("section", ["checkpoint", "clock", "launch"])
 def test_a_section_that_is_no_section_is_a_problem(section: str) -> None:
     found = problems({section: 5}, {section})
-    assert [str(problem).split(":")[1] for problem in found] == [f" {section}=5"]
+    assert [str(problem) for problem in found] == [
+        f"error: {section}=5: not a section; {section}.NAME=value is allowed; leave {section} whole"
+    ]
 
 
 def test_a_mistyped_key_in_a_section_is_told_where_its_keys_are_known() -> None:
     job = {"amp": {"dtyp": "float16"}, "optimizer": {"momentun": 1}}
     (problem,) = problems(job, {"amp", "optimizer"}, {"amp": ["dtype", "scaler"]})
     assert str(problem).startswith("error: amp.dtyp=float16: no such key; did you mean dtype?; ")
+
+
+def test_the_keys_of_an_option_are_those_in_its_file_and_later_ones_of_its_group() -> None:
+    inner = inner_keys(ROOT / "conf", {"amp": "fp32", "dataset": "digits"}, False)
+    assert inner["amp"] == set(OmegaConf.load(ROOT / "conf" / "amp" / "fp32.yaml"))
+    assert inner["dataset"] == set(OmegaConf.load(ROOT / "conf" / "dataset" / "digits.yaml"))
+    assert "val" in inner["dataset"]
+    assert inner["clock"] == {"warmup", "sample", "probe", "ceiling"}
+    assert "model" not in inner
 
 
 def test_what_is_required_and_not_there_is_told() -> None:

@@ -134,14 +134,18 @@ class OnCPU(Replicas):
         self.device_ids, self.src_device_obj = list(range(count)), torch.device("cpu")
 
     def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
-        parts = list(zip(*(tensor.chunk(len(device_ids)) for tensor in inputs), strict=True))
+        images, masks, *others = inputs
+        chunks = zip(images.chunk(len(device_ids)), masks.chunk(len(device_ids)), strict=True)
+        parts: list[Any] = [(*pair, *others) for pair in chunks]
+        if kwargs:  # as DataParallel does: an entry for each device, whether it has examples or not
+            parts += [()] * (len(device_ids) - len(parts))
         return parts, [kwargs] * len(parts)
 
     def replicate(self, module: Any, device_ids: Any) -> Any:
         return [module for _ in device_ids]
 
     def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> Any:
-        return [r(*i, **k) for r, i, k in zip(replicas, inputs, kwargs, strict=False)]
+        return [r(*i, **k) for r, i, k in zip(replicas, inputs, kwargs, strict=True)]
 
 
 @pytest.fixture
@@ -173,8 +177,9 @@ def test_replicas_with_parts_of_unlike_sizes_have_the_loss_of_the_whole_batch(
 
 
 @pytest.mark.usefixtures("gathering")
-def test_replicas_measure_the_whole_batch() -> None:
-    inputs, masks = batch(7)
+@pytest.mark.parametrize("count", [7, 2])
+def test_replicas_measure_the_whole_batch(count: int) -> None:
+    inputs, masks = batch(count)
     objective = Objective(network(), Segmentation())
     loss, sums = OnCPU(objective, 3)(inputs, masks, measure=True)
     whole, expected = objective.measure(inputs, masks)

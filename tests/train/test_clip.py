@@ -61,7 +61,7 @@ def raw(run: Any, clip: Callable[[Any], float], parts: int) -> tuple[nn.Module, 
     for epoch in range(2):
         for inputs, targets in run.batches.epoch(epoch, 0, lambda: None, lambda phase: None):
             for some, their in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
-                loss = run.task.loss(model(some), their)
+                loss = model(some, their)
                 scaler.scale(loss if parts == 1 else loss * (1 / parts)).backward()
             scaler.unscale_(optimizer)
             norms.append(clip(parameters))
@@ -103,13 +103,13 @@ def test_without_unscaling_the_weights_are_others(monkeypatch: pytest.MonkeyPatc
 
 def test_the_first_bad_step_is_named_with_clipping_on() -> None:
     with ours.training(*SMALL, "clip_grad_norm=1", "log_every=8") as run:
-        loss, calls = run.task.loss, []
+        loss, calls = run.objective.task.loss, []
 
         def bad(*arguments: Any) -> Any:
             calls.append(1)
             return loss(*arguments) * (float("nan") if len(calls) >= 2 + 3 else 1)
 
-        object.__setattr__(run.task, "loss", bad)
+        object.__setattr__(run.objective.task, "loss", bad)
         with pytest.raises(NumericsError, match="not finite at step 3"):
             train(run)
 

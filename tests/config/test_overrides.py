@@ -1,0 +1,26 @@
+"""Command lines that are checked before they are composed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ninefold.config import overrides
+from tests.conftest import ROOT
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ("logger=[default,quiet]", None),
+        ("logger=quiet", None),
+        ("logger=[quiet]", None),
+        ("logger=[quiet,nowhere]", "logger=[quiet,nowhere]: no such option; "),
+        ("logger=[]", "logger=[]: no such option; "),
+        ("logger=[../amp/fp32]", "logger=[../amp/fp32]: no such option; "),
+        ("model=[convnet]", "model=[convnet]: no such option; "),
+    ],
+)
+def test_only_of_loggers_may_a_command_choose_several(argument: str, problem: str | None) -> None:
+    found = [str(each) for each in overrides.of_arguments([argument], "train", ROOT / "conf")]
+    assert len(found) == (problem is not None)
+    assert not found or found[0].startswith(f"error: {problem}")
