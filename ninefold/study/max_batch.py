@@ -35,7 +35,6 @@ PRECISION = 1 / 16  # of the largest that fits: the bisection ends there
 SHARE = 0.8  # of the free memory that an attempt on a CPU may be expected to need
 WHOLE_SET = "the whole training set fits"
 ENDED, NO_SEARCH = "the search ended: ", "there was no search: "  # how `why` of a failure begins
-FAILED = (ENDED, NO_SEARCH)
 
 Refuses = Callable[[int], str | None]  # batch size -> why it does not fit, or None
 
