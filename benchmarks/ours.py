@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from ninefold.config import resolvers
-from ninefold.config.job import ROOT, Job
+from ninefold.config.job import ROOT, TrainJob
 from ninefold.signals import Stop
 from ninefold.task import Scores, Task
 from ninefold.train import build
@@ -22,12 +22,12 @@ from ninefold.train.loop import train
 from ninefold.train.training import Training, closing
 
 
-def job(*overrides: str) -> Job:
+def job(*overrides: str) -> TrainJob:
     """The default configuration with `overrides`, checked and settled."""
     resolvers.register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = compose("train", ["clock.probe=0", *overrides], return_hydra_config=True)
-    made = Job(config, config.hydra)
+    made = TrainJob(config, config.hydra)
     if problems := made.problems():
         raise problems[0]
     made.settle()

@@ -1,4 +1,4 @@
-"""Hydra's callback: a command is checked as a whole before its folder is made."""
+"""Hydra callback that checks a command before Hydra creates its folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ninefold.config import rules
-from ninefold.config.job import GROUPS, ROOT, UNSAID, Job, not_a_name
+from ninefold.config.job import GROUPS, ROOT, UNSAID, Job, job_of, not_a_name
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch import Refused, concurrent
 from ninefold.launch.run import check, failure_of
@@ -23,7 +23,7 @@ CONF = ROOT / "conf" / "train.yaml"
 
 
 class Check(Callback):
-    """Ends a command that something is wrong with."""
+    """Refuses commands that have problems, before anything is written."""
 
     def __init__(self) -> None:
         self._job: Job | None = None
@@ -33,14 +33,14 @@ class Check(Callback):
         try:
             problems = plan.not_honored(config, CONF)
             if not problems:
-                job = Job(config, config.hydra)
+                job = job_of(config, config.hydra)
                 problems = check(job, Path(config.hydra.run.dir))
-        except Exception as error:  # Hydra would go on, with a warning
+        except Exception as error:  # Hydra would continue, with a warning
             problems = [failure_of(error, list(config.hydra.overrides.task))]
         if problems:
             raise Refused(problems)
         self._job = job
-        if job.resume is not None:  # its folder is this command's
+        if job.resume is not None:  # it runs in the folder of the resumed run
             with read_write(config), open_dict(config):
                 config.resume = job.resume
             with read_write(config.hydra), open_dict(config.hydra):
@@ -82,10 +82,10 @@ class Check(Callback):
 
 
 def odd_options(overrides: Sequence[str]) -> list[Failure]:
-    """What a sweep chooses from groups that is more than a name: see Job.problems.
+    """Options in a sweep's overrides that are not names (see Job.problems), and swept keys that
+    must not be swept.
 
-    It is looked for before Hydra makes the sweep's folders, whose names are made from it. So is
-    what no sweeper is to sweep.
+    They are checked before Hydra creates the sweep's folders, whose names contain the options.
     """
     found: list[Failure] = []
     for override in OverridesParser.create().parse_overrides(list(overrides)):

@@ -14,13 +14,13 @@ LARGEST_YAML, DEEPEST_YAML = 100_000, 50  # characters, and levels: a job has 3,
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write `path` so that a reader finds the old file or the whole new one, even after a crash."""
+    """Write `path` so that a reader finds the previous file or the whole new one."""
     text = json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False)
     write_durably(path, text.encode() + b"\n")
 
 
 def stamp(seconds: float) -> str:
-    """A time.time() as the files say it."""
+    """Format a time.time() as in the JSON files: ISO 8601, UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
@@ -36,7 +36,7 @@ def finite(tree: Any) -> Any:
 
 
 def write_durably(path: Path, data: bytes | memoryview) -> None:
-    """Replace `path` by `data`, forced to disk before it takes the name."""
+    """Write `data` to `path` atomically, with fsync before the rename."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
         file.write(data)
@@ -47,7 +47,7 @@ def write_durably(path: Path, data: bytes | memoryview) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force a folder's names to disk."""
+    """fsync a folder, so that renames in it are durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

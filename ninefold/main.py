@@ -1,6 +1,6 @@
 """A command of train.py or evaluate.py, from its arguments to its exit code.
 
-Nothing here imports torch before a job has passed every check that can do without.
+Nothing here imports torch before a job has passed every check that works without torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 
 from ninefold import ranks, signals
 from ninefold.config import overrides, resolvers
-from ninefold.config.job import ROOT, Job
+from ninefold.config.job import ROOT, Job, job_of
 from ninefold.errors import Failure, Interrupted
 from ninefold.launch import Outcome, Refused, concurrent
 from ninefold.launch.run import failure_of, first_to_report, follow, record, run
@@ -50,7 +50,7 @@ def main(name: str) -> NoReturn:
         code = command.finish(code)
         sys.stdout.flush()
     except BrokenPipeError:
-        # What reads the output has ended, as `head` does: so does this, and as quietly as `cat`.
+        # The reader of the output has ended, as `head` does: exit without a message, as `cat` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is not flushed
         code = 128 + signal.SIGPIPE
     leave(code)
@@ -62,7 +62,7 @@ class Command:
     argv: its arguments.
     started: time.time() at its start.
     outcomes: of its runs, those in other processes last.
-    job: what Hydra's callback has checked, to be run next.
+    job: the job that Hydra's callback has checked, to be run next.
     sweep: folder of the sweep, once it belongs to this command: the report is written there.
     study_name: the chosen option of `experiments`, if any.
     resume_command: how to resume a study that is not finished.
@@ -82,7 +82,7 @@ class Command:
         self._notified = 0  # runs in other processes that were sent a signal
 
     def execute(self) -> int:
-        """Do what the command is for. Returns its exit code, the report of a sweep excepted."""
+        """Run the command and print its failures. Returns its exit code, before any report."""
         try:
             self._require_environment()
             if under_torchrun() and ranks.found(os.environ).rank != 0:
@@ -100,8 +100,8 @@ class Command:
             what, do = "nothing runs now", "start again"
             if self._notified:
                 what, do = (
-                    "its runs were told to save and have ended",
-                    "go on with the study, if it is one",
+                    "its runs were signaled to save and have ended",
+                    "resume the study, if it is one",
                 )
             self._print([kind("signal", name, "interrupted", what, do)])
             return kind.code
@@ -142,7 +142,7 @@ class Command:
         job, self.job = self.job, None
         try:
             self.require_undisturbed()
-            job = job or Job(config, settings)
+            job = job or job_of(config, settings)
         except Exception as error:
             self.require_undisturbed()
             failures = [failure_of(error, self.argv)]
@@ -155,7 +155,7 @@ class Command:
 
     @contextmanager
     def _in_another_process(self) -> Iterator[None]:
-        """Another launcher of Hydra's has copied this object to a process that it started."""
+        """Set up signal handling in a process that another Hydra launcher started for a run."""
         self._signal = None
         signals.follow_parent()
         self.handle_signals()
@@ -192,7 +192,7 @@ class Command:
         return next((outcome.code for outcome in self.outcomes if outcome.code), 0)
 
     def _print(self, failures: Sequence[Failure]) -> None:
-        """A line on stderr for each failure, with its traceback if the user wants to see it."""
+        """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set."""
         for failure in failures:
             if self._debug and failure.__cause__ is not None:
                 lines = traceback.format_exception(failure.__cause__)
@@ -200,7 +200,7 @@ class Command:
             print(failure, file=sys.stderr, flush=True)
 
     def _require_environment(self) -> None:
-        """Leave with a line for each thing that is wrong with the environment of this process.
+        """Exit with a line for each problem of the environment variables that torchrun sets.
 
         Under torchrun each rank prints it: there may be no store through which to agree on one.
         """
@@ -219,7 +219,7 @@ class Command:
     # Signals
 
     def handle_signals(self) -> None:
-        """From here on a signal raises KeyboardInterrupt, but where a launcher handles it."""
+        """Make signals raise KeyboardInterrupt, except while a launcher handles them."""
         for number in signals.heeded():
             signal.signal(number, self._receive)
 
@@ -242,7 +242,7 @@ class Command:
     # Sweeps
 
     def _collect_concurrent(self) -> None:
-        """Learn of a sweep by another sweeper or launcher of Hydra's, and how its runs ended."""
+        """Find the sweep of another sweeper or launcher of Hydra's, and read its runs' outcomes."""
         announced = concurrent.announced()
         if announced is not None and self.sweep is None and announced.sweep is not None:
             self.sweep, self.study_name = announced.sweep, announced.study_name
@@ -250,7 +250,7 @@ class Command:
             self.outcomes += study.outcomes_since(self.sweep, self.started)
 
     def finish(self, code: int) -> int:
-        """Write the report of the sweep if there was one; returns the exit code of it all."""
+        """Write the report of the sweep if there was one; returns the command's exit code."""
         begun = self.outcomes or self.resume_command is not None
         if self.sweep is not None and begun and any(self.sweep.rglob(FILE)):
             try:
@@ -269,7 +269,7 @@ class Command:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit; under torchrun at once, or what is torn down might wait for peers that are gone."""
+    """Exit; under torchrun without cleanup, which might wait for peers that are gone."""
     if under_torchrun():
         sys.stdout.flush()
         sys.stderr.flush()

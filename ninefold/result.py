@@ -1,4 +1,4 @@
-"""result.json: what a run came to, and under which conditions."""
+"""result.json: the results of a run and the conditions under which it ran."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from ninefold.files import write_json
 from ninefold.secrets import redacted
 
 FILE = "result.json"
-SWEEP = "sweep.json"  # in a study's folder: what it has come to
-NUMERICS = "numerics.npz"  # beside a result: what the first steps computed
+SWEEP = "sweep.json"  # in a study's folder: its recording
+NUMERICS = (
+    "numerics.npz"  # next to result.json: loss, gradient norm and update size of the first steps
+)
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 
 
@@ -96,7 +98,7 @@ class Result:
 
     @classmethod
     def of_end(cls, folder: Path) -> Result | None:
-        """The result in a run folder, None unless the run ended well."""
+        """The result in a run folder; None unless the run finished."""
         try:
             result = cls.read(folder)
         except (OSError, ValueError):

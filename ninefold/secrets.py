@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Shorter values, and short numbers, stand in every other line by chance: replacing `1` or `64`
-# would garble what is said and hide nothing. Numbers are settings, and metrics tell them anyway.
+# Shorter values, and short numbers, appear in many lines by chance: replacing `1` or `64` would
+# garble the text and hide nothing.
 SHORTEST, SHORTEST_NUMBER = 4, 8
 # Words of our own that a value may happen to be. With USER=root every `dataset.root` would go.
 WORDS = frozenset(
@@ -42,13 +42,13 @@ _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
 
 
 def note(name: str, value: str) -> None:
-    """Have `value`, which the environment gives for `name`, replaced from now on."""
+    """Redact `value`, that of the environment variable `name`, from now on."""
     for form in _forms(value):
         _KNOWN[form] = "${oc.env:" + name + "}"
 
 
 def redact(text: str) -> str:
-    """`text` with `${oc.env:NAME}` for each value that was noted."""
+    """Replace each registered value in `text` by `${oc.env:NAME}`."""
     if not _KNOWN:
         return text
     # In one pass, longest first: a value must not be looked for in another's reference.
@@ -57,7 +57,7 @@ def redact(text: str) -> str:
 
 
 def redacted(tree: Any) -> Any:
-    """A JSON value with all its strings redacted, but for keys that are names of ours."""
+    """Redact all strings of a JSON value, except keys that Ninefold defines."""
     if isinstance(tree, str):
         return redact(tree)
     if isinstance(tree, Mapping):
@@ -68,7 +68,7 @@ def redacted(tree: Any) -> Any:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """`value` as it may be shown: as it is, in quotes, in a shell's, on one line, a path, lines."""
+    """The forms of `value` to redact: plain, quoted, for a shell, on one line, a path, lines."""
     least = SHORTEST_NUMBER if _NUMBER.fullmatch(value) else SHORTEST
     if len(value) < least or value.lower() in WORDS:
         return

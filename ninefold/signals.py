@@ -1,4 +1,4 @@
-"""Signals: one to any process of a run stops all of them after the same training step."""
+"""Signal handling: a signal to any process stops all processes of a run after the same step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def follow_parent(parent: int | None = None) -> None:
         parent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it died before the kernel knew
+    if os.getppid() != parent:  # it died before prctl took effect
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -52,7 +52,7 @@ def failure(number: int) -> type[Preempted | Interrupted]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Block SIGNALS while this lasts, also in a program that is started meanwhile."""
+    """Block SIGNALS while the block runs, also in programs that it starts."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -79,7 +79,7 @@ class Stop:
         self._file = None if notice is None else os.open(notice, os.O_RDWR | os.O_CREAT, 0o600)
 
     def only_at_log_points(self) -> None:
-        """From here on agree at log points, as several hosts do; one process need not agree."""
+        """Agree on stopping at log points from now on, as several hosts do."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -107,7 +107,7 @@ class Stop:
 
     @contextmanager
     def listening(self, seconds: float, inline: bool = False) -> Iterator[None]:
-        """Note signals while this lasts. `seconds` after the first one the process is ended.
+        """Record signals while the block runs. The process is killed `seconds` after the first one.
 
         A thread reads the signals from the interpreter's wakeup descriptor, because the main
         thread may be waiting in a collective for a process that is gone, and would never get to

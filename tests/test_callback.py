@@ -63,7 +63,7 @@ def test_a_folder_with_a_run_in_it_takes_no_new_run_and_no_evaluation(
     weights.touch()
     line = f"error: hydra.run.dir={run}: there is a run in it; each has a folder of its own; choose"
     assert command("train", f"hydra.run.dir={run}") == 2
-    assert capsys.readouterr().err == f"{line} another, or go on with resume={run}\n"
+    assert capsys.readouterr().err == f"{line} another, or resume it with resume={run}\n"
     assert command("evaluate", f"ckpt={weights}", f"hydra.run.dir={run}") == 2
     assert capsys.readouterr().err == f"{line} another\n"
     (run / "config.yaml").unlink()  # what is left is of something else

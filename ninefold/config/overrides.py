@@ -24,7 +24,7 @@ from ninefold.errors import ConfigError, Failure
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 READ_FLAGS = ("hydra._internal.hydra", "hydra._internal.utils")
 SEVERAL = ("logger",)  # groups of which a command may choose a list of options
-EXTRA = ("hydra/sweeper/optuna", "hydra/launcher/joblib")  # plugins, in ninefold[sweepers]
+EXTRA = ("hydra/sweeper/optuna", "hydra/launcher/joblib")  # plugins, in the extra `sweepers`
 
 
 def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Failure]:
@@ -38,7 +38,7 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
     except ConfigError as failure:
         return [failure]
     if flags.config_path or (flags.config_name or command) != command:
-        conf, command = Path(), ""  # a configuration of the user, whose keys are unknown
+        conf, command = Path(), ""  # a configuration folder of the user, whose keys are unknown
     elif flags.config_dir or any("hydra.searchpath=" in text for text in flags.overrides):
         command = ""  # options are looked for there too
     if flags.shell_completion:
@@ -271,7 +271,7 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
                     option,
                     "its plugin is not installed",
                     f"{', '.join(options)} are here",
-                    "pip install 'ninefold[sweepers]'",
+                    "pip install -e '.[sweepers]'",
                 )
             return ConfigError(
                 group or "config",

@@ -53,7 +53,7 @@ class Folder:
         return ("train", "val", "test") if both else ("train", "test")
 
     def prepare(self) -> None:
-        """Look at every file's size, kind and permission, and at the headers of up to OPENED.
+        """Check every file's size, type and permission, and the headers of up to OPENED files.
 
         What the header does not show (a file cut short) is found when the image is decoded.
         """
@@ -170,7 +170,7 @@ class Folder:
         )
 
     def _entries(self, folder: str | Path) -> list[os.DirEntry[str]]:
-        """What is in `folder`, but for what is hidden, as macOS leaves beside images."""
+        """The entries of `folder`, except hidden files, which macOS adds."""
         try:
             with os.scandir(folder) as entries:
                 return [entry for entry in entries if not entry.name.startswith(".")]
@@ -207,7 +207,7 @@ class Files:
     root: str
 
     def __post_init__(self) -> None:
-        # Of odd metadata. For the whole process, as threads cannot ignore warnings for a while.
+        # Warnings about metadata; for the whole process, as warning filters are not per thread.
         warnings.filterwarnings("ignore", module="PIL")
 
     @property
@@ -231,7 +231,7 @@ class Files:
         return images
 
     def require_image(self, path: str) -> None:
-        """Raises DataError unless the header is that of an image that can be used."""
+        """Raise DataError unless the file has the header of a usable image."""
         self._read(path, decode=False)
 
     def _decoded(self, path: str) -> npt.NDArray[np.uint8]:

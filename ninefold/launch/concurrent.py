@@ -1,4 +1,4 @@
-"""Sweeps with another sweeper or launcher of Hydra's: what they tell the command, and signals.
+"""Sweeps with another sweeper or launcher of Hydra's: announcing them, and signals.
 
 Hydra gives its callback and the processes of such a launcher nothing of ours. So the callback makes
 a folder, named in the environment: it says which sweep there is, and concurrent runs register in
@@ -35,7 +35,7 @@ class Announced:
     """A sweep as the callback has announced it.
 
     mailbox: the folder in which its concurrent runs register.
-    sweep: its own folder; None if its sweeper tells the command itself.
+    sweep: its own folder; None if its sweeper sets Command.sweep itself.
     study_name: the chosen option of `experiments`, if any.
     grace: seconds that a run has to save after a signal.
     concurrent: whether its runs are in other processes, at the same time.
@@ -48,7 +48,7 @@ class Announced:
     concurrent: bool
 
     def stop(self, number: int) -> int:
-        """Have the runs save and end, and no other begin; wait for them. Returns how many."""
+        """Signal the runs to save and exit, and wait for them. Returns how many were signaled."""
         notified = 0
         deadline = time.monotonic() + self.grace + PATIENCE
         mailbox.tell_to_stop(self.mailbox, number)
@@ -63,7 +63,7 @@ class Announced:
 
 
 def announce(sweep: Path | None, study_name: str | None, grace: float, concurrent: bool) -> None:
-    """The callback: tell the command and its runs of a sweep."""
+    """In the callback: announce a sweep to the command and its runs."""
     folder = Path(tempfile.mkdtemp(prefix="ninefold-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     place = None if sweep is None else str(sweep)
@@ -86,9 +86,9 @@ def announced() -> Announced | None:
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """A run in a process of another launcher: the command can signal it while this lasts.
+    """Register a run in a process of another launcher, so that the command can signal it.
 
-    Raises SystemExit if the command was told to stop before.
+    Raises SystemExit if the command received a signal before.
     """
     sweep, me = announced(), os.getpid()
     if sweep is None:

@@ -1,4 +1,4 @@
-"""The process that workers are forked from, warm with everything they import."""
+"""Start the forkserver: the process that workers are forked from, with torch imported."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ QUIET = ("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker
 
 
 def start(job: Mapping[str, Any]) -> None:
-    """Start the forkserver, with the modules of `job`'s targets imported; the first call decides.
+    """Start the forkserver and import the modules of `job`'s targets in it; once per process.
 
-    It imports torch in a process of its own while this one goes on.
+    It imports torch while this process continues.
     """
     modules = ["ninefold.launch.preload", "ninefold.launch.worker", *_target_modules(job)]
     if not gpu_driver():
-        # The first optimizer of a process imports it, which takes 0.8 s. Beside a GPU that is left
-        # to each worker: if it asked the driver anything here, no worker could use CUDA.
+        # The first optimizer of a process imports it, which takes 0.8 s. With a GPU each worker
+        # imports it itself: if it called the driver here, no worker could use CUDA.
         modules.append("torch._dynamo")
     multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
     known = multiprocessing.get_all_start_methods()
     if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
-        # Joblib's, in a process that it started: workers would be told of it, and do not know it.
+        # Joblib sets one in its processes, which workers would inherit and do not have.
         multiprocessing.set_start_method("forkserver", force=True)
     # Multiprocessing's resource tracker, which is started along, would not survive a SIGUSR1 to the
     # process group: it inherits the mask.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        # A forkserver is not told its parent's sys.path (CPython up to 3.12), and silently preloads
-        # nothing that it does not find: without launch.preload it would outlive a killed launcher.
-        # The tracker tidies up after a killed launcher as well; it need not say so.
+        # A forkserver does not get its parent's sys.path (CPython up to 3.12), and silently skips
+        # modules that it does not find: without launch.preload it would outlive a killed launcher.
+        # The tracker also cleans up after a killed launcher, without a warning.
         with prepended("PYTHONPATH", str(ROOT), os.pathsep), prepended(*QUIET):
             os.environ[LAUNCHER] = str(os.getpid())
             forkserver.ensure_running()
@@ -52,7 +52,7 @@ def start(job: Mapping[str, Any]) -> None:
 
 @contextmanager
 def prepended(name: str, value: str, separator: str) -> Iterator[None]:
-    """While this lasts the environment variable `name` begins with `value`."""
+    """Prepend `value` to the environment variable `name` while the block runs."""
     before = os.environ.get(name)
     os.environ[name] = value if before is None else value + separator + before
     try:
@@ -65,7 +65,7 @@ def prepended(name: str, value: str, separator: str) -> Iterator[None]:
 
 
 def require_semaphores() -> None:
-    """See that this host has the semaphores with which processes are started.
+    """Check that this host has the semaphores that starting processes takes.
 
     Raises ResourceError.
     """

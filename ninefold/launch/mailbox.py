@@ -44,12 +44,12 @@ class Report:
 
 
 def register(folder: Path, rank: int, attempt: int) -> None:
-    """A worker: leave its process id, to receive signals."""
+    """In a worker: write its process id, to receive signals."""
     (folder / f"rank{rank}.{attempt}.pid").write_text(str(os.getpid()))
 
 
 def unregister(folder: Path, rank: int, attempt: int) -> None:
-    """A worker that is to receive no more signals: remove its process id."""
+    """In a worker: remove its process id, so that it receives no more signals."""
     (folder / f"rank{rank}.{attempt}.pid").write_text("")
 
 
@@ -64,7 +64,7 @@ def workers(folder: Path) -> dict[int, int]:
 
 
 def write(folder: Path, rank: int, attempt: int, failure: Failure) -> None:
-    """A worker: leave its failure for the launcher."""
+    """In a worker: write its failure for the launcher."""
     report = Report(rank, attempt, type(failure).__name__, failure.parts, time.time())
     write_json(folder / f"rank{rank}.{attempt}.json", asdict(report))
 
@@ -86,12 +86,12 @@ def _newest(folder: Path) -> int:
 
 
 def tell_to_stop(folder: Path, number: int) -> None:
-    """The launcher: have workers that are yet to start leave instead."""
+    """In the launcher: make workers that have not started yet exit."""
     (folder / "stop").write_text(str(number))
 
 
 def final(folder: Path, kinds: Container[str]) -> int | None:
-    """A worker that starts: the exit code to leave with, if there is no use in starting."""
+    """In a starting worker: the exit code to exit with, None if it is to run."""
     stop = folder / "stop"
     if stop.exists() and (text := stop.read_text()):
         return ending(int(text)).code

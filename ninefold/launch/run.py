@@ -1,8 +1,9 @@
-"""Checks a job, freezes it into its run folder, runs it, and records a failure there."""
+"""Run a job: check it, write it to its run folder, start its processes, record a failure."""
 
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,9 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ninefold.config import overrides, resume
+from ninefold.config import overrides
 from ninefold.config.job import ROOT, Job
+from ninefold.config.resume import holds_a_run
 from ninefold.config.spec import RunSpec
 from ninefold.errors import (
     Busy,
@@ -25,12 +27,13 @@ from ninefold.errors import (
     resource_failure,
 )
 from ninefold.files import write_durably
-from ninefold.launch import Launcher, Outcome, preflight
+from ninefold.launch import Launcher, Outcome, forkserver
 from ninefold.launch.run_folder import exclusive
 from ninefold.ranks import found, under_torchrun
 from ninefold.result import Result
 
-CONCURRENT = "It may have run beside others: its times are those of a machine that it shared."
+LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
+CONCURRENT = "It may have run at the same time as other runs, which affects its times."
 
 
 def run(
@@ -51,11 +54,11 @@ def run(
         failures = check(job, folder)
         if not failures:
             spec = RunSpec(
-                command="evaluate" if job.evaluates else "train",
+                command=job.command,
                 job=freeze(job, folder),
                 folder=folder,
                 started=started,
-                resume=job.resumes,
+                resume=job.resume is not None,
                 overrides=job.variant,
                 notes=job.notes + [CONCURRENT] * concurrent,
                 grace=job.values["launch"]["grace"],
@@ -76,27 +79,59 @@ def run(
 
 
 def check(job: Job, folder: Path) -> list[Failure]:
-    """All that is wrong with `job` as a run in `folder`; with nothing found, it is ready to run.
+    """The problems of `job` as a run in `folder`; if there are none, it is ready to run.
 
-    With resume=auto it becomes the job of the unfinished run beside `folder`, if there is one.
+    With resume=auto it becomes the job of an unfinished run next to `folder`, if there is one.
     """
     if job.checked:
         return []
-    failures = _resumed_in_a_sweep(job, folder) or preflight.examine(job)
-    try:
-        if not failures and job.resume == resume.AUTO:
+    failures = _resumed_in_a_sweep(job, folder) or problems(job)
+    if not failures:
+        start_importing(job)  # while this process looks at the data
+        try:
+            job.settle()
             job.find_unfinished(folder.parent)
-    except Failure as failure:
-        return [failure]
-    if not failures and not job.resumes and not job.in_sweep:
+        except Failure as failure:
+            return [failure]
+    if not failures and job.resume is None and not job.in_sweep:
         failures = _occupied(job, folder)
     job.checked = not failures
     return failures
 
 
+def problems(job: Job) -> list[Failure]:
+    """The problems of `job` that can be found without reading data or asking for devices."""
+    return job.problems() or _too_little_memory()
+
+
+def start_importing(job: Job) -> None:
+    """Start the forkserver, which imports torch and what else a worker needs, unless inline."""
+    if not under_torchrun() and not job.values["launch"]["inline"]:
+        forkserver.start(job.values)
+
+
+def _too_little_memory() -> list[Failure]:
+    """A failure if the limit on this process's address space is too low to import torch.
+
+    Libraries that run out of it end the process without a readable error.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit in (resource.RLIM_INFINITY, -1) or limit >= LEAST_MEMORY:
+        return []
+    return [
+        ResourceError(
+            "memory",
+            f"{limit // 2**20} MB",
+            "the limit of this shell is too low",
+            f"importing torch alone takes {LEAST_MEMORY // 2**20} MB of address space",
+            "raise it with ulimit -v",
+        )
+    ]
+
+
 def _resumed_in_a_sweep(job: Job, folder: Path) -> list[Failure]:
     """What is wrong with `resume` in a sweep. A resumed study resumes runs in their own folders."""
-    if not job.resumes or not job.in_sweep or job.resume == str(folder):
+    if job.resume is None or not job.in_sweep or job.resume == str(folder):
         return []
     return [
         ConfigError(
@@ -106,10 +141,10 @@ def _resumed_in_a_sweep(job: Job, folder: Path) -> list[Failure]:
 
 
 def _occupied(job: Job, folder: Path) -> list[Failure]:
-    """A new run or an evaluation may not replace the run in a folder."""
-    if not resume.holds_a_run(folder):
+    """A failure if `folder` holds a run, which a new run or an evaluation may not replace."""
+    if not holds_a_run(folder):
         return []
-    do = "choose another" if job.evaluates else f"choose another, or go on with resume={folder}"
+    do = "choose another" if job.evaluates else f"choose another, or resume it with resume={folder}"
     return [
         ConfigError(
             "hydra.run.dir", folder, "there is a run in it", "each has a folder of its own", do
@@ -126,7 +161,7 @@ def freeze(job: Job, folder: Path) -> str:
 
 
 def start(spec: RunSpec, job: Job) -> None:
-    """Run `spec` with the first launcher that is found to be the one to use. Raises Failure."""
+    """Run `spec` with the launcher for this environment. Raises Failure."""
     # Imported here, because they import torch.
     from ninefold.launch.elastic import Elastic
     from ninefold.launch.inline import Inline
@@ -151,7 +186,7 @@ def follow() -> int:
 
 
 def first_to_report(failure: Failure) -> bool:
-    """Whether this process is the one to print `failure`: of several ranks, one is."""
+    """Whether this process prints `failure`: one rank of all does."""
     if not under_torchrun():
         return True
     from ninefold.launch import torchrun
@@ -194,7 +229,7 @@ def _failure_of(error: Exception, argv: Sequence[str]) -> Failure:
             "hydra",
             plugin,
             what,
-            "this Hydra plugin gave up",
+            "this Hydra plugin failed",
             "correct what it was given; HYDRA_FULL_ERROR=1 shows where",
         )
     return Failure("ninefold", "bug", what, "HYDRA_FULL_ERROR=1 shows where", "please report it")
@@ -207,7 +242,7 @@ def record(
     folder: Path,
     started: float,
 ) -> None:
-    """Write the result.json of a run that failed, unless it has ended well."""
+    """Write the result.json of a run that failed, unless it holds the result of a finished run."""
     if Result.of_end(folder):
         return
     try:

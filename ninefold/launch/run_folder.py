@@ -1,4 +1,4 @@
-"""The folder of a run that is running: its log, its lock, and what a signal left in it."""
+"""The run folder while a run uses it: its log, its lock, and the failure after a signal."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def log_file(folder: Path, rank: int) -> Path:
 
 
 class Redacting(logging.Formatter):
-    """Keeps secrets out of the whole record, the traceback included."""
+    """Removes secrets from the whole log record, its traceback included."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))
 
 
 class Log(logging.FileHandler):
-    """A log that ignores a full disk: what the run has to save fails with an error line."""
+    """A log handler that ignores a full disk: saving the run fails with an error line anyway."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         return
@@ -113,5 +113,5 @@ def stopped(number: int, folder: Path) -> Failure:
         signal.Signals(number).name,
         "the run was stopped",
         f"its last checkpoint is in {folder}" if saved else "it had no checkpoint yet",
-        f"go on with: python train.py resume={folder}" if saved else "start it again",
+        f"resume with: python train.py resume={folder}" if saved else "start it again",
     )

@@ -70,7 +70,7 @@ class Supervisor:
             self._free_peers()
 
     def _free_peers(self) -> None:
-        """Kill a worker that all its peers report missing: elastic would wait for it."""
+        """Kill a hung worker, which all its peers report missing; elastic would wait for it."""
         found = mailbox.current(self._folder)
         if not found or any(report.kind != PeerError.__name__ for report in found):
             return

@@ -36,13 +36,13 @@ class Torchrun(Launcher):
         return ranks.under_torchrun()
 
     def run(self, spec: RunSpec, processes: int) -> None:
-        """Rank 0: send the job to the other ranks and run it here."""
+        """On rank 0: send the job to the other ranks and run it here."""
         signals.follow_parent()
         store().set(KEY, json.dumps({**asdict(spec), "folder": str(spec.folder)}))
         worker.run(spec)
 
     def follow(self) -> int:
-        """Any other rank: wait for the job and run it, or return the exit code to leave with."""
+        """On any other rank: wait for the job and run it, or return the exit code to exit with."""
         signals.follow_parent()
         received = receive()
         if isinstance(received, int):
@@ -64,7 +64,7 @@ def store() -> dist.Store:
 
 @functools.cache
 def _connection() -> dist.Store | Failure:
-    """The store, or why there is none: it is needed again to agree on who prints that.
+    """The store, or the failure to connect to it, which is needed again to agree on who prints it.
 
     The agent serves it before this process starts, so it must answer at once; the job may take
     longer.
@@ -102,12 +102,12 @@ def _connect() -> dist.Store | Failure:
 
 
 def dismiss(code: int) -> None:
-    """Rank 0: have ranks that still wait for a job leave with exit code `code`."""
+    """On rank 0: make ranks that still wait for a job exit with `code`."""
     store().compare_set(KEY, "", json.dumps(code))
 
 
 def receive() -> RunSpec | int:
-    """Any other rank: the job, or the exit code to leave with. Raises PeerError."""
+    """On any other rank: the job, or the exit code to exit with. Raises PeerError."""
     try:
         content = json.loads(store().get(KEY))
     except (dist.DistError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""A worker process: runs a command of a job, and turns what fails into one line."""
+"""A worker process: runs `train` or `evaluate`, and turns exceptions into one-line failures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FINAL = {
 
 
 def work(spec: RunSpec) -> None:
-    """The entry point of a process that the launcher started: never returns with a failure."""
+    """Entry point of a worker process; on a failure it reports it and exits the process."""
     assert spec.mailbox is not None
     assert "ninefold.launch.preload" in sys.modules, "the forkserver would outlive its launcher"
     from ninefold.launch import preload
@@ -110,7 +110,7 @@ COMMANDS = {"train": train, "evaluate": evaluate}
 
 @contextmanager
 def stopping(spec: RunSpec, inline: bool) -> Iterator[Stop]:
-    """Listen for signals: how this process and its peers learn that the run is to stop."""
+    """Handle signals while the block runs; the Stop says whether and when the run is to stop."""
     ranks = found(os.environ)
     notice = spec.folder / f".stop-{spec.started:.6f}"
     if ranks.rank == 0:

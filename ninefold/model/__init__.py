@@ -1,4 +1,4 @@
-"""Models: one file and one yaml each for those that are not a class of a library."""
+"""Networks that no library provides, one file and one yaml each, and the check of a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ninefold.errors import ConfigError, Failure, memory_failure
 
 
 class Output(nn.Module):
-    """A network of which one part of the output is the prediction.
+    """Wraps a network to return one part of its output, the prediction.
 
     part: its key, where the network returns a mapping (`out` for torchvision's segmentation
     models), or its index, where it returns a tuple or a list.
@@ -36,11 +36,11 @@ def check(
     targets: Tensor,
     name: str,
 ) -> None:
-    """Raise ConfigError if `model` cannot take these inputs, or the task not what it returns.
+    """Raise ConfigError if `model` fails on these inputs or the task's loss on its output.
 
-    inputs, targets: of one example. name: the model's in the configuration. Costs milliseconds, as
-    nothing is computed: parameters and inputs have shapes only (the meta device). What fails so is
-    computed once, as a model may do what has no meaning without numbers.
+    inputs, targets: of one example. name: the model's in the configuration. Takes milliseconds, as
+    it runs on the meta device, where tensors have shapes only. If that fails it is repeated with
+    real tensors, as a model may read values.
     """
     was_training = model.training
     model.eval()
@@ -76,7 +76,7 @@ def tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def picked(output: Any, part: str | int | None, name: str) -> Tensor:
-    """The prediction in what a model returns. Raises ConfigError if it is no tensor."""
+    """The prediction in a model's output. Raises ConfigError if it is no tensor."""
     found = describe(output)
     try:
         output = output if part is None else output[part]
@@ -101,7 +101,7 @@ def picked(output: Any, part: str | int | None, name: str) -> Tensor:
 
 
 def describe(output: Any) -> str:
-    """What a model returned, in a few words: its type and the keys or number of its parts."""
+    """Describe a model's output: its type and the keys or number of its parts."""
     kind = type(output).__name__
     if isinstance(output, dict):
         return f"{kind} with the keys {', '.join(map(str, output))}"

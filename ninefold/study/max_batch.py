@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ninefold.config.job import Job
+from ninefold.config.job import TrainJob
 from ninefold.config.resolvers import file_name
 from ninefold.errors import Failure, Interrupted, Preempted, ResourceError
 from ninefold.launch import Refused
@@ -86,7 +86,7 @@ def of_cell(plan: Plan, cell: Cell, study: Path) -> Largest:
         return Largest(None, None, "failed", f"{NO_SEARCH}{failure}")
 
 
-def _checked(job: Job, folder: Path) -> Job:
+def _checked(job: TrainJob, folder: Path) -> TrainJob:
     for failure in launch.check(job, folder):
         raise failure
     return job

@@ -14,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config import rules
-from ninefold.config.job import UNSAID, Job
+from ninefold.config.job import UNSAID, TrainJob
 from ninefold.errors import ConfigError, Failure
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled
@@ -95,10 +95,10 @@ class Plan:
         keys = set(map(key_of, instead))
         return [*(text for text in own if key_of(text) not in keys), *instead]
 
-    def job(self, cell: Cell, number: int, *instead: str) -> Job:
+    def job(self, cell: Cell, number: int, *instead: str) -> TrainJob:
         """The job of the run of `cell` in round `number`, not settled: see `overrides`."""
         config = self._compose(self.overrides(cell, number, *instead))
-        return Job(config, config.hydra)
+        return TrainJob(config, config.hydra)
 
     def config(self, overrides: Sequence[str], run: int) -> DictConfig:
         """The configuration of the study's `run`th run, with Hydra's section."""

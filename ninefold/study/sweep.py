@@ -17,9 +17,10 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ninefold.config import rules
-from ninefold.config.job import Job
+from ninefold.config.job import TrainJob
 from ninefold.files import stamp, write_json
-from ninefold.launch import Command, Outcome, Refused, preflight
+from ninefold.launch import Command, Outcome, Refused
+from ninefold.launch.run import problems, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.result import FILE, SWEEP, Result
 from ninefold.secrets import redact, redacted
@@ -84,9 +85,9 @@ def run(
 def look_ahead(config: DictConfig) -> None:
     """Start importing torch while the sweep is composed, unless its first run will be refused."""
     with suppress(Exception):  # reported when it is the run's turn
-        job = Job(config, config.hydra)
-        if not preflight.problems(job):
-            preflight.start_importing(job)
+        job = TrainJob(config, config.hydra)
+        if not problems(job):
+            start_importing(job)
 
 
 def _run_here(

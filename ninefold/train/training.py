@@ -220,7 +220,7 @@ def leave(run: Training) -> NoReturn:
         Signals(number).name,
         "the run was stopped",
         f"it is saved at step {run.state.step} in {folder}",
-        f"go on with: python train.py resume={folder}",
+        f"resume with: python train.py resume={folder}",
     )
 
 

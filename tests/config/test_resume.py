@@ -34,7 +34,7 @@ def interrupted(folder: Path) -> None:
     (folder / "result.json").unlink()
 
 
-# The jobs of the runs that the tests go on with, which each has a copy of.
+# The jobs of the runs that the tests resume; each test has a copy.
 BEGUN: dict[str, tuple[str, ...]] = {
     "plain": ("max_steps=3",),
     "cosine": ("max_steps=1", "scheduler=cosine"),
@@ -77,7 +77,7 @@ def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
     second, third = one_after_another(shell, (*command[:-1], "max_steps=5"), command)
     assert second.returncode == 0, second.stderr
     name = f"outputs/runs/{run.name}"
-    assert second.stdout.startswith(f"resume=auto: going on with {name}, step 3\n")
+    assert second.stdout.startswith(f"resume=auto: resuming {name} at step 3\n")
     assert len(metrics(run, "loss")) == 5
     assert result(run)["steps"] == 5
 
@@ -103,7 +103,7 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(
     job = (*JOB, *BEGUN["cosine"], "epochs=20")
     done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("resume=auto: going on with runs/new, step 1\n")
+    assert done.stdout.startswith("resume=auto: resuming runs/new at step 1\n")
     job_now = stored(runs / "new")
     assert (job_now["epochs"], job_now["scheduler"]["T_max"]) == (20, 10)
     assert not (runs / "next").exists()
@@ -123,7 +123,7 @@ def test_auto_resumes_a_run_whose_dataset_has_no_root(shell: Shell) -> None:
     interrupted(run)
     (second,) = one_after_another(shell, (*command, "max_steps=4"))
     assert second.returncode == 0, second.stderr
-    assert second.stdout.startswith(f"resume=auto: going on with outputs/runs/{run.name}, step 3")
+    assert second.stdout.startswith(f"resume=auto: resuming outputs/runs/{run.name} at step 3")
     assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
 
 
@@ -138,7 +138,7 @@ def test_a_run_stored_before_a_key_was_added_is_resumed_with_its_default(
     interrupted(run)
     done = shell.train(*JOB, "max_steps=4", "resume=auto", "hydra.run.dir=runs/next")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("resume=auto: going on with runs/old, step 3\n")
+    assert done.stdout.startswith("resume=auto: resuming runs/old at step 3\n")
     assert (result(run)["steps"], stored(run)["ema_warmup"]) == (4, False)
 
 
@@ -171,7 +171,7 @@ def test_auto_goes_on_under_torchrun(shell: Shell, begun: Path) -> None:
     interrupted(run)
     done = shell.torchrun(*JOB, "parallel=ddp", "resume=auto", "max_steps=4")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("resume=auto: going on with") == 1
+    assert done.stdout.count("resume=auto: resuming") == 1
     assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
 
 

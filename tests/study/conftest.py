@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config import resolvers
-from ninefold.config.job import Job
+from ninefold.config.job import TrainJob
 from ninefold.result import Result
 from ninefold.study import start
 from ninefold.study.compose import Composer
@@ -86,7 +86,7 @@ class Sweep:
         self.names.append(name)
         self.resumed += [name] * (config.resume is not None)
         folder.mkdir(exist_ok=True)
-        job = Job(config, config.hydra)
+        job = TrainJob(config, config.hydra)
         (folder / "config.yaml").write_text(job.text())
         status = self.statuses.pop(0) if self.statuses else "ok"
         if status == "killed":

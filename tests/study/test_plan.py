@@ -11,7 +11,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
 from ninefold.callback import odd_options
-from ninefold.config.job import Job
+from ninefold.config.job import TrainJob
 from ninefold.errors import ConfigError
 from ninefold.study import plan
 from ninefold.study.plan import Plan
@@ -59,7 +59,7 @@ def test_a_key_that_results_do_not_record_cannot_be_swept(made: Sweep, key: str)
 
 def test_a_swept_mapping_is_recorded_in_the_results(made: Sweep) -> None:
     overrides = ["model=alexnet", "dataset={root: /a}"]
-    job = Job(config := made.compose(overrides), config.hydra)
+    job = TrainJob(config := made.compose(overrides), config.hydra)
     assert job.variant == overrides[1:]
 
 

@@ -1,4 +1,4 @@
-"""Hydra's own sweepers and launchers, of the extra ninefold[sweepers]."""
+"""Hydra's own sweepers and launchers, of the extra `sweepers`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_joblib_makes_concurrent_runs_and_a_failed_one_is_reported_once(shell: S
     failed, ran = (result(path.parent) for path in sorted((shell.folder).glob("*/*/result.json")))
     assert (failed["status"], failed["exit_code"]) == ("failed", 2)
     assert (ran["status"], ran["exit_code"]) == ("ok", 0)
-    assert ran["notes"][0].startswith("It may have run beside others")
+    assert ran["notes"][0].startswith("It may have run at the same time as other runs")
     assert json.loads((shell.folder / "sweep" / "sweep.json").read_text())["runs"] == 2
     assert (shell.folder / "sweep" / "report" / "table.md").is_file()
 
@@ -78,7 +78,9 @@ def test_after_a_signal_each_run_of_joblib_saves_and_none_begins(shell: Shell) -
     lines = err.splitlines()
     assert sorted(lines[:-1]) == sorted(made["error"] for made in results)
     assert all("it is saved at step" in line for line in lines[:-1])
-    assert lines[-1].startswith("error: signal=SIGTERM: interrupted; its runs were told to save")
+    assert lines[-1].startswith(
+        "error: signal=SIGTERM: interrupted; its runs were signaled to save"
+    )
     assert "resume the study with: python train.py -m " in out
 
 
@@ -97,4 +99,4 @@ def test_a_plugin_that_is_not_installed_is_named_with_the_command_that_installs_
         )
         assert done.returncode == 2
         assert done.stderr.startswith(f"error: {choice}: its plugin is not installed; ")
-        assert done.stderr.endswith("pip install 'ninefold[sweepers]'\n")
+        assert done.stderr.endswith("pip install -e '.[sweepers]'\n")

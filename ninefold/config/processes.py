@@ -1,0 +1,87 @@
+"""The number of processes of a run."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ninefold.config import rules
+from ninefold.errors import ConfigError
+from ninefold.ranks import found, under_torchrun
+
+
+def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: object) -> int:
+    """The number of processes that parallel.processes=`wanted` means on this machine.
+
+    most: how many the strategy can use; None: any number.
+    job: the resolved job.
+    strategy: the chosen option of `parallel`.
+
+    Raises ConfigError if that number cannot be used.
+    """
+    if wanted != "auto":  # most mistakes show before torch is imported to look for GPUs
+        _require_fitting(wanted, most, job, strategy)
+    device = job["device"]
+    gpus = 0 if device == "cpu" or (device == "auto" and most == 1) else _count_gpus()
+    if device == "cuda" and not gpus:
+        raise ConfigError(
+            "device",
+            "cuda",
+            "no usable GPU",
+            "this machine has a CPU",
+            "use device=cpu or device=auto",
+        )
+    started = found(os.environ).world_size if under_torchrun() else None
+    if wanted == "auto":
+        here = started or gpus or job["launch"]["cpu_processes"]
+        wanted = int(min(here, most or math.inf))
+    _require_fitting(wanted, most, job, strategy)
+    if started is not None and wanted != started:
+        raise ConfigError(
+            "parallel.processes",
+            wanted,
+            f"torchrun started {started}",
+            f"parallel={strategy} wants {wanted}",
+            f"use --nproc-per-node {wanted}",
+        )
+    if started is None and gpus and wanted > gpus:
+        raise ConfigError(
+            "parallel.processes",
+            wanted,
+            "more processes than GPUs",
+            f"{gpus} found",
+            f"use parallel.processes={gpus} or device=cpu",
+        )
+    return int(wanted)
+
+
+def _require_fitting(
+    wanted: int, most: int | None, job: Mapping[str, Any], strategy: object
+) -> None:
+    """Raise ConfigError unless strategy, launcher and batch allow this number of processes."""
+    if most is not None and wanted > most:
+        raise ConfigError(
+            "parallel.processes",
+            wanted,
+            f"parallel={strategy} runs in {most} process",
+            "ddp takes any number",
+            "use parallel=ddp",
+        )
+    if job["launch"]["inline"] and wanted != 1:
+        raise ConfigError(
+            "launch.inline",
+            "true",
+            f"the job has {wanted} processes",
+            "one process can run inline",
+            "set parallel.processes=1",
+        )
+    if "accumulate" in job:  # an evaluation's batches need not divide
+        rules.require_division(job["batch_size"], wanted, job["accumulate"])
+
+
+def _count_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
