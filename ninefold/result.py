@@ -12,9 +12,7 @@ from ninefold.secrets import redacted
 
 FILE = "result.json"
 SWEEP = "sweep.json"  # in a study's folder: its recording
-NUMERICS = (
-    "numerics.npz"  # next to result.json: loss, gradient norm and update size of the first steps
-)
+NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size of the first steps
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 
 
@@ -22,21 +20,28 @@ PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a traini
 class Result:
     """The fields of result.json. Times are seconds, memory bytes, accuracies fractions.
 
-    accuracy: the task's score on the test set, by the last weights; score: what the task calls it;
-    scores: its further figures there. val_accuracy, val_loss, val_count: the same of the validation
-    split, None if there is none. selection: the set that best.pt and patience are selected on, val
-    or test (None in results of older versions: test). best_accuracy: the best score on that set.
-    exit_code: what a command that makes this run alone exits with.
-    epochs: trained, a fraction where max_steps cut one short; planned_epochs: what was to be, which
-    patience may end before. threads: of all processes together.
-    train_seconds is the inner clock (training steps only), total_seconds the outer (launch to
-    result), which alone holds compile_seconds (None: not compiled); phase_seconds the estimated
-    part of each of PHASES in train_seconds. probe_seconds: what a fixed piece of work took before
-    and after training. ceiling_images_per_second: throughput if batches cost nothing.
-    energy_joules: of all devices over the inner clock, as energy_source (nvml, rapl) counts it.
+    Unknown values are None.
+
+    accuracy: the task's score on the test set, with the last weights.
+    score: the task's name for it.
+    scores: further scores of the task on the test set.
+    val_accuracy, val_loss, val_count: of the validation split; None if there is none.
+    selection: the set that best.pt and patience are selected on, val or test (None in results of
+        older versions: test).
+    best_accuracy: the best score on that set.
+    exit_code: exit code of a command that makes this run alone.
+    epochs: epochs trained, a fraction if max_steps ended one early.
+    planned_epochs: epochs to train if patience does not end the run earlier.
+    threads: CPU threads of all processes together.
+    train_seconds: training steps only (the inner clock).
+    total_seconds: from launch to result (the outer clock).
+    compile_seconds: included in total_seconds only; None: not compiled.
+    phase_seconds: estimated share of each of PHASES in train_seconds.
+    probe_seconds: duration of a fixed piece of work before and after training.
+    ceiling_images_per_second: throughput on batches that are already on the device.
+    energy_joules: of all devices during train_seconds, measured by energy_source (nvml, rapl).
     gpus: clock, temperature and throttle reasons of each GPU before and after training.
-    overrides: what the command line set besides the cell, its seed and where things are. What is
-    unknown is None.
+    overrides: overrides of the command line other than cell, seed and paths.
     """
 
     status: str

@@ -1,4 +1,4 @@
-"""What the files in conf/ and experiments/ hold: groups, their options, and keys to suggest."""
+"""Read the files in conf/ and experiments/: groups, their options, and keys to suggest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def groups_of(conf: Path, command: str) -> dict[str, list[str]]:
 
 
 def read_tree(path: Path) -> dict[Any, Any]:
-    """A file of conf/; empty if it is no YAML, which composing reports."""
+    """Read a file of conf/; empty if it is not YAML, which composing reports."""
     try:
         tree = OmegaConf.to_container(OmegaConf.load(path))
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
@@ -34,7 +34,7 @@ def read_tree(path: Path) -> dict[Any, Any]:
     return tree if isinstance(tree, dict) else {}
 
 
-def keys_beside(key: str, conf: Path) -> set[str]:
+def keys_near(key: str, conf: Path) -> set[str]:
     """The keys in the section or group of `key`, to suggest."""
     section = key.partition(".")[0]
     if section == "hydra":

@@ -17,14 +17,14 @@ _IN_FORCE: dict[str, Callable[..., Any]] = {"oc.env": oc.env, "oc.decode": oc.de
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Record each value that a configuration reads from the environment as a secret."""
+    """Record each value that is read from the environment as a secret, while the block runs."""
     with _resolving({"oc.env": _read}):
         yield
 
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Leave references to the environment as written, so that no value is stored."""
+    """Keep references to the environment as written, so that no value is stored."""
     with _resolving({"oc.env": _as_written, "oc.decode": _decode_as_written}):
         yield
 
@@ -47,7 +47,7 @@ def _force(resolvers: dict[str, Callable[..., Any]]) -> None:
 
 def _read(name: str, *default: Any) -> str | None:
     if name in os.environ:
-        secrets.note(name, os.environ[name])  # a default stands in the configuration anyway
+        secrets.note(name, os.environ[name])  # a default is in the configuration anyway
     return oc.env(name, *default)
 
 

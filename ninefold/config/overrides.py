@@ -17,7 +17,7 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold.config.conf_files import STUDIES, groups_of, keys_beside, read_tree
+from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
 from ninefold.config.rules import breach, nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure
 
@@ -28,7 +28,7 @@ EXTRA = ("hydra/sweeper/optuna", "hydra/launcher/joblib")  # plugins, in the ext
 
 
 def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Failure]:
-    """Return every problem of a command line that can be found before it is composed.
+    """All problems of a command line that can be found before the configuration is composed.
 
     Hydra stops at the first mistake and accepts some, such as two values for one key.
     `command` is the name of the configuration in the folder `conf`.
@@ -40,7 +40,7 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
     if flags.config_path or (flags.config_name or command) != command:
         conf, command = Path(), ""  # a configuration folder of the user, whose keys are unknown
     elif flags.config_dir or any("hydra.searchpath=" in text for text in flags.overrides):
-        command = ""  # options are looked for there too
+        command = ""  # options may be in those folders too
     if flags.shell_completion:
         return []
     found: list[Failure] = []
@@ -58,7 +58,7 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
     for text in flags.overrides:
         try:
             override = parser.parse_override(text)
-        except Exception:  # ANTLR's own, Hydra's, and ValueError for a number of 5,000 digits
+        except Exception:  # those of ANTLR, of Hydra, and ValueError for a number of 5,000 digits
             override = None
         if override is None or not override.key_or_group:
             key, _, value = text.partition("=")
@@ -295,7 +295,7 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
             key,
             _given(key, given),
             "no such key",
-            suggestion(key, keys_beside(key, conf)),
+            suggestion(key, keys_near(key, conf)),
             f"correct its name, or +{key}=... if the target takes it",
         )
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
@@ -324,8 +324,8 @@ def of_flags(error: BaseException, given: Sequence[str]) -> ConfigError | None:
         "arguments",
         flags,
         str(error),
-        "Hydra does not take these flags so",
-        "correct them; --hydra-help lists what there is",
+        "Hydra does not accept this combination",
+        "correct them; --hydra-help lists all flags",
     )
 
 

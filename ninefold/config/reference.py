@@ -28,8 +28,8 @@ USAGE = {
     "train": "python train.py [-m] [GROUP=OPTION ...] [KEY=VALUE ...]",
     "evaluate": "python evaluate.py ckpt=PATH [GROUP=OPTION ...] [KEY=VALUE ...]",
 }
-# Groups whose options of ours take no other keys than those of the schema; the arguments of
-# classes of PyTorch, and of your own, are theirs.
+# Groups whose options in conf/ have no keys but those of the schema; classes of PyTorch and of
+# users have other arguments.
 CLOSED = ("parallel", "amp", "dataset", "task")
 HEADER = "# yaml-language-server: $schema="
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def generated() -> dict[Path, str]:
-    """The files and what they must hold."""
+    """The generated files by path, with their text."""
     found = {ROOT / "docs" / "keys.md": table()}
     for name in GROUPS:
         for path in sorted((CONF / name).glob("*.yaml")):
@@ -130,7 +130,7 @@ def table() -> str:
         "## Sweeps (`train.py -m`, `experiments=NAME`)",
         _rows(SWEEP),
         "## evaluate.py",
-        "What is not named is taken from the checkpoint.",
+        "Groups that are not named are taken from the checkpoint.",
         _rows(own_keys(True)),
         "## Groups",
         "`GROUP=OPTION` chooses a file of `conf/GROUP/`; its keys are set as `GROUP.KEY=VALUE`. An "
@@ -176,7 +176,7 @@ def options_of(group: str) -> list[str]:
 
 
 def _about(folder: Path, option: str) -> str:
-    """The first comment in an option's file that is none for a tool."""
+    """The first comment in an option's file, except one for an editor."""
     for line in (folder / f"{option}.yaml").read_text(encoding="utf-8").splitlines():
         if line.startswith("# ") and not line.startswith(HEADER):
             return line.removeprefix("# ")

@@ -1,4 +1,4 @@
-"""OmegaConf resolvers used in conf/: the project's folder, names of run folders, the help text."""
+"""OmegaConf resolvers for conf/: the project folder, names of run folders, the help text."""
 
 from __future__ import annotations
 

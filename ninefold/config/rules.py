@@ -27,10 +27,11 @@ def problems(
     inner: Mapping[str, Iterable[str]] | None = None,
     required: Iterable[str] = (),
 ) -> list[Failure]:
-    """Everything that is wrong with `job`, a resolved mapping.
+    """All problems of `job`, a resolved configuration.
 
-    `known` are its allowed keys, `inner` those in its sections and groups, where they are known;
-    `required` those (`epochs`, `checkpoint.keep`) that it cannot do without.
+    known: its allowed top-level keys.
+    inner: allowed keys by section and group, of those whose keys are known.
+    required: keys that it must have, such as `checkpoint.keep`.
     """
     known, inner = set(known), inner or {}
     found = _unknown(job, known)
@@ -74,7 +75,7 @@ def problems(
 
 
 def breach(field: str, value: Any) -> list[Failure]:
-    """The failure, if any, of giving `value` to the key `field`; any value for an unknown key."""
+    """A failure if the key `field` does not accept `value`; unknown keys accept any value."""
     if isinstance(value, str) and "${" in value:
         return []  # a reference that only the worker can resolve: to a checkpoint's configuration
     if field not in KEYS or KEYS[field].kind is SECTION:
@@ -86,7 +87,7 @@ def breach(field: str, value: Any) -> list[Failure]:
 
 
 def inner_keys(conf: Path, choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str]]:
-    """The keys in the sections, and in the groups whose option's file in `conf` names them all."""
+    """The keys of the sections, and of the groups whose chosen option is a file in `conf`."""
     found = in_sections(evaluates)
     for group in ("parallel", "amp", "dataset", "model", "task"):
         path = conf / group / f"{choices.get(group)}.yaml"
@@ -96,9 +97,11 @@ def inner_keys(conf: Path, choices: Mapping[str, Any], evaluates: bool) -> dict[
     return found
 
 
-@functools.cache  # the runs of a sweep are compared with the same files
+@functools.cache  # all runs of a sweep read the same files
 def _load(path: Path) -> dict[Any, Any]:
-    from ninefold.config.conf_files import read_tree  # OmegaConf: a report has no use for it
+    from ninefold.config.conf_files import (
+        read_tree,
+    )  # late: it imports OmegaConf, which a report does not need
 
     return read_tree(path)
 
@@ -125,7 +128,7 @@ def _lacks(job: Mapping[str, Any], field: str) -> bool:
 
 
 def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
-    """Values of `job` that are each allowed and exclude each other."""
+    """Combinations of allowed values that exclude each other."""
     dataset, model, scheduler, compiling = (
         node if isinstance(node := job.get(group), Mapping) else {}
         for group in ("dataset", "model", "scheduler", "compile")
@@ -226,7 +229,7 @@ def spelled(value: Any) -> Any:
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """Advice about a `word` that is none of `options`."""
+    """Advice for a `word` that is not in `options`: the nearest one."""
     near = suggestion(word, options)
     return near if near.startswith("did you mean") else "name one of them"
 

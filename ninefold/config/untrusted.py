@@ -1,4 +1,4 @@
-"""Check a stored configuration before anything in it is built: anybody may have written the file.
+"""Check a stored configuration, which anybody may have written, before it is instantiated.
 
 To instantiate a `_target_` is to run code. From a stored configuration only those that `conf/`
 names at the same place are built, and only references to the environment are resolved.

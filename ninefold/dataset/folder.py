@@ -1,4 +1,4 @@
-"""Image files in a folder for each class, decoded when they are read."""
+"""Datasets of image files in one folder per class, decoded when they are read."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ OPENED = 5000  # files that `prepare` opens, which takes a second or two
 
 @dataclass(frozen=True)
 class Folder:
-    """root/train/CLASS/IMAGE and root/test/CLASS/IMAGE, and root/val/CLASS/IMAGE if there is one.
+    """An image classification dataset: root/{train,val,test}/CLASS/IMAGE, val or test optional.
 
-    Where there is no root/test, root/val is the test split.
-    Classes and files are in the order of their names' characters, hidden ones left out. `limit`
-    takes training files evenly spaced in that order, so that every class keeps its share.
+    Without root/test, root/val is the test split. Classes and files are sorted by name, hidden
+    ones left out. `limit` takes training files evenly spaced in that order, so that every class
+    keeps its share.
     """
 
     root: str | None
@@ -70,7 +70,7 @@ class Folder:
                     "give both the same class folders",
                 )
         paths = [path for part in found.values() for files in part.values() for path in files]
-        for path in bar(paths, "looking at the images", unit="file", delay=1.0):
+        for path in bar(paths, "checking the images", unit="file", delay=1.0):
             self._require_readable(path)
         for path in bar(spread(paths, OPENED), "opening images", unit="file", delay=1.0):
             self._files([path]).require_image(path)
@@ -197,9 +197,8 @@ class Folder:
 class Files:
     """Images in files, decoded to uint8 [n, channels, height, width] when they are indexed.
 
-    Each is made gray or RGB (transparency is dropped), cut around its middle to the shape's
-    proportions and resized to it, bilinear; a rotation noted by the camera is not applied, as
-    torchvision does not.
+    Each is converted to gray or RGB (transparency is dropped), center-cropped to the proportions of
+    `size` and resized to it, bilinear. The EXIF orientation is ignored, as torchvision does.
     """
 
     paths: Sequence[str]
@@ -256,7 +255,7 @@ class Files:
                 return np.asarray(fitted)
         except MemoryError:
             raise
-        except Exception as error:  # a damaged file fails in many types
+        except Exception as error:  # damaged files raise many types
             what = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise bad_image(self.root, path, what.replace(f" {path!r}", "")) from error
 

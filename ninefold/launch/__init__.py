@@ -1,6 +1,6 @@
-"""Starts runs in processes of their own. Public: `run.run`, `run.check`, `run.follow`, and these.
+"""Start runs in worker processes. Public: `run.run`, `run.check`, `run.follow`, and these.
 
-Nothing here is imported early but plain data: the forkserver's first import passes through here.
+Imports only plain data, because the forkserver's first import imports this package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Outcome:
     """How a run ended.
 
-    code: the exit code that it gives a command.
+    code: the exit code of a command with this run alone.
     failures: why it failed; empty if it did not.
     result: its result.json; None for an evaluation and for a run that failed.
     """
@@ -33,14 +33,14 @@ class Outcome:
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal ended it, which also ends a sweep."""
+        """Whether a signal ended it, which ends a sweep too."""
         return any(isinstance(failure, Interrupted | Preempted) for failure in self.failures)
 
 
 class Refused(SystemExit):
-    """Ends a command that cannot be run. `code` is the first failure's; main prints all of them.
+    """Ends a command that cannot be run. `code` is the first failure's; main prints all failures.
 
-    It is no Exception: Hydra turns those of a callback into warnings.
+    It is no Exception, because Hydra turns exceptions of a callback into warnings.
     """
 
     def __init__(self, failures: Sequence[Failure]) -> None:
@@ -49,7 +49,7 @@ class Refused(SystemExit):
 
 
 class Command(Protocol):
-    """What a study needs of the command that it is run by: see main.Command.
+    """The interface of main.Command that a study uses.
 
     argv: the command's arguments.
     started: time.time() at its start.
@@ -69,7 +69,7 @@ class Command(Protocol):
 
 
 class Launcher:
-    """Where the processes of a run come from. One file each: elastic, inline, torchrun.
+    """Base class of launchers, which start the processes of a run: elastic, inline, torchrun.
 
     settings: the section `launch` of the job.
     """
@@ -79,16 +79,16 @@ class Launcher:
 
     @staticmethod
     def found(settings: Mapping[str, Any]) -> bool:
-        """Whether it is the one to use here; launch.run asks them in a fixed order."""
+        """Whether to use this launcher here; launch.run asks all in a fixed order."""
         raise NotImplementedError
 
     def run(self, spec: RunSpec, processes: int) -> None:
-        """Run `spec` in so many processes and wait for them. Raises the Failure of the first."""
+        """Run `spec` in `processes` workers and wait. Raises the failure of the first to fail."""
         raise NotImplementedError
 
     def follow(self) -> int:
-        """In a process that is not to compose: wait for the job and run it. Returns an exit code.
+        """On a rank other than 0: wait for the job and run it. Returns an exit code.
 
-        Only for launchers that start the command itself several times. Raises Failure.
+        Only for launchers that start the command once per rank. Raises Failure.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Worker processes through torch elastic: from a warm forkserver, over a store on loopback.
+"""Start worker processes with torch elastic, forked from the forkserver, with a local store.
 
 Imported late, because it imports torch: see ninefold.launch.run.
 """
@@ -93,7 +93,7 @@ rendezvous_handler_registry.register("loopback", Loopback)
 
 
 class Elastic(Launcher):
-    """Worker processes on this host, forked from the forkserver."""
+    """Launcher for worker processes on this host, forked from the forkserver."""
 
     @staticmethod
     def found(settings: Mapping[str, Any]) -> bool:
@@ -115,12 +115,12 @@ class Elastic(Launcher):
                 except ChildFailedError as error:
                     exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
                     raise first_failure(supervisor, folder, exits, spec) from error
-            if supervisor.signal is not None:  # it came as the run ended: a sweep ends with it
+            if supervisor.signal is not None:  # it came as the run ended; it ends the sweep
                 raise stopped(supervisor.signal, spec.folder)
 
 
 def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig:
-    """Elastic's settings, all of them: its defaults restart workers and trust the network."""
+    """All settings of elastic: its defaults restart workers and trust the network."""
     settings: dict[str, Any] = {
         "min_nodes": 1,
         "max_nodes": 1,
@@ -146,8 +146,8 @@ def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig
     }
     known = {field.name for field in fields(LaunchConfig)}  # torch 2.10 lacks the last few
     config = LaunchConfig(**{key: value for key, value in settings.items() if key in known})
-    # Left alone, it would pin workers to the cores next to their GPU where there is one for each,
-    # and so give the cells of a matrix different cores.
+    # By default it may pin workers to the cores next to their GPU, which would give the cells of a
+    # study different cores.
     config.numa_options = None
     return config
 
@@ -155,7 +155,7 @@ def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig
 def first_failure(
     supervisor: Supervisor, folder: Path, exits: dict[int, int], spec: RunSpec
 ) -> Failure:
-    """Why a run failed: the earliest report, or a signal; a missing peer only if nothing else."""
+    """Why a run failed: the earliest report or a signal; a missing peer only if nothing else."""
     found = mailbox.read(folder)
     causes = [report for report in found if report.kind != PeerError.__name__]
     if causes:
@@ -166,7 +166,7 @@ def first_failure(
         return PeerError(
             "rank",
             rank,
-            "its process hung: the others waited for it in vain",
+            "its process hung: the others timed out waiting for it",
             f"launch.timeout is how long they wait; logs are in {spec.folder}",
             "see what it was doing, and resume",
         )
@@ -183,8 +183,8 @@ def first_failure(
             return ResourceError(
                 "forkserver",
                 "killed",
-                "the process that workers are forked from is gone",
-                "they end with it",
+                "the process that workers are forked from was killed",
+                "the workers end with it",
                 "see dmesg, then resume",
             )
         if code == -signal.SIGABRT:
@@ -216,7 +216,7 @@ def first_failure(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Disable the log in which elastic repeats each failure, which is one line and in run.log."""
+    """Disable elastic's log, which repeats failures that are already in run.log."""
     logging.disable(logging.CRITICAL)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Runs a job in the launcher's own process, for a debugger: launch.inline=true."""
+"""Run a job in the launcher's own process, for a debugger: launch.inline=true."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ninefold.launch.run_folder import stopped
 
 
 class Inline(Launcher):
-    """One process: that of the command."""
+    """Launcher for a single process, that of the command itself."""
 
     @staticmethod
     def found(settings: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from ninefold.errors import Busy, Failure, resource_failure
 from ninefold.secrets import redact
 from ninefold.signals import failure as ending
 
-PATIENCE = 5.0  # seconds
+PATIENCE = 5.0  # seconds to wait for the lock
 
 
 def log_file(folder: Path, rank: int) -> Path:
@@ -43,7 +43,7 @@ class Log(logging.FileHandler):
 def logging_to(folder: Path, rank: int) -> Iterator[None]:
     """Log to run.log, or to run.rankN.log on the other processes.
 
-    Raises ResourceError if there cannot be one.
+    Raises ResourceError if the log cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)  # on another host it may not be there

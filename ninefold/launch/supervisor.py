@@ -1,4 +1,4 @@
-"""Forwards signals to the workers and kills those that do not exit in time."""
+"""Forward signals to the workers and kill those that do not exit in time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ninefold.errors import PeerError
 from ninefold.launch import mailbox
 from ninefold.signals import heeded
 
-PATIENCE = 3.0  # seconds that all peers of a hung process have to report that it is missing
+PATIENCE = 3.0  # seconds in which all peers of a hung process must report that it is missing
 
 
 class Supervisor:
@@ -24,7 +24,7 @@ class Supervisor:
     signal: the first signal that the launcher received, or None. It is forwarded to the workers,
         which are killed `grace` seconds later, or at once by a second SIGINT. A signal that was
         ignored stays ignored (nohup ignores SIGHUP).
-    hung: ranks that were killed because their peers had waited for them in vain.
+    hung: ranks that were killed because their peers timed out waiting for them.
     """
 
     def __init__(self, folder: Path, grace: float) -> None:
@@ -79,7 +79,7 @@ class Supervisor:
         self.hung |= self._send(signal.SIGKILL, but={report.rank for report in found})
 
     def _send(self, number: int, but: Collection[int] = ()) -> set[int]:
-        """Send a signal to all workers `but` some; returns the ranks that received it."""
+        """Send a signal to all workers except `but`; returns the ranks that received it."""
         reached = set()
         for rank, process in mailbox.workers(self._folder).items():
             if rank not in but:

@@ -1,4 +1,4 @@
-"""Runs a job in the processes that torchrun started: rank 0 sends it to the others.
+"""Run a job in the processes that torchrun started: rank 0 sends it to the others.
 
 Imported late, because it imports torch: see ninefold.launch.run.
 """
@@ -29,7 +29,7 @@ KEY = "job"  # in the store: the RunSpec, or an exit code
 
 
 class Torchrun(Launcher):
-    """The processes that torchrun started, on one host or several."""
+    """Launcher for processes that torchrun started, on one host or several."""
 
     @staticmethod
     def found(settings: Mapping[str, Any]) -> bool:
@@ -78,7 +78,7 @@ def _connection() -> dist.Store | Failure:
             "unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
         )
     answers: list[dist.Store | Failure] = []
-    # Another service on that port may keep a client waiting for ever.
+    # Another service on that port may keep a client waiting forever.
     asking = threading.Thread(target=lambda: answers.append(_connect()), daemon=True)
     asking.start()
     asking.join(ranks.STORE_TIMEOUT + 1)

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 FINAL = {
     kind.__name__
     for kind in (ConfigError, CheckpointError, DataError, NumericsError, Preempted, Interrupted)
-}  # failures that would come again if the workers were restarted
+}  # failures that would recur if the workers were restarted
 
 
 def work(spec: RunSpec) -> None:
@@ -55,19 +55,19 @@ def work(spec: RunSpec) -> None:
     from ninefold.launch import preload
 
     signals.follow_parent(preload.FORKSERVER)
-    gc.freeze()  # what the forkserver has imported stays, and its pages stay shared
+    gc.freeze()  # keep memory pages of the imported modules shared with the forkserver
     gc.enable()
     if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep gloo's sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     ranks = found(os.environ)
     mailbox.register(spec.mailbox, ranks.rank, ranks.attempt)
     end = mailbox.final(spec.mailbox, FINAL)
-    if end is not None:  # the launcher received a signal, or the attempt before failed for good
+    if end is not None:  # the launcher received a signal, or a restart would fail again
         os._exit(end)
     try:
         resume = spec.resume or (ranks.attempt > 0 and has_checkpoint(spec.folder))
         run(replace(spec, resume=resume))
-        # All is done, and elastic would wait forever for a worker that dies before it is released.
+        # The run is finished, and elastic would wait forever for a worker that is killed now.
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
     except KeyboardInterrupt:
@@ -77,12 +77,12 @@ def work(spec: RunSpec) -> None:
         logging.shutdown()
         sys.stdout.flush()
         if isinstance(failure, PeerError):
-            time.sleep(0.5)  # the launcher is to notice the peer first
+            time.sleep(0.5)  # so that the launcher notices the failed peer first
         os._exit(failure.code)  # at once: a peer that waits for this process would never return
 
 
 def run(spec: RunSpec, inline: bool = False) -> None:
-    """Run `spec` in this process. Raises Failure, and nothing else but an interrupt."""
+    """Run `spec` in this process. Raises only Failure and KeyboardInterrupt."""
     rank = found(os.environ).rank
     with logging_to(spec.folder, rank), environment.noted():
         try:
@@ -138,9 +138,9 @@ PEER_GONE = (
 
 
 def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
-    """`error` as a failure with one line and an exit code."""
+    """Convert `error` to a failure, with an error line and an exit code."""
     details = f"traceback in {log_file(folder, rank)}"
-    text = redact(str(error))  # before any of it is cut short: half a secret is one too
+    text = redact(str(error))  # before it is shortened: half a secret is one too
     if isinstance(error, Failure):
         return error
     if exhausted := memory_failure(error, details):
@@ -160,12 +160,12 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
             "true",
             f"the network cannot be compiled ({text.partition(chr(10))[0]})",
             details,
-            "leave compile out, or see what it says of the network",
+            "leave compile out, or see the traceback",
         )
     if isinstance(error, OSError):
         return resource_failure(error, details, "see that it can be written to")
     if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
-        said = text.partition("Last error:")[2].strip() or text  # of NCCL, which begins elsewhere
+        said = text.partition("Last error:")[2].strip() or text  # NCCL's message
         return PeerError(
             "rank",
             rank,
