@@ -1,6 +1,6 @@
 """Train a model: python train.py [-m] [group=option ...] [key=value ...]."""
 
-from ninefold.main import main
+if __name__ == "__main__":  # workers import this file too, and need nothing of it
+    from ninefold.main import main
 
-if __name__ == "__main__":
     main("train")

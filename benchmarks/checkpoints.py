@@ -1,4 +1,4 @@
-"""What a checkpoint costs the steps: the wait for its copy, and the write beside them."""
+"""What a checkpoint costs the steps: the wait for its copy, and the concurrent write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def job() -> Iterator[tuple[Training, Callable[[], None]]]:
 
         def step() -> None:  # as the loop's
             for inputs, targets in run.batches.epoch(0, 0, lambda: None, lambda phase: None):
-                loss = run.task.loss(run.forward(inputs), targets)
+                loss = run.forward(inputs, targets)
                 state.scaler.scale(loss).backward()
                 state.losses.add(loss.detach())
                 state.scaler.step(state.optimizer)
@@ -50,7 +50,7 @@ def writing() -> bool:
 
 @contextmanager
 def stalls(handicap: bool) -> Iterator[Turns]:
-    """Seconds that a save keeps the step loop. Handicapped ours waits for the disk as well."""
+    """Seconds that a save blocks the step loop. With the handicap, ours also waits for the disk."""
     with job() as (run, _):
 
         def stall(must: bool) -> float:
@@ -68,7 +68,7 @@ def steps(handicap: bool) -> Iterator[Turns]:
     """Seconds of a step while a checkpoint is being written, and while none is."""
     with job() as (run, step):
 
-        def beside() -> float:
+        def during_write() -> float:
             training.save(run)
             began = time.perf_counter()
             times = []
@@ -85,7 +85,7 @@ def steps(handicap: bool) -> Iterator[Turns]:
                 step()
             return (time.perf_counter() - began) / 8
 
-        yield {OURS: beside, "no write": alone}
+        yield {OURS: during_write, "no write": alone}
 
 
 BENCHES = [

@@ -98,7 +98,7 @@ def learning(handicap: bool) -> Iterator[Turns]:
             model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
             run.state.optimizer.param_groups[0]["lr"] = rate
-            accuracy = 100 * train(run).accuracy
+            accuracy = 100 * train(run).test.accuracy
             training, test = (
                 post.loader(examples, 64, run.prepare.size)
                 for examples in (run.batches._examples, run.test)

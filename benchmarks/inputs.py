@@ -20,8 +20,9 @@ from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, at_most, ratio
 from benchmarks.rivals.post import Pictures
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches, Preparation
+from ninefold.dataset.batches import Batches
 from ninefold.dataset.cifar10 import CIFAR10
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.errors import DataError
 from ninefold.measure.clock import Clock
@@ -66,10 +67,10 @@ class Slowed:
         return self.images[rows]
 
 
-def ours(count: int, handicap: bool, prepare: Preparation) -> Batches:
+def ours(count: int, handicap: bool, prepare: ImagePreparation) -> Batches:
     found = examples(count)
     if handicap:
-        found = Examples(Slowed(found.images), found.labels)  # type: ignore[arg-type]
+        found = Examples(Slowed(found.inputs), found.targets)  # type: ignore[arg-type]
     return Batches(found, BATCH, 0, prepare, PLACE)
 
 
@@ -90,7 +91,7 @@ def pipelines(
     @contextmanager
     def contestants(handicap: bool) -> Iterator[Turns]:
         keep_freed()
-        prepare = Preparation(3, side, MEAN, STD, memory_format=layout)
+        prepare = ImagePreparation(3, side, MEAN, STD, memory_format=layout)
         batches = ours(count, handicap, prepare)
         numbers = itertools.count()
 
@@ -133,7 +134,7 @@ def waiting(
     """The share of the time of `steps` training steps that is spent on getting their batches."""
     net = net.to(memory_format=layout)
     optimizer = torch.optim.AdamW(net.parameters(), fused=True)
-    prepare = Preparation(3, size, MEAN, STD, flip=True, crop=4, memory_format=layout)
+    prepare = ImagePreparation(3, size, MEAN, STD, flip=True, crop=4, memory_format=layout)
     batches = ours(BATCH * steps, handicap, prepare)
     numbers = itertools.count()
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ninefold.config import resolvers
 from ninefold.config.job import ROOT, Job
 from ninefold.signals import Stop
-from ninefold.task import Task
+from ninefold.task import Scores, Task
 from ninefold.train import build
 from ninefold.train.loop import train
 from ninefold.train.training import Training, closing
@@ -69,7 +69,7 @@ def turns(
 ) -> Iterator[Callable[[], float]]:
     """A contestant for `apart`: seconds per step, each slowed by `handicap` seconds."""
     with training(*overrides) as run:
-        run.task = Slowed(run.task, handicap)
+        run.objective.task = Slowed(run.objective.task, handicap)
         yield lambda: seconds_a_step(run, steps)
 
 
@@ -80,6 +80,10 @@ class Slowed:
     task: Task
     seconds: float
 
+    @property
+    def score(self) -> str:
+        return self.task.score
+
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         until = time.perf_counter() + self.seconds
         while time.perf_counter() < until:
@@ -88,3 +92,6 @@ class Slowed:
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
         return self.task.measure(output, target)
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        return self.task.scores(sums, names)

@@ -1,4 +1,4 @@
-"""Start-up times: a command, a cell of a sweep, a job of two ranks, nine runs."""
+"""What starting costs: a command, a cell of a sweep, a job of two ranks, nine runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_most,
 
 ROOT = Path(__file__).parents[1]
 TRAIN = str(ROOT / "train.py")
-# A whole run, with one training step and the evaluation of 360 digits.
+# Everything of a run, but one step of training and the evaluation of 360 digits.
 SHORT = ["epochs=1", "max_steps=1", "log_every=1"]
-CELLS = 3  # of a sweep; the first includes the start of the sweep
+CELLS = 3  # of a sweep, the first of which is its start
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-# The least that a cell in separate processes does: a group, a model, a step.
-# It exits at once: with a normal teardown, about one process in twenty ends in "terminate".
+# The least that a cell in processes of its own does: a group, a model, a step.
+# It leaves at once: torn down beside its group, one in some twenty processes ends in "terminate".
 RAW = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -32,37 +32,34 @@ optimizer.step()
 dist.destroy_process_group()
 os._exit(0)
 """
-# A sweep that does everything for each run except running it.
+# A sweep in which all is done for each run but running it.
 EXPAND = """
 import runpy, sys
 from ninefold.launch import run
 from ninefold.result import Result
 from ninefold.study import sweep
 done = {"accuracy": 0.0, "best_accuracy": 0.0, "train_seconds": 0.0, "total_seconds": 0.0}
-run.start = lambda order, job: Result("ok", **done).write(order.folder)
-sweep.finish = lambda folder: None
+run.start = lambda spec, job: Result("ok", **done).write(spec.folder)
+sweep.finish = lambda *_: None
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 def run(*command: str, delay: float = 0.0, **environment: str) -> float:
-    """Run python with `command` after `delay` seconds; returns the seconds of both."""
+    """Run python with `command`, `delay` seconds late; returns how long it took."""
     began = time.perf_counter()
     time.sleep(delay)
     subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        check=True,
-        stdout=subprocess.DEVNULL,
+        [sys.executable, *command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL,
         env={**os.environ, **environment},
-    )
+    )  # fmt: skip
     return time.perf_counter() - began
 
 
 @contextmanager
 def folders() -> Iterator[Callable[[], Path]]:
-    """A function that makes a new folder each time; all are deleted afterwards."""
+    """A call that gives a new folder each time; they are gone afterwards."""
     with tempfile.TemporaryDirectory() as root:
         yield lambda: Path(tempfile.mkdtemp(dir=root))
 
@@ -107,7 +104,7 @@ def cells(processes: int) -> Callable[[bool], AbstractContextManager[Turns]]:
 
             yield {
                 OURS: a_cell,
-                # torchrun sets this itself, with a warning.
+                # What torchrun sets by itself, with a warning.
                 "torchrun": lambda: run(
                     *TORCHRUN, str(processes), str(script), OMP_NUM_THREADS="1"
                 ),
@@ -124,12 +121,9 @@ def nine(handicap: bool) -> Iterator[Turns]:
     def sweep() -> float:
         folder = new()
         wall = run(
-            TRAIN,
-            "experiments=nine_way",
-            "seed=0",
-            f"hydra.sweep.dir={folder}",
+            TRAIN, "experiments=nine_way", "seed=0", f"hydra.sweep.dir={folder}",
             delay=10.0 * handicap,
-        )
+        )  # fmt: skip
         results = sorted(folder.glob("*/result.json"), key=lambda path: path.stat().st_mtime)
         found = [json.loads(path.read_text()) for path in results]
         busy = [result["train_seconds"] + result["evaluate_seconds"] for result in found]
@@ -138,7 +132,7 @@ def nine(handicap: bool) -> Iterator[Turns]:
         return wall / sum(busy)
 
     with folders() as new:
-        # From the previous sweep: it needs no sweep.
+        # Of the sweep before: it costs no sweep of its own.
         yield {OURS: sweep, "later": lambda: later[-1]}
 
 
@@ -195,9 +189,7 @@ BENCHES = [
         [
             Row("nine cells", "their training and evaluation", figure(OURS), at_most(1.25)),
             Row(
-                "nine cells, once started",
-                "their training and evaluation",
-                figure("later"),
+                "nine cells, once started", "their training and evaluation", figure("later"),
                 at_most(1.25),
             ),
         ],
@@ -211,9 +203,9 @@ BENCHES = [
     ),
     Bench(
         "expand",
-        "python train.py -m seed=range(100), everything except running: composed, checked, "
-        "frozen, their folders written.",
+        "python train.py -m seed=range(100), all but running them: composed, checked, frozen, "
+        "their folders written.",
         expand,
         [Row("expanding a sweep of 100 runs", "-", figure(OURS), at_most(3), "s")],
     ),
-]
+]  # fmt: skip

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -16,10 +14,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from ninefold.config import rules
 from ninefold.config.job import GROUPS, ROOT, UNSAID, Job, not_a_name
 from ninefold.errors import ConfigError, Failure
-from ninefold.launch import Refused, concurrent, preflight
+from ninefold.launch import Refused, concurrent
 from ninefold.launch.run import check, failure_of
 from ninefold.ranks import under_torchrun
-from ninefold.study import composition, plan, start
+from ninefold.study import plan, start, sweep
 
 CONF = ROOT / "conf" / "train.yaml"
 
@@ -56,7 +54,7 @@ class Check(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         problems = odd_options(config.hydra.overrides.task) or plan.not_honored(config, CONF)
         if not problems and config.hydra.runtime.choices["hydra/sweeper"] != plan.SWEEPER:
-            problems = start.taken(Path(config.hydra.sweep.dir), "choose another")
+            problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
         problems = problems or rules.breach(
             "launch.grace", OmegaConf.select(config, "launch.grace")
         )
@@ -67,7 +65,7 @@ class Check(Callback):
             )]  # fmt: skip
         if problems:
             raise Refused(problems)
-        for_accuracy(config.hydra)
+        sweep.for_accuracy(config.hydra)
         choices = config.hydra.runtime.choices
         concurrently = choices["hydra/launcher"] != "basic"
         own = choices["hydra/sweeper"] == plan.SWEEPER
@@ -76,8 +74,6 @@ class Check(Callback):
             concurrent.announce(
                 folder, choices.get("experiments"), config.launch.grace, concurrently
             )
-        loader = GlobalHydra.instance().config_loader()
-        composition.share(loader, (lambda config: None) if concurrently else look_ahead)
 
 
 def odd_options(overrides: Sequence[str]) -> list[Failure]:
@@ -101,23 +97,3 @@ def odd_options(overrides: Sequence[str]) -> list[Failure]:
             if isinstance(option, str) and not rules.NAME.fullmatch(option)
         ]
     return found
-
-
-def for_accuracy(hydra: DictConfig) -> None:
-    """Have a sweeper that optimizes look for the best accuracy, which is what a run returns.
-
-    Optuna's minimizes and stops at a failure unless it is told otherwise, as it still can be.
-    """
-    told = {str(text).lstrip("+").partition("=")[0] for text in hydra.overrides.hydra}
-    for key, value in {"direction": "maximize", "max_failure_rate": 1.0}.items():
-        if key in hydra.sweeper and f"hydra.sweeper.{key}" not in told:
-            with read_write(hydra), open_dict(hydra):
-                hydra.sweeper[key] = value
-
-
-def look_ahead(config: DictConfig) -> None:
-    """Start importing when the first run of a sweep is composed, if there is nothing against it."""
-    with suppress(Exception):  # it is told when the run's turn comes
-        job = Job(config, config.hydra)
-        if not preflight.problems(job):
-            preflight.start_importing(job)

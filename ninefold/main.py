@@ -40,13 +40,20 @@ def main(name: str) -> NoReturn:
     os.environ.pop(concurrent.VARIABLE, None)  # of a run that starts a command
     if not under_torchrun():  # under it, the agent handles signals to the ranks
         command.handle_signals()
-    code = command.execute()
-    if under_torchrun():
-        from ninefold.launch import torchrun
+    try:
+        code = command.execute()
+        if under_torchrun():
+            from ninefold.launch import torchrun
 
-        with suppress(Failure):  # it has been printed
-            torchrun.dismiss(code)
-    leave(command.finish(code))
+            with suppress(Failure):  # it has been printed
+                torchrun.dismiss(code)
+        code = command.finish(code)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What reads the output has ended, as `head` does: so does this, and as quietly as `cat`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is not flushed
+        code = 128 + signal.SIGPIPE
+    leave(code)
 
 
 class Command:
@@ -78,7 +85,7 @@ class Command:
         """Do what the command is for. Returns its exit code, the report of a sweep excepted."""
         try:
             self._require_environment()
-            if under_torchrun() and os.environ["RANK"] != "0":
+            if under_torchrun() and ranks.found(os.environ).rank != 0:
                 leave(follow())
             if problems := overrides.of_arguments(self.argv, self.name, ROOT / "conf"):
                 raise Refused(problems)
@@ -103,6 +110,8 @@ class Command:
             return refused.failures[0].code
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else 1
+        except BrokenPipeError:
+            raise
         except Exception as error:
             failure = failure_of(error, self.argv)
             self._print([failure])
@@ -245,12 +254,14 @@ class Command:
                 study.finish(self.sweep, self, len(self.outcomes))
             except KeyboardInterrupt:
                 code = code or Interrupted.code
+            except BrokenPipeError:
+                raise
             except Exception as error:
                 failure = failure_of(error, self.argv)
                 self._print([failure])
                 code = code or failure.code
         if self.resume_command is not None:
-            print(f"go on with: {self.resume_command}", flush=True)
+            print(f"resume the study with: {self.resume_command}", flush=True)
         return code
 
 

@@ -1,6 +1,6 @@
-"""The environment that torchrun gives a process: whether it is whole, and leads anywhere.
+"""Reads the ranks that a launcher gives a process, and refuses an environment that makes no sense.
 
-Nothing here imports torch, whose own look for the store takes as long as it is allowed to.
+Nothing here imports torch, whose own search for the store takes as long as its timeout.
 """
 
 from __future__ import annotations
@@ -9,11 +9,43 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ninefold.errors import ConfigError, Failure, PeerError
 
-COUNTS = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}  # each below the other
-ANSWERS = 5  # seconds that the store of an agent, which was there first, may take to answer
+COUNTS = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}  # each is below the other
+STORE_TIMEOUT = 5  # seconds; the agent serves its store before it starts this process
+SPECIAL_STEPS = 2**32 - 16  # Slurm's numbers of the steps of sbatch and salloc begin here
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which of a run's processes this one is.
+
+    rank: among all of them, world_size of them.
+    local_rank: among those on this host, local_world_size of them.
+    attempt: how often the processes were restarted.
+    launched: whether a launcher started this process; it is alone if not.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    attempt: int = 0
+    launched: bool = False
+
+
+def found(environment: Mapping[str, str]) -> Ranks:
+    """The ranks in `environment`, which torch elastic and torchrun set."""
+    return Ranks(
+        rank=int(environment.get("RANK", "0")),
+        world_size=int(environment.get("WORLD_SIZE", "1")),
+        local_rank=int(environment.get("LOCAL_RANK", "0")),
+        local_world_size=int(environment.get("LOCAL_WORLD_SIZE", "1")),
+        attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        launched="RANK" in environment,
+    )
 
 
 def under_torchrun() -> bool:
@@ -24,66 +56,95 @@ def under_torchrun() -> bool:
 def problems(environment: Mapping[str, str]) -> list[Failure]:
     """What is wrong with the environment that this process was started in.
 
-    A run that took half of it for the whole would wait for peers that nobody starts, or train
-    alone what was meant for many.
+    With an incomplete one a run would wait for peers that nobody starts, or each of several
+    processes would train a run of its own.
     """
     if "TORCHELASTIC_RUN_ID" not in environment:
-        return _leftovers(environment)
+        return _leftovers(environment) or _tasks_of_srun(environment)
     names = (*COUNTS, *COUNTS.values(), "MASTER_PORT", "MASTER_ADDR")
     if unset := [name for name in names if not environment.get(name)]:
         return [_wrong(unset[0], "unset", f"torchrun sets {', '.join(names)}")]
-    found: list[Failure] = []
+    wrong: list[Failure] = []
     numbers: dict[str, int] = {}
     for name in names[:-1]:
         value = environment[name]
         if value.isascii() and value.isdigit():
             numbers[name] = int(value)
         else:
-            found.append(_wrong(name, value, "a whole number is expected"))
+            wrong.append(_wrong(name, value, "a whole number is expected"))
     for rank, size in COUNTS.items():
         if {rank, size} <= numbers.keys() and numbers[rank] >= numbers[size]:
-            found.append(_wrong(rank, numbers[rank], f"it is below {size}={numbers[size]}"))
+            wrong.append(_wrong(rank, numbers[rank], f"it is below {size}={numbers[size]}"))
     if not 0 < numbers.get("MASTER_PORT", 1) < 2**16:
-        found.append(_wrong("MASTER_PORT", numbers["MASTER_PORT"], "1 to 65535 are ports"))
-    return found
+        wrong.append(_wrong("MASTER_PORT", numbers["MASTER_PORT"], "1 to 65535 are ports"))
+    return wrong
 
 
 def _wrong(name: str, value: object, allowed: str) -> ConfigError:
     return ConfigError(
-        name, value, "not the environment of a process of torchrun",
-        allowed, "start it with torchrun, or unset TORCHELASTIC_RUN_ID",
-    )  # fmt: skip
+        name,
+        value,
+        "not the environment of a process of torchrun",
+        allowed,
+        "start it with torchrun, or unset TORCHELASTIC_RUN_ID",
+    )
 
 
 def _leftovers(environment: Mapping[str, str]) -> list[Failure]:
-    """Ranks that something else than torchrun has given out."""
+    """Ranks that something else than torchrun has set."""
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     for name, value in alone.items():
         if environment.get(name, value) != value:
-            return [ConfigError(
-                name, environment[name], "set, but torchrun did not start this process",
-                "a run starts its processes itself, or torchrun does",
-                f"start it with torchrun, or unset {name}",
-            )]  # fmt: skip
+            return [
+                ConfigError(
+                    name,
+                    environment[name],
+                    "set, but torchrun did not start this process",
+                    "a run starts its processes itself, or torchrun does",
+                    f"start it with torchrun, or unset {name}",
+                )
+            ]
     return []
 
 
-def require_store() -> None:
-    """See that somebody answers where torchrun's agent serves its store.
+def _tasks_of_srun(environment: Mapping[str, str]) -> list[Failure]:
+    """Several tasks of srun: each would train a run of its own."""
+    step = environment.get("SLURM_STEP_ID", "")
+    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "1")
+    if not (step.isdigit() and tasks.isdigit() and "SLURM_PROCID" in environment):
+        return []
+    if int(step) >= SPECIAL_STEPS or int(tasks) <= 1:
+        return []
+    return [
+        ConfigError(
+            "SLURM_NTASKS",
+            tasks,
+            f"srun started {tasks} tasks, and each would train a run of its own",
+            "one task on one host, or one torchrun on each host, is allowed",
+            "use srun -n 1, or srun --ntasks-per-node=1 torchrun",
+        )
+    ]
 
-    Raises ConfigError if the host has no address, PeerError if nobody answers.
+
+def require_store() -> None:
+    """Check that something answers where torchrun's agent serves its store.
+
+    Raises ConfigError if the host has no address, PeerError if nothing answers.
     """
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    deadline = time.monotonic() + ANSWERS
+    host, port = store_address()
+    deadline = time.monotonic() + STORE_TIMEOUT
     while True:
         try:
-            socket.create_connection((host, port), timeout=ANSWERS).close()
+            socket.create_connection((host, port), timeout=STORE_TIMEOUT).close()
             return
         except (socket.gaierror, UnicodeError) as error:
             raise ConfigError(
-                "MASTER_ADDR", host, "the host has no address", str(error),
+                "MASTER_ADDR",
+                host,
+                "the host has no address",
+                str(error),
                 "give torchrun a --rdzv-endpoint that every host can resolve",
-            ) from error  # fmt: skip
+            ) from error
         except OSError as error:
             refused = isinstance(error, ConnectionRefusedError)
             if refused or time.monotonic() > deadline:
@@ -91,10 +152,18 @@ def require_store() -> None:
             time.sleep(0.2)
 
 
+def store_address() -> tuple[str, int]:
+    """Host and port of the store of torchrun's agent."""
+    return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+
+
 def no_answer(reason: str) -> PeerError:
-    """What a process says that cannot reach the store of torchrun's agent."""
+    """The failure of a process that cannot reach the store of torchrun's agent."""
+    host, port = store_address()
     return PeerError(
-        "MASTER_PORT", os.environ["MASTER_PORT"],
-        f"no store answers on {os.environ['MASTER_ADDR']}", reason,
+        "MASTER_PORT",
+        port,
+        f"no store answers on {host}",
+        reason,
         "see that torchrun runs there and that this host may connect to it",
-    )  # fmt: skip
+    )

@@ -20,6 +20,10 @@ PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a traini
 class Result:
     """The fields of result.json. Times are seconds, memory bytes, accuracies fractions.
 
+    accuracy: the task's score on the test set, by the last weights; score: what the task calls it;
+    scores: its further figures there. val_accuracy, val_loss, val_count: the same of the validation
+    split, None if there is none. selection: the set that best.pt and patience are selected on, val
+    or test (None in results of older versions: test). best_accuracy: the best score on that set.
     exit_code: what a command that makes this run alone exits with.
     epochs: trained, a fraction where max_steps cut one short; planned_epochs: what was to be, which
     patience may end before. threads: of all processes together.
@@ -57,6 +61,12 @@ class Result:
     best_accuracy: float | None = None
     test_loss: float | None = None
     test_count: int | None = None
+    score: str | None = None
+    scores: dict[str, float | None] = field(default_factory=dict)
+    selection: str | None = None
+    val_accuracy: float | None = None
+    val_loss: float | None = None
+    val_count: int | None = None
     compile_seconds: float | None = None
     train_seconds: float | None = None
     evaluate_seconds: float | None = None

@@ -23,14 +23,19 @@ _STEP = struct.Struct("=q")
 _PR_SET_PDEATHSIG = 1
 
 
-def follow_parent() -> None:
-    """Ask the kernel for SIGKILL when the parent dies. Linux only; elsewhere nothing happens."""
+def follow_parent(parent: int | None = None) -> None:
+    """Have the kernel send SIGKILL to this process when its parent dies (Linux only).
+
+    parent: its process id as the parent knows it. Without it, a parent that died before this call
+    goes unnoticed: the process then already has another one.
+    """
     if not sys.platform.startswith("linux"):
         return
-    parent = os.getppid()
+    if parent is None:
+        parent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it died before the request was in force
+    if os.getppid() != parent:  # it died before the kernel knew
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -97,7 +97,7 @@ def test_only_processes_on_gpus_leave_a_stop_to_log_points(
     monkeypatch.setattr(build, "training", reached)
     stop = Stop(tmp_path / "notice", alone=False)
     with pytest.raises(Here):
-        training_run.train(RunSpec("train", "{}", tmp_path, started=0.0), stop)
+        training_run.train(RunSpec("train", "threads: 1", tmp_path, started=0.0), stop)
     stop.signal = signal.SIGTERM
     assert [step for step in (5, 6) if stop.due(step)] == last
 
@@ -137,11 +137,11 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 
 RUN = """
 import signal, time
-from ninefold import beside
+from ninefold.launch import concurrent
 def interrupt(number, frame):
     raise KeyboardInterrupt
 signal.signal(signal.SIGTERM, interrupt)
-with beside.registered():
+with concurrent.registered():
     try:
         print("runs", flush=True)
         time.sleep(10)
@@ -153,21 +153,31 @@ print("there still", flush=True)
 """
 
 
-def test_runs_in_processes_of_another_launcher_are_told_and_waited_for_and_none_begins(
-    monkeypatch: pytest.MonkeyPatch,
+def test_runs_in_processes_of_another_launcher_are_signaled_and_waited_for_and_none_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(concurrent.VARIABLE, "")
-    command = concurrent.Runs(grace=60)
+    assert concurrent.announced() is None
+    concurrent.announce(tmp_path, "nine_way", grace=60, concurrent=True)
+    sweep = concurrent.announced()
+    assert sweep is not None
+    assert (sweep.sweep, sweep.study_name) == (tmp_path, "nine_way")
     start = partial(
         subprocess.Popen, [sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     with start() as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "runs\n"
-        command.stop(signal.SIGINT)
-        assert command.told == 1
-        assert not mailbox.workers(Path(os.environ[concurrent.VARIABLE]))
+        assert sweep.stop(signal.SIGINT) == 1
+        assert not mailbox.workers(sweep.mailbox)
         assert run.communicate()[0] == "saved\nthere still\n"
     with start() as late:
         assert late.communicate()[0] == ""
     assert late.returncode == Interrupted.code
+
+
+def test_a_process_whose_parent_died_before_it_could_follow_it_ends_at_once() -> None:
+    code = "import os; from ninefold.signals import follow_parent; follow_parent({}); print('on')"
+    for parent, end in (("os.getppid()", 0), ("1 << 22", -signal.SIGKILL)):
+        done = subprocess.run([sys.executable, "-c", code.format(parent)], cwd=ROOT)
+        assert done.returncode == end

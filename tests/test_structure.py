@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "parallel",
         "amp",
         "task",
+        "model",
         "logger",
         "measure",
         "checkpoint",
@@ -183,6 +184,7 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
     files = {m.rpartition("/")[2] for m in MODULES if m.startswith(f"{group}/")} - {
         "__init__",
         "batches",
+        "preparation",
         "loader",
         "confusion",
     }
@@ -204,12 +206,14 @@ def test_each_model_of_ours_has_the_name_of_its_configuration() -> None:
     }
 
 
-def test_each_logger_is_in_the_default_configuration_under_its_own_name() -> None:
-    loggers = OmegaConf.load(CONF / "logger" / "default.yaml")
-    assert {f"logger/{name}" for name in loggers} == {
+def test_each_logger_has_a_configuration_of_its_own_and_is_on_by_default() -> None:
+    (chosen,) = (d["logger"] for d in OmegaConf.load(CONF / "train.yaml").defaults if "logger" in d)
+    assert OmegaConf.load(CONF / "logger" / "default.yaml").defaults == chosen
+    assert {f"logger/{name}" for name in chosen} == {
         m for m in MODULES if m.startswith("logger/") and m != "logger/__init__"
     }
-    for name, node in loggers.items():
+    for name in chosen:
+        node = OmegaConf.load(CONF / "logger" / f"{name}.yaml")[name]
         assert node["_target_"].rpartition(".")[0] == f"ninefold.logger.{name}"
 
 

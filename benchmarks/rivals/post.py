@@ -23,9 +23,9 @@ class Pictures(Dataset[tuple[Any, int]]):
     """As torchvision's CIFAR10: each array becomes a PIL image, which is transformed."""
 
     def __init__(self, examples: Examples, transform: Any) -> None:
-        images = examples.images[np.arange(len(examples))]
+        images = examples.inputs[np.arange(len(examples))]
         self.data = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
-        self.targets = examples.labels.tolist()
+        self.targets = examples.targets.tolist()
         self.transform = transform
 
     def __len__(self) -> int:

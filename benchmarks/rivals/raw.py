@@ -17,8 +17,8 @@ def batch(
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> tuple[Tensor, Tensor]:
     """float32 [n, c, h, w] of pixels in 0..1, and int64 [n]."""
-    inputs = torch.from_numpy(examples.images[rows]).float().div_(255)
-    return inputs.contiguous(memory_format=memory_format), torch.from_numpy(examples.labels[rows])
+    inputs = torch.from_numpy(examples.inputs[rows]).float().div_(255)
+    return inputs.contiguous(memory_format=memory_format), torch.from_numpy(examples.targets[rows])
 
 
 def train(

@@ -21,6 +21,11 @@ Entry = dict[str, Any]
 Files = dict[str, list[Entry]]
 
 
+def has_checkpoint(run: Path) -> bool:
+    """Whether a checkpoint of the run in folder `run` has ever been written."""
+    return (run / "checkpoints" / FILE).exists()
+
+
 def write(folder: Path, files: Files) -> None:
     write_json(folder / FILE, {"format": FORMAT, "files": files})
 

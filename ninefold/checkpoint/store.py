@@ -148,11 +148,6 @@ class Checkpoints:
         )  # fmt: skip
 
 
-def has_checkpoint(run: Path) -> bool:
-    """Whether a checkpoint of the run in folder `run` has ever been written."""
-    return (run / "checkpoints" / manifest.FILE).exists()
-
-
 def _by_number(name: str) -> tuple[int, str]:
     """A key that sorts step-N.pt by N, which has eight digits or more."""
     return len(name), name

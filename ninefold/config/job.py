@@ -6,7 +6,6 @@ Nothing here imports torch but `Job.settle`, and that only to count GPUs.
 from __future__ import annotations
 
 import copy
-import functools
 import math
 import os
 import sys
@@ -21,11 +20,11 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold.config import environment, resume, rules, untrusted
+from ninefold.config import environment, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.machine import gpu_driver, require_compiler
-from ninefold.ranks import under_torchrun
+from ninefold.ranks import found, under_torchrun
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
@@ -81,9 +80,9 @@ class Job:
             return self._unresolved
         found = rules.problems(
             {**self.values, **self.sweep},
-            {*_known_keys(self.evaluates), *self.sweep},
-            self._inner_keys(),
-            self._required_keys(),
+            schema.top_level(self.evaluates) | self.sweep.keys(),
+            rules.inner_keys(ROOT / "conf", self.choices, self.evaluates),
+            schema.required(self.evaluates),
         )
         found += self._names()
         if self.evaluates:
@@ -122,7 +121,7 @@ class Job:
         Raises Failure.
         """
         run = resume.newest_unfinished(
-            root, self.config, self.frozen, self.choices, _known_keys(evaluates=False)
+            root, self.config, self.frozen, self.choices, schema.top_level(evaluates=False)
         )
         if run is None:
             print(f"resume=auto: no unfinished run of this job under {root}, starting one")
@@ -130,7 +129,7 @@ class Job:
             return
         step = resume.saved_step(run.folder)
         print(f"resume=auto: going on with {run.folder}, step {step}", flush=True)
-        self._go_on(run, list(resume.MAY_CHANGE))
+        self._go_on(run, list(schema.MAY_CHANGE))
         self.settle()
 
     @property
@@ -160,11 +159,11 @@ class Job:
 
         How a run is kept and logged bears on no figure. Raises CheckpointError.
         """
-        run = resume.read(folder, _known_keys(evaluates=False))
+        run = resume.read(folder, schema.top_level(evaluates=False))
         now = copy.deepcopy(self.frozen)
         _settle(now)
-        ours = resume.flat({**now, "choices": self.choices})
-        theirs = resume.flat({**run.frozen, "choices": run.choices})
+        ours = resume.settings({**now, "choices": self.choices})
+        theirs = resume.settings({**run.frozen, "choices": run.choices})
         # What these come to is the machine's.
         automatic = [key for key in ("threads", "parallel.processes")
                      if resume.select(self.frozen, key) == "auto"]  # fmt: skip
@@ -173,29 +172,8 @@ class Job:
             f"(was {rules.spelled(theirs.get(key, resume.MISSING))})"
             for key in {**ours, **theirs}
             if ours.get(key, resume.MISSING) != theirs.get(key, resume.MISSING)
-            and key not in automatic and not resume.is_any_of(key, resume.OF_NO_FIGURE)
+            and key not in automatic and not schema.is_any_of(key, resume.WITHOUT_EFFECT)
         ]  # fmt: skip
-
-    def _inner_keys(self) -> dict[str, list[str]]:
-        """The keys in the sections, and in the groups whose files name each key that there is."""
-        stored = _stored_file(self.evaluates)
-        inner = {key: list(tree) for key, tree in stored.items() if isinstance(tree, dict)}
-        for group in ("parallel", "amp", "dataset", "model", "task"):
-            path = ROOT / "conf" / group / f"{self.choices.get(group)}.yaml"
-            if path.is_file():  # else it is in another folder of the user's
-                inner[group] = [str(key) for key in _stored(path)]
-        return inner
-
-    def _required_keys(self) -> list[str]:
-        if self.evaluates:  # what is not there is in the checkpoint
-            return ["parallel.processes", "parallel.max_processes"]
-        stored = _stored_keys(self.evaluates)
-        inner = [f"{key}.{name}" for key, tree in stored.items()
-                 if isinstance(tree, dict) for name in tree]  # fmt: skip
-        built = [f"{group}._target_" for group in rules.BUILT]
-        return [*stored, *GROUPS, *inner, *built, "parallel.processes", "parallel.max_processes",
-                "model.net", "model.input_channels", "model.input_size",
-                "model.memory_format"]  # fmt: skip
 
     def _find_checkpoint(self) -> list[Failure]:
         given = self.values["ckpt"]
@@ -227,7 +205,7 @@ class Job:
         assert self.resume is not None
         if self.resume == resume.AUTO:
             return []  # which run it is shows once the job is settled
-        folder, known = Path(self.resume), _known_keys(evaluates=False)
+        folder, known = Path(self.resume), schema.top_level(evaluates=False)
         try:
             with environment.noted():
                 run = resume.read(folder, known)
@@ -292,7 +270,7 @@ class Job:
                 "device", "cuda", "no usable GPU", "this machine has a CPU",
                 "use device=cpu or device=auto",
             )  # fmt: skip
-        started = int(os.environ["WORLD_SIZE"]) if under_torchrun() else None
+        started = found(os.environ).world_size if under_torchrun() else None
         if wanted == "auto":
             here = started or gpus or self.values["launch"]["cpu_processes"]
             wanted = int(min(here, most or math.inf))
@@ -366,27 +344,6 @@ def _settle(job: dict[str, Any]) -> None:
     root = (job.get("dataset") or {}).get("root")
     if isinstance(root, str) and "${" not in root:  # a run folder is used from anywhere
         job["dataset"]["root"] = str(Path(root).expanduser().absolute())
-
-
-def _known_keys(evaluates: bool) -> set[str]:
-    """The top-level keys of the configuration file and its groups."""
-    return set(_stored_keys(evaluates)) | set(GROUPS)
-
-
-def _stored_keys(evaluates: bool) -> dict[str, Any]:
-    """The configuration file, without what is Hydra's or a sweep's."""
-    others = ("defaults", "hydra", *rules.OF_A_SWEEP)
-    return {key: value for key, value in _stored_file(evaluates).items() if key not in others}
-
-
-def _stored_file(evaluates: bool) -> dict[str, Any]:
-    return _stored(ROOT / "conf" / ("evaluate.yaml" if evaluates else "train.yaml"))
-
-
-@functools.cache  # the runs of a sweep are held against the same files
-def _stored(path: Path) -> dict[str, Any]:
-    """A file of conf/."""
-    return _container(OmegaConf.load(path), resolve=False)
 
 
 def _count_gpus() -> int:

@@ -1,4 +1,4 @@
-"""What is wrong with a command line, and Hydra's and OmegaConf's errors, in lines of ours."""
+"""Check a command line, and turn errors of Hydra and OmegaConf into one-line failures."""
 
 from __future__ import annotations
 
@@ -17,41 +17,44 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ninefold.config.conf_files import STUDIES, groups_of, keys_beside, read_tree
 from ninefold.config.rules import breach, nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
-STUDIES = "experiments"
 READ_FLAGS = ("hydra._internal.hydra", "hydra._internal.utils")
+SEVERAL = ("logger",)  # groups of which a command may choose a list of options
 EXTRA = ("hydra/sweeper/optuna", "hydra/launcher/joblib")  # plugins, in ninefold[sweepers]
 
 
 def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Failure]:
-    """Everything wrong with a command line that shows before it is composed.
+    """Return every problem of a command line that can be found before it is composed.
 
-    Hydra stops at the first mistake, and takes some for what they are not: the last of two values
-    of a key, an option that is a number. `command` is the name of its configuration in `conf`.
+    Hydra stops at the first mistake and accepts some, such as two values for one key.
+    `command` is the name of the configuration in the folder `conf`.
     """
     try:
         flags = _parser(command).parse_args(list(arguments))
     except ConfigError as failure:
         return [failure]
     if flags.config_path or (flags.config_name or command) != command:
-        conf, command = Path(), ""  # a configuration of the user's own: what it has is not known
+        conf, command = Path(), ""  # a configuration of the user, whose keys are unknown
     elif flags.config_dir or any("hydra.searchpath=" in text for text in flags.overrides):
         command = ""  # options are looked for there too
     if flags.shell_completion:
         return []
     found: list[Failure] = []
     given: dict[str, Override] = {}
-    # A study says itself that it is a sweep; if the one named does not, Hydra will find it out.
+    # An overlay of experiments/ sets the mode itself; if it does not, Hydra notices.
     sweeps = flags.multirun or any(
         word.lstrip("+").startswith((f"{STUDIES}=", "hydra.mode=")) for word in flags.overrides
     )
     parser = OverridesParser.create()
     looks = bool(command and flags.overrides)
-    groups = _groups(conf, command) if looks else {}
-    sections = _tree(conf / f"{command}.yaml").keys() - {"defaults", "hydra"} if looks else set()
+    groups = groups_of(conf, command) if looks else {}
+    sections = (
+        read_tree(conf / f"{command}.yaml").keys() - {"defaults", "hydra"} if looks else set()
+    )
     for text in flags.overrides:
         try:
             override = parser.parse_override(text)
@@ -59,47 +62,68 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
             override = None
         if override is None or not override.key_or_group:
             key, _, value = text.partition("=")
-            found.append(ConfigError(
-                key.strip() if re.fullmatch(r"\s*[^\s=]+\s*", key) else "override",
-                value if re.fullmatch(r"\s*[^\s=]+\s*", key) else repr(text), "not an override",
-                "key=value is allowed, the value in quotes where it holds , : = or brackets",
-                "correct it, and quote it for your shell",
-            ))  # fmt: skip
+            found.append(
+                ConfigError(
+                    key.strip() if re.fullmatch(r"\s*[^\s=]+\s*", key) else "override",
+                    value if re.fullmatch(r"\s*[^\s=]+\s*", key) else repr(text),
+                    "not an override",
+                    "key=value is allowed, the value in quotes where it holds , : = or brackets",
+                    "correct it, and quote it for your shell",
+                )
+            )
             continue
         key = override.get_key_element().lstrip("+~")
         before = given.setdefault(key, override)
         if before is not override and not before.is_delete():
-            found.append(ConfigError(
-                key, _value(override), f"it is given twice, before as {_value(before)}",
-                "one value for a key is allowed", "leave one of them out",
-            ))  # fmt: skip
+            found.append(
+                ConfigError(
+                    key,
+                    _value(override),
+                    f"it is given twice, before as {_value(before)}",
+                    "one value for a key is allowed",
+                    "leave one of them out",
+                )
+            )
         found += _wrong_value(override, key, sweeps)
         if looks:
             found += _wrong_key(override, key, groups, sections)
     if "compile" in given and "compile.mode" in given:
-        found.append(ConfigError(
-            "compile", _value(given["compile"]), "it is said twice",
-            f"compile.mode={_value(given['compile.mode'])} compiles as well",
-            "leave one of them out",
-        ))  # fmt: skip
+        found.append(
+            ConfigError(
+                "compile",
+                _value(given["compile"]),
+                "it is said twice",
+                f"compile.mode={_value(given['compile.mode'])} compiles as well",
+                "leave one of them out",
+            )
+        )
     resumed = given["resume"].value() if "resume" in given else None
     if "hydra.run.dir" in given and resumed not in (None, "auto"):
-        found.append(ConfigError(
-            "hydra.run.dir", _value(given["hydra.run.dir"]), "a resumed run goes on in its folder",
-            f"resume={_value(given['resume'])} says which", "leave hydra.run.dir out",
-        ))  # fmt: skip
+        found.append(
+            ConfigError(
+                "hydra.run.dir",
+                _value(given["hydra.run.dir"]),
+                "a resumed run goes on in its folder",
+                f"resume={_value(given['resume'])} says which",
+                "leave hydra.run.dir out",
+            )
+        )
     resumed = given["study.resume"].value() if "study.resume" in given else None
     if "hydra.sweep.dir" in given and resumed is not None:
-        found.append(ConfigError(
-            "hydra.sweep.dir", _value(given["hydra.sweep.dir"]),
-            "a study that goes on does so in its folder",
-            f"study.resume={_value(given['study.resume'])} says which", "leave hydra.sweep.dir out",
-        ))  # fmt: skip
+        found.append(
+            ConfigError(
+                "hydra.sweep.dir",
+                _value(given["hydra.sweep.dir"]),
+                "a study that goes on does so in its folder",
+                f"study.resume={_value(given['study.resume'])} says which",
+                "leave hydra.sweep.dir out",
+            )
+        )
     return found
 
 
 def _parser(command: str) -> ArgumentParser:
-    """Hydra's, but what it cannot read is one line."""
+    """Hydra's parser of flags, whose errors are raised as ConfigError."""
     parser = get_args_parser()
 
     def error(message: str) -> NoReturn:
@@ -109,21 +133,26 @@ def _parser(command: str) -> ArgumentParser:
         word = word.split("/")[0].rstrip(":")
         if "=" in word and not word.startswith("-"):
             raise ConfigError(
-                "arguments", word, "it stands behind a flag, others before it",
-                "flags are allowed before all key=value or behind them", "put the flags first",
-            )  # fmt: skip
+                "arguments",
+                word,
+                "it stands behind a flag, others before it",
+                "flags are allowed before all key=value or behind them",
+                "put the flags first",
+            )
         raise ConfigError(
-            "arguments", word or "?", message,
+            "arguments",
+            word or "?",
+            message,
             suggestion(word, flags) if word not in flags else "see what it takes",
             f"python {command}.py --hydra-help lists them",
-        )  # fmt: skip
+        )
 
     parser.error = error  # type: ignore[method-assign]
     return parser
 
 
 def _value(override: Override) -> str:
-    """The value of an override as it was written."""
+    """The value of an override as typed."""
     if override.is_delete():
         return "~"
     return str(override.input_line or "").partition("=")[2]
@@ -132,31 +161,46 @@ def _value(override: Override) -> str:
 def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
     if override.is_sweep_override():
         if key == STUDIES:
-            return [ConfigError(
-                key, _value(override), "it has several values", "a command runs one study",
-                "give them one after the other",
-            )]  # fmt: skip
+            return [
+                ConfigError(
+                    key,
+                    _value(override),
+                    "it has several values",
+                    "a command runs one study",
+                    "give them one after the other",
+                )
+            ]
         if multirun:
             return []
-        return [ConfigError(
-            key, _value(override), "it has several values", "one run takes one of each",
-            "add -m for a sweep over them, or put a list into brackets",
-        )]  # fmt: skip
+        return [
+            ConfigError(
+                key,
+                _value(override),
+                "it has several values",
+                "one run takes one of each",
+                "add -m for a sweep over them, or put a list into brackets",
+            )
+        ]
     value = _plain(override.value())
     if override.is_delete() or value == "???":
         return []
     nothing = not (isinstance(value, str) and value.strip())
     if key in NOT_EMPTY and nothing and not (key.endswith("resume") and value is None):
-        return [ConfigError(
-            key, spelled(value), "it names nothing", "a folder or a file is allowed",
-            f"set {key}=PATH or leave it out",
-        )]  # fmt: skip
-    # A mapping is merged into what is there: what comes of it shows once it is composed.
+        return [
+            ConfigError(
+                key,
+                spelled(value),
+                "it names nothing",
+                "a folder or a file is allowed",
+                f"set {key}=PATH or leave it out",
+            )
+        ]
+    # A mapping is merged into the existing one, and checked once it is composed.
     return [] if isinstance(value, dict) else breach(key, value)
 
 
 def _plain(value: Any) -> Any:
-    """A value of Hydra's grammar without its quotes."""
+    """A value of Hydra's grammar without quotes."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return value.text if isinstance(value, QuotedString) else value
@@ -167,10 +211,15 @@ def _wrong_key(
 ) -> list[Failure]:
     first = re.split(r"[./@]", key)[0]
     if first not in {*groups, *sections, "hydra"}:
-        return [ConfigError(
-            key, _value(override), "no such key", suggestion(first, {*groups, *sections}),
-            "correct its name, or leave it out",
-        )]  # fmt: skip
+        return [
+            ConfigError(
+                key,
+                _value(override),
+                "no such key",
+                suggestion(first, {*groups, *sections}),
+                "correct its name, or leave it out",
+            )
+        ]
     if key not in groups:
         return []
     options = ", ".join(groups[key]) + (" are allowed" if len(groups[key]) > 1 else " is allowed")
@@ -179,51 +228,38 @@ def _wrong_key(
     if override.is_sweep_override():
         return []
     option = _plain(override.value())
-    if isinstance(option, str) and option.removesuffix(".yaml") in groups[key]:
+    several = option if key in SEVERAL and isinstance(option, list) else [option]
+    names = [each.removesuffix(".yaml") for each in several if isinstance(each, str)]
+    if names and len(names) == len(several) and set(names) <= set(groups[key]):
         return []
     if isinstance(option, dict) or (isinstance(option, str) and "${" in option):
         return []  # values for the group's keys, or a reference
-    return [ConfigError(
-        key, _value(override), "no such option", options,
-        nearest(str(option), groups[key]),
-    )]  # fmt: skip
-
-
-def _groups(conf: Path, command: str) -> dict[str, list[str]]:
-    """The groups that the configuration chooses from, each with its options."""
-    defaults = OmegaConf.load(conf / f"{command}.yaml").defaults
-    names = [str(key) for entry in defaults if isinstance(entry, DictConfig) for key in entry]
-    folders = {name: conf / name for name in names if " " not in name}
-    if STUDIES in folders:
-        folders[STUDIES] = conf.parent / STUDIES
-    return {
-        name: sorted(path.stem for path in folder.glob("*.yaml"))
-        for name, folder in folders.items()
-    }
-
-
-def _tree(path: Path) -> dict[Any, Any]:
-    """A file of conf/; nothing if it is no YAML, which whoever composes with it is told."""
-    try:
-        tree = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
-        return {}
-    return tree if isinstance(tree, dict) else {}
+    return [
+        ConfigError(
+            key,
+            _value(override),
+            "no such option",
+            options,
+            nearest(str(option), groups[key]),
+        )
+    ]
 
 
 def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> ConfigError:
-    """What a configuration that could not be composed is told.
+    """The failure of a configuration that could not be composed.
 
-    `conf` holds the known keys, `given` are the command's arguments.
+    conf: the folder with the known keys. given: the command's arguments.
     """
     if isinstance(error, yaml.YAMLError):
         mark = getattr(error, "problem_mark", None)
         return ConfigError(
-            "config", getattr(mark, "name", None) or "?", "it is not YAML",
+            "config",
+            getattr(mark, "name", None) or "?",
+            "it is not YAML",
             f"{getattr(error, 'problem', None) or error}"
             + (f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""),
             "correct the file",
-        )  # fmt: skip
+        )
     text = " ".join(str(error).split())
     if isinstance(error, MissingConfigException) or "config directory" in text:
         if isinstance(error, MissingConfigException) and error.options is not None:
@@ -231,25 +267,37 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
             options = sorted(error.options)
             if error.missing_cfg_file in EXTRA:
                 return ConfigError(
-                    group, option, "its plugin is not installed", f"{', '.join(options)} are here",
+                    group,
+                    option,
+                    "its plugin is not installed",
+                    f"{', '.join(options)} are here",
                     "pip install 'ninefold[sweepers]'",
-                )  # fmt: skip
+                )
             return ConfigError(
-                group or "config", option, "no such option", f"{', '.join(options)} are allowed",
+                group or "config",
+                option,
+                "no such option",
+                f"{', '.join(options)} are allowed",
                 nearest(option, options) if options else "see conf/",
-            )  # fmt: skip
+            )
         for flag in ("--config-name", "--config-path", "--config-dir"):
             if word := _following(flag, given):
                 return ConfigError(
-                    flag, word, "not found", text.partition(". ")[0],
+                    flag,
+                    word,
+                    "not found",
+                    text.partition(". ")[0],
                     f"leave {flag} out, or correct it",
-                )  # fmt: skip
+                )
     if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
         key = match.group(1).partition("=")[0]
         return ConfigError(
-            key, _given(key, given), "no such key", suggestion(key, _keys_beside(key, conf)),
+            key,
+            _given(key, given),
+            "no such key",
+            suggestion(key, keys_beside(key, conf)),
             f"correct its name, or +{key}=... if the target takes it",
-        )  # fmt: skip
+        )
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     key = getattr(cause, "full_key", None)
     if not key:  # some of Hydra's errors name it in their text only
@@ -260,22 +308,25 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
 
 
 def plugin_of(error: BaseException) -> str | None:
-    """The package of the Hydra plugin, not of ours, that let `error` out."""
+    """The Hydra plugin, other than our own, that `error` was raised in."""
     modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
     packages = [name.split(".")[1] for name in modules if name.startswith("hydra_plugins.")]
     return packages[-1] if packages and "ninefold" not in packages[-1] else None
 
 
 def of_flags(error: BaseException, given: Sequence[str]) -> ConfigError | None:
-    """What a command is told whose flags Hydra does not take so; None for another `error`."""
+    """The failure of flags that Hydra does not accept together; None for another `error`."""
     *_, last = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
     flags = " ".join(word for word in given if word.startswith("-"))
     if not isinstance(error, ValueError) or not flags or last not in READ_FLAGS:
         return None
     return ConfigError(
-        "arguments", flags, str(error), "Hydra does not take these flags so",
+        "arguments",
+        flags,
+        str(error),
+        "Hydra does not take these flags so",
         "correct them; --hydra-help lists what there is",
-    )  # fmt: skip
+    )
 
 
 def _following(flag: str, given: Sequence[str]) -> str:
@@ -288,7 +339,7 @@ def _following(flag: str, given: Sequence[str]) -> str:
 
 
 def _given(key: str, given: Sequence[str]) -> str:
-    """What the command line says of `key`."""
+    """The value that the command line gives to `key`."""
     for word in given:
         name, _, value = word.partition("=")
         if name.lstrip("+~") == key:
@@ -297,7 +348,7 @@ def _given(key: str, given: Sequence[str]) -> str:
 
 
 def unresolved(config: Any, prefix: str = "") -> list[Failure]:
-    """Every key of an OmegaConf container that has no value, or refers to what is not there."""
+    """A failure for each key that has no value or whose reference cannot be resolved."""
     found: list[Failure] = []
     for key in range(len(config)) if isinstance(config, ListConfig) else list(config):
         name = f"{prefix}{key}"
@@ -311,27 +362,3 @@ def unresolved(config: Any, prefix: str = "") -> list[Failure]:
         if isinstance(value, DictConfig | ListConfig):
             found += unresolved(value, f"{name}.")
     return found
-
-
-def _keys_beside(key: str, conf: Path) -> set[str]:
-    """The keys that `key` may have been meant to be: those in its section or group."""
-    section = key.partition(".")[0]
-    if section == "hydra":
-        return {"the keys that --cfg hydra shows"}
-    found = {name for name in _keys(conf) if name.startswith(f"{section}.")}
-    return found or {name for name in _keys(conf) if "." not in name}
-
-
-def _keys(conf: Path) -> set[str]:
-    """Every key that can be overridden: at the top, in sections, in the groups' files."""
-    found: set[str] = set()
-    for path in sorted(conf.rglob("*.yaml")):
-        group = "" if path.parent == conf else f"{path.parent.name}."
-        found.add(group.rstrip("."))
-        for key, value in _tree(path).items():
-            if key in ("defaults", "hydra") or str(key).startswith("_"):
-                continue
-            found.add(group + str(key))
-            if isinstance(value, dict):
-                found.update(f"{group}{key!s}.{inner!s}" for inner in value)
-    return {name for name in found if name and not name.endswith("_target_")}

@@ -1,4 +1,4 @@
-"""The resolvers of conf/: where the project is, and the names of folders."""
+"""OmegaConf resolvers used in conf/: the project's folder, names of run folders, the help text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ninefold.config.job import ROOT
 
 
 def register() -> None:
-    """Make them known to OmegaConf, before hydra.main."""
+    """Register the resolvers with OmegaConf, before hydra.main."""
     resolvers: dict[str, Callable[..., Any]] = {
         "project_root": lambda: str(ROOT),
         "sweep_folder": lambda resumed, study, time: (
@@ -22,24 +22,31 @@ def register() -> None:
         ),
         "cell_name": lambda *parts: file_name("_".join(map(str, parts))),
         "run_folder": _run_folder,
+        "command_help": _command_help,
         "hydra_folder": lambda resumed: None if _resumes(resumed) else ".hydra",
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
+def _command_help(command: str) -> str:
+    from ninefold.config import reference  # only --help needs it
+
+    return reference.help_text(command)
+
+
 def file_name(text: str) -> str:
-    """`text` as one name of a folder, which stays in the folder that it is put into."""
+    """`text` as the name of a single folder, without separators or a leading dot."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:64]
     return name if rules.NAME.fullmatch(name) else f"_{name[1:]}"
 
 
 def _run_folder(resumed: str | None) -> str:
     if _resumes(resumed):
-        return str(resumed)  # a resumed run goes on in place
+        return str(resumed)  # in place
     return time.strftime("outputs/runs/%Y-%m-%d_%H-%M-%S_") + f"{time.time_ns() // 1000 % 10**6:06}"
 
 
 def _resumes(resumed: str | None) -> bool:
-    """Whether `resumed` is a run folder; for AUTO, the callback says so when it has found one."""
+    """Whether `resumed` is a run folder; AUTO is replaced by one in the callback."""
     return bool(resumed) and resumed != resume.AUTO

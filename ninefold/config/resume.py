@@ -1,4 +1,4 @@
-"""Going on with a run: which one, and with what of this command."""
+"""Resume a run: find it, compare the command with it, and take over what may change."""
 
 from __future__ import annotations
 
@@ -13,21 +13,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
-from ninefold.config import environment, untrusted
+from ninefold.config import environment, schema, untrusted
 from ninefold.config.rules import OF_A_SWEEP, spelled
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.files import require_plain_yaml
 from ninefold.result import FILE
 
 AUTO = "auto"
-# What a run may go on with otherwise than it began: how long, where its figures go, and on how
-# many processes. A name stands for all that is below it. parallel.timeout is launch.timeout.
-MAY_CHANGE = ("epochs", "max_steps", "log_every", "logger", "checkpoint", "launch", "loader",
-              "parallel.processes", "parallel.timeout", "patience", "profile")  # fmt: skip
-# What bears on no figure of a run.
-OF_NO_FIGURE = ("resume", "logger", "choices.logger", "checkpoint", "dataset.download",
-                "launch.grace", "launch.max_restarts", "launch.timeout",
-                "parallel.timeout")  # fmt: skip
+# Prefixes of what may differ between a stored run and one whose figures it is to equal.
+WITHOUT_EFFECT = (*schema.WITHOUT_EFFECT, "choices.logger")
 MISSING = "absent"
 
 Tree = dict[str, Any]
@@ -44,26 +38,33 @@ class Stored:
 
 
 def read(folder: Path, known: set[str]) -> Stored:
-    """The job that the run in `folder` was frozen with; it has the top-level keys `known`.
+    """Read the frozen job of the run in `folder`, which must have the top-level keys `known`.
 
-    Raises CheckpointError if it cannot be read, or refers to more than the environment.
+    Keys that were added after it was written have their defaults. Raises CheckpointError if it
+    cannot be read, or refers to more than the environment.
     """
     path = folder / "config.yaml"
     try:
-        tree = untrusted.parse(path.read_text(encoding="utf-8"))
+        tree = schema.completed(untrusted.parse(path.read_text(encoding="utf-8")))
         wrong = [f"it has no {key}" for key in sorted({*known, "choices"} - tree.keys())]
         groups = ("choices", "parallel", "model", "dataset", "launch")
         wrong += untrusted.misfits({group: tree[group] for group in groups if group in tree})
-        wrong += [f"it refers to something in {place}" for place, text in untrusted.strings(tree)
-                  if not untrusted.only_environment(text)]  # fmt: skip
+        wrong += [
+            f"it refers to something in {place}"
+            for place, text in untrusted.strings(tree)
+            if not untrusted.only_environment(text)
+        ]
         if wrong:
             raise ValueError(", ".join(wrong))
         values = OmegaConf.to_container(OmegaConf.create(tree), resolve=True)
     except Exception as error:  # OmegaConf's too, for what the environment no longer holds
         raise CheckpointError(
-            "resume", folder, "its config.yaml cannot be used", str(error).partition("\n")[0],
-            "start the run afresh in a new folder",
-        ) from error  # fmt: skip
+            "resume",
+            folder,
+            "its config.yaml cannot be used",
+            str(error).partition("\n")[0],
+            "start a new run in a new folder",
+        ) from error
     assert isinstance(values, dict)
     choices = tree.pop("choices")
     values.pop("choices")
@@ -71,7 +72,7 @@ def read(folder: Path, known: set[str]) -> Stored:
 
 
 def named(overrides: list[str]) -> list[str]:
-    """The keys that a command names one by one, and the groups it chooses."""
+    """The keys that the overrides of a command set, and the groups that they choose from."""
     found: list[str] = []
     for override in OverridesParser.create().parse_overrides(overrides):
         key, value = override.key_or_group, override.value()
@@ -83,23 +84,24 @@ def named(overrides: list[str]) -> list[str]:
 
 
 def all_overrides(folder: Path, now: list[str]) -> list[str]:
-    """What the commands that began a run and now resume it have set, as if in one: a key once."""
+    """The overrides of the commands that started and resumed a run, as of one command.
+
+    now: those of the command that resumes it, which replace earlier ones of the same key.
+    """
     try:
         text = (folder / ".hydra" / "overrides.yaml").read_text(encoding="utf-8")
         require_plain_yaml(text)
         before = yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError):
-        before = []  # whoever moved the run left it behind
+        before = []  # the run was moved without it
     texts = [text for text in before if isinstance(text, str)] if isinstance(before, list) else []
-    last = {text.lstrip("+~").partition("=")[0]: text for text in (*texts, *now)}
-    # A run that is resumed without its limit is one that never had any.
-    return [text for key, text in last.items() if text != "max_steps=null"]
+    return list({text.lstrip("+~").partition("=")[0]: text for text in (*texts, *now)}.values())
 
 
 def differences(run: Stored, keys: list[str], now: Tree, values: Tree, choices: Tree) -> list[str]:
-    """What the command says of `keys` that the run was not, as `key=now (was before)`.
+    """The `keys` that may not change and whose value differs, as `key=now (was before)`.
 
-    now, values, choices: the command's own job, as frozen, resolved, and its groups' options.
+    now, values, choices: the command's job as frozen, the same resolved, and its groups' options.
     """
     found = []
     for key in keys:
@@ -118,10 +120,10 @@ def differences(run: Stored, keys: list[str], now: Tree, values: Tree, choices: 
 
 
 def carried_over(run: Stored, keys: list[str], now: Tree, choices: Tree) -> tuple[Tree, Tree]:
-    """The run's frozen job and options, with what the command says of `keys` that may change."""
+    """The run's frozen job and options, with the command's values of `keys` that may change."""
     job = OmegaConf.create(run.frozen)
     options = dict(run.choices)
-    # Loggers are taken as one: `~logger.tensorboard` names what is not there any more.
+    # Loggers are replaced as a whole: `~logger.tensorboard` names one that is absent.
     keys = ["logger" if key.startswith("logger") else key for key in keys if may_change(key)]
     if "launch.timeout" in keys and select(now, "parallel.timeout") != MISSING:
         keys.append("parallel.timeout")
@@ -131,7 +133,8 @@ def carried_over(run: Stored, keys: list[str], now: Tree, choices: Tree) -> tupl
             continue
         OmegaConf.update(job, key, value, merge=False, force_add=True)
         if key == "logger":
-            options[key] = choices[key]
+            options.pop(key, None)  # of a list of options Hydra names none
+            options |= {name: option for name, option in choices.items() if name == key}
     tree = OmegaConf.to_container(job)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}, options
@@ -140,26 +143,27 @@ def carried_over(run: Stored, keys: list[str], now: Tree, choices: Tree) -> tupl
 def newest_unfinished(
     root: Path, config: DictConfig, frozen: Tree, choices: Tree, known: set[str]
 ) -> Stored | None:
-    """The run under `root` that has a checkpoint and no end, and that this command would make.
+    """Find the newest run under `root` that has a checkpoint, has not ended, and is of this job.
 
-    config: the command's configuration; frozen: the same, settled.
+    config: the command's configuration. frozen: its frozen job, settled.
     """
     for folder in unfinished(root):
         try:
             run = read(folder, known)
         except CheckpointError:
-            continue  # whatever it is, it is no run of this job
+            continue  # it cannot be a run of this job
         same_options = all(
-            run.choices.get(group) == option for group, option in choices.items()
+            run.choices.get(group) == option
+            for group, option in choices.items()
             if group not in ("logger", "experiments")
-        )  # fmt: skip
+        )
         if same_options and fixed(run.frozen) == fixed(_as_if(config, frozen, run.frozen)):
             return run
     return None
 
 
 def unfinished(root: Path) -> list[Path]:
-    """The run folders in `root` with a checkpoint and without an end, the newest first."""
+    """The run folders in `root` that have a checkpoint and have not ended, newest first."""
     found = []
     for path in root.glob(f"*/checkpoints/{manifest.FILE}"):
         folder = path.parent.parent
@@ -169,14 +173,14 @@ def unfinished(root: Path) -> list[Path]:
 
 
 def holds_a_run(folder: Path) -> bool:
-    """Whether a run in `folder` has saved something or ended well: there is something to lose."""
+    """Whether a run in `folder` has a checkpoint or ended well, which a new run would lose."""
     if not (folder / "config.yaml").exists():
         return False
     return any(folder.glob("checkpoints/[!.]*.pt")) or _status(folder) == "ok"
 
 
 def _status(folder: Path) -> Any:
-    """What the result in a run folder says that became of the run; None if there is none."""
+    """The status in result.json of a run folder; None if there is none."""
     try:
         return json.loads((folder / FILE).read_text())["status"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -190,7 +194,7 @@ def saved_step(folder: Path) -> int:
 
 
 def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:
-    """What the command would freeze if it said of all that may change what the run has.
+    """The job that the command would freeze with the run's values of the keys that may change.
 
     Other keys are computed from these: a cosine's T_max from epochs.
     """
@@ -203,27 +207,28 @@ def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:
         tree = OmegaConf.to_container(config, resolve=True)
     assert isinstance(tree, dict)
     tree["threads"] = frozen["threads"]
-    tree["dataset"]["root"] = frozen["dataset"].get("root")
+    if "root" in frozen["dataset"]:  # not every dataset has one
+        tree["dataset"]["root"] = frozen["dataset"]["root"]
     return {str(key): value for key, value in tree.items()}
 
 
 def fixed(job: Mapping[str, Any]) -> Tree:
-    """The part of a frozen job that makes it this job and no other, flat."""
-    return {k: v for k, v in flat(job).items() if not may_change(k) and k != "resume"}
+    """The values, flat, in which two frozen jobs must agree to be the same job."""
+    return {k: v for k, v in settings(job).items() if not may_change(k) and k != "resume"}
+
+
+def settings(job: Mapping[str, Any]) -> Tree:
+    """A job as a mapping of dotted keys, to compare with an older one: see without_defaults."""
+    return dict(schema.without_defaults(flat(job)))
 
 
 def may_change(key: str) -> bool:
-    """Whether a run may go on with another value of `key`."""
-    return is_any_of(key, MAY_CHANGE)
-
-
-def is_any_of(key: str, names: tuple[str, ...]) -> bool:
-    """Whether `key` is one of `names`, or below one."""
-    return any(key == name or key.startswith(f"{name}.") for name in names)
+    """Whether a run may be resumed with another value of `key`."""
+    return schema.is_any_of(key, schema.MAY_CHANGE)
 
 
 def flat(tree: Any, prefix: str = "") -> Tree:
-    """A nested mapping as one of dotted keys; an empty mapping is a value."""
+    """A nested mapping as a mapping of dotted keys; an empty mapping is a value."""
     return dict(_leaves(tree, prefix))
 
 
@@ -248,8 +253,11 @@ def select(tree: Any, key: str) -> Any:
 
 
 def refusal(folder: Path, wrong: list[str]) -> ConfigError:
-    """What a command is told that says otherwise than the run it is to go on with."""
+    """The failure of a command that differs from the run it resumes in keys that may not change."""
     return ConfigError(
-        "resume", folder, f"{', '.join(wrong)} cannot change in a resumed run",
-        f"{', '.join(MAY_CHANGE)} may", "leave the others out or start a new run",
-    )  # fmt: skip
+        "resume",
+        folder,
+        f"{', '.join(wrong)} cannot change in a resumed run",
+        f"{', '.join(schema.MAY_CHANGE)} may",
+        "leave the others out or start a new run",
+    )

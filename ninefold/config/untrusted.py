@@ -1,7 +1,7 @@
-"""A job out of a file that anybody may have written: looked through before anything is built.
+"""Check a stored configuration before anything in it is built: anybody may have written the file.
 
-Building what a configuration names is running it. From a file we build only what `conf/` names,
-at the place where it names it, and resolve no reference but one to the environment.
+To instantiate a `_target_` is to run code. From a stored configuration only those that `conf/`
+names at the same place are built, and only references to the environment are resolved.
 """
 
 from __future__ import annotations
@@ -20,8 +20,14 @@ from ninefold.errors import CheckpointError
 from ninefold.files import require_plain_yaml
 
 CONF = Path(__file__).parents[2] / "conf"
-EVALUATED = ("model", "task", "dataset", "amp", "parallel")  # what an evaluation may take of it
-# What some reader of configurations calls: Hydra's, and those of logging.config.dictConfig.
+EVALUATED = (
+    "model",
+    "task",
+    "dataset",
+    "amp",
+    "parallel",
+)  # groups that an evaluation may take from it
+# Keys whose value is called: by Hydra, and by logging.config.dictConfig.
 CALLED = ("_target_", "()", "class")
 NEEDED = {
     "parallel": ("processes", "max_processes"),
@@ -30,7 +36,7 @@ NEEDED = {
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The mapping that `text` (YAML) holds, references unresolved. Raises ValueError."""
+    """Read YAML that holds a mapping, with references unresolved. Raises ValueError."""
     try:
         require_plain_yaml(text)
         tree = OmegaConf.to_container(OmegaConf.create(text))
@@ -45,7 +51,7 @@ def parse(text: str) -> dict[str, Any]:
 
 @functools.cache
 def allowed() -> dict[str, dict[str, frozenset[str]]]:
-    """By place (`model.net`), each `_target_` that a file in conf/ names there, and its keys."""
+    """The targets in conf/: by place, such as `model.net`, each `_target_` with its keys."""
     found: dict[str, dict[str, frozenset[str]]] = {}
     for path in CONF.glob("*/*.yaml"):
         for place, node in _nodes(OmegaConf.to_container(OmegaConf.load(path)), path.parent.name):
@@ -59,49 +65,60 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
 def require_known_targets(
     tree: Any, field: str, path: Path, do: str, user: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuse a configuration that names anything to call that conf/ does not name at its place.
+    """Raise CheckpointError if `tree` names a target that conf/ does not name at the same place.
 
-    user: the flat configuration of this command; what it names at the same place, it may.
-    Raises CheckpointError.
+    user: the flat configuration of this command, whose targets are allowed at their places too.
     """
     for place, node in _nodes(tree, ""):
         for key, target in node.items():
             if _plain(key) not in CALLED:
                 continue
             known = key == "_target_" and isinstance(target, str)
-            if known and (target in allowed().get(place, {}) or
-                          (user or {}).get(f"{place}.{key}") == target):  # fmt: skip
+            if known and (
+                target in allowed().get(place, {}) or (user or {}).get(f"{place}.{key}") == target
+            ):
                 continue
             raise CheckpointError(
-                field, path, f"its configuration names the target {target}",
-                f"at {place or 'its top'}.{key}; only what conf/ names there is built", do,
-            )  # fmt: skip
+                field,
+                path,
+                f"its configuration names the target {target}",
+                f"at {place or 'its top'}.{key}; only what conf/ names there is built",
+                do,
+            )
 
 
 def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str, Any]:
-    """What an evaluation takes of the job in a checkpoint: the groups it does not name itself.
+    """The groups that an evaluation takes from the configuration in a checkpoint.
 
-    Nothing in it is called, fetched or resolved that conf/ would not: see the module. Of the
-    environment it may take where the data is, which is read and told to nobody.
-    Raises CheckpointError.
+    They are those that the command does not choose itself (`named`). They are checked as the
+    module says; only dataset.root may refer to the environment. Raises CheckpointError.
     """
     try:
         tree = parse(text)
     except ValueError as error:
         raise CheckpointError(
-            "ckpt", path, "its configuration cannot be read", str(error),
+            "ckpt",
+            path,
+            "its configuration cannot be read",
+            str(error),
             "see config.yaml of a run of ours",
-        ) from error  # fmt: skip
+        ) from error
     require_known_targets(tree, "ckpt", path, "add a yaml with it there if you trust it")
-    taken = {group: tree[group] for group in EVALUATED
-             if tree.get(group) is not None and named.get(group) is None}  # fmt: skip
+    taken = {
+        group: tree[group]
+        for group in EVALUATED
+        if tree.get(group) is not None and named.get(group) is None
+    }
     for wrong in (*_references(taken), *_foreign_keys(taken), *_misfits(taken)):
         raise CheckpointError(
-            "ckpt", path, "its configuration is not used as it is", wrong,
+            "ckpt",
+            path,
+            "its configuration is not used as it is",
+            wrong,
             "name that group on the command line, as in model=convnet",
-        )  # fmt: skip
+        )
     if "dataset" in taken and "download" in taken["dataset"]:
-        taken["dataset"]["download"] = False  # only a command may fetch
+        taken["dataset"]["download"] = False  # only a command may download
     choices = tree.get("choices")
     choices = choices if isinstance(choices, dict) else {}
     names = {group: str(choices.get(group)) for group in taken}
@@ -112,7 +129,7 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
 
 
 def only_environment(text: str) -> bool:
-    """Whether all that `text` refers to is the environment, as frozen jobs of ours do."""
+    """Whether `text` refers to nothing but environment variables."""
     while "${" in text:
         shorter = re.sub(r"\$\{oc\.(env|decode):[^{}]*\}", "", text)
         if shorter == text:
@@ -122,7 +139,7 @@ def only_environment(text: str) -> bool:
 
 
 def strings(tree: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every string in `tree`, keys included, with its place."""
+    """Every string in `tree` with its place, keys included."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             inner = f"{place}.{key}".lstrip(".")
@@ -136,7 +153,7 @@ def strings(tree: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def misfits(tree: Mapping[str, Any]) -> Iterator[str]:
-    """What the groups in `tree` lack, or have of another kind."""
+    """Problems of the groups in `tree`: missing keys, and groups that are no mappings."""
     for group, keys in NEEDED.items():
         node = tree.get(group)
         if group in tree and isinstance(node, Mapping):
@@ -166,7 +183,7 @@ def _foreign_keys(taken: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    """Every mapping in `tree`, in lists too, with its place."""
+    """Every mapping in `tree` with its place, those in lists included."""
     pairs: Any = ()
     if isinstance(tree, Mapping):
         yield place, tree
@@ -178,6 +195,6 @@ def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
 
 
 def _plain(key: Any) -> str:
-    """`key` without disguise: blanks, unprintable characters and look-alikes of other widths."""
+    """`key` without blanks, unprintable characters and look-alikes of other widths."""
     text = unicodedata.normalize("NFKC", str(key))
     return "".join(c for c in text if c.isprintable() and not c.isspace()).lower()

@@ -1,4 +1,4 @@
-"""Datasets of labeled images, as bytes: one file and one yaml for each.
+"""Datasets as bytes: one file and one yaml for each; their splits, and what an example is.
 
 Nothing here imports torch, so that the launcher can check a dataset before it starts anything.
 """
@@ -7,49 +7,91 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, overload
+from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ninefold.errors import DataError
 
-Split = Literal["train", "test"]
+Split = Literal["train", "val", "test"]
 
 
 Rows = npt.NDArray[np.int64]
 
 
-class Images(Protocol):
-    """uint8 [n, channels, height, width]: an array, or what reads its rows when asked for them."""
+class Array(Protocol):
+    """Rows of one shape and dtype: a NumPy array, or what reads its rows when they are indexed.
+
+    An array of row numbers returns these rows in memory, a slice a part that is still unread.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]: ...
     def __len__(self) -> int: ...
     @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[np.uint8]: ...
+    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
     @overload
-    def __getitem__(self, rows: slice, /) -> Images: ...
+    def __getitem__(self, rows: slice, /) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Some rows of an array, in the order of `rows` (int64 [n]), read when they are indexed."""
+
+    array: Array
+    rows: Rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.array.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
+    @overload
+    def __getitem__(self, rows: slice, /) -> Array: ...
+    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
+        if isinstance(rows, slice):
+            return Selected(self.array, self.rows[rows])
+        return self.array[self.rows[rows]]
 
 
 @dataclass(frozen=True)
 class Examples:
-    """labels: int64 [n]. names: what the classes are called, where the data itself says."""
+    """Inputs and what is to be predicted of each.
 
-    images: Images
-    labels: Rows
+    inputs: uint8 [n, channels, height, width] or [n, channels, depth, height, width].
+    targets: classes int64 [n], masks uint8 or int16 [n, (depth,) height, width], or points
+        float32 [n, k, 3], NaN where one is absent.
+    names: of the classes or points, where the data itself says.
+    """
+
+    inputs: Array
+    targets: Array
     names: Sequence[str] = ()
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.targets)
 
     def first(self, count: int | None) -> Examples:
         """The first `count` examples; all of them for None."""
-        return Examples(self.images[:count], self.labels[:count], self.names)
+        return Examples(self.inputs[:count], self.targets[:count], self.names)
+
+    def select(self, rows: Rows) -> Examples:
+        """The examples of these numbers; images in files stay unread."""
+        return Examples(Selected(self.inputs, rows), Selected(self.targets, rows), self.names)
 
 
 class Dataset(Protocol):
-    """What the trainer asks of a dataset. `limit` cuts the training split."""
+    """What the trainer asks of a dataset. `limit` cuts the training split.
+
+    It may also have `splits`, the names of the splits it has (default: train and test), `val`,
+    see `validation`, and a method `preparation(**options) -> Preparation` where its inputs are no
+    images, see `ninefold.dataset.preparation`.
+    """
 
     @property
     def limit(self) -> int | None: ...
@@ -78,18 +120,59 @@ class Dataset(Protocol):
         """Raises DataError if the split cannot be read or is not what the configuration says."""
 
 
+def train_and_val(dataset: Dataset, seed: int) -> tuple[Examples, Examples | None]:
+    """The training split, and a validation split if there is to be one.
+
+    A dataset that names `val` among its splits has its own. From any other the share `dataset.val`
+    of the training examples is drawn by the seed; 0: no validation split. Raises DataError.
+    """
+    share = getattr(dataset, "val", 0)
+    train = dataset.load("train")
+    if "val" in getattr(dataset, "splits", ()):
+        if share:
+            raise DataError(
+                "dataset.val",
+                share,
+                "the dataset has a validation split",
+                "a share is drawn from the training examples only where there is none",
+                "set dataset.val=0 to use the one it has",
+            )
+        return train, dataset.load("val")
+    if not share:
+        return train, None
+    count = max(1, round(share * len(train)))
+    if count >= len(train):
+        raise DataError(
+            "dataset.val",
+            share,
+            "no training examples are left",
+            f"{len(train)} examples found, {count} taken for validation",
+            "lower dataset.val",
+        )
+    # Three numbers, as two of them, seed and epoch, give the order of an epoch.
+    order = np.random.default_rng([seed, 0, 1]).permutation(len(train))
+    return train.select(np.sort(order[count:])), train.select(np.sort(order[:count]))
+
+
 def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:
-    """`examples`, if their shape and labels are what `dataset` says; else DataError."""
-    shape = list(examples.images.shape[1:])
+    """`examples`, if their shape and classes are what `dataset` says. Raises DataError."""
+    shape = list(examples.inputs.shape[1:])
     if shape != list(dataset.shape):
         raise DataError(
-            "dataset.shape", list(dataset.shape), f"{name} holds other images",
-            f"found {shape}", "set dataset.shape to what was found",
-        )  # fmt: skip
-    low, high = int(examples.labels.min()), int(examples.labels.max())
+            "dataset.shape",
+            list(dataset.shape),
+            f"{name} holds other images",
+            f"found {shape}",
+            "set dataset.shape to what was found",
+        )
+    targets = np.asarray(examples.targets)
+    low, high = int(targets.min()), int(targets.max())
     if low < 0 or high >= dataset.classes:
         raise DataError(
-            "dataset.classes", dataset.classes, f"{name} has labels from {low} to {high}",
-            f"labels below {dataset.classes} are allowed", f"set dataset.classes={high + 1}",
-        )  # fmt: skip
+            "dataset.classes",
+            dataset.classes,
+            f"{name} has labels from {low} to {high}",
+            f"labels below {dataset.classes} are allowed",
+            f"set dataset.classes={high + 1}",
+        )
     return examples

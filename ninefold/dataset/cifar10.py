@@ -38,6 +38,7 @@ class CIFAR10:
     flip: bool = True
     crop: int = 4
     class_names: Sequence[str] = ()  # for reading an evaluation
+    val: float = 0
 
     def prepare(self) -> None:
         if self.download and self._folder() is None:
@@ -47,16 +48,20 @@ class CIFAR10:
                 datasets.CIFAR10(Path(self.root).expanduser(), download=True)
             except Exception as error:  # the network fails in many types
                 raise DataError(
-                    "dataset.download", "true", f"CIFAR-10 could not be fetched ({error})",
+                    "dataset.download",
+                    "true",
+                    f"CIFAR-10 could not be fetched ({error})",
                     f"nothing usable in {Path(self.root).expanduser()}",
                     f"fetch it by other means and put {BINARY} or {PYTHON} there",
-                ) from error  # fmt: skip
+                ) from error
         if self._folder() is None:
             raise DataError(
-                "dataset.root", self.root, "CIFAR-10 is not there",
+                "dataset.root",
+                self.root,
+                "CIFAR-10 is not there",
                 f"looked for {BINARY} and {PYTHON} in {Path(self.root).expanduser().absolute()}",
                 "set dataset.root to the folder that holds one of them, or dataset.download=true",
-            )  # fmt: skip
+            )
 
     def load(self, split: Split) -> Examples:
         folder = self._folder()
@@ -95,15 +100,20 @@ class CIFAR10:
                 records = np.concatenate([labels[:, None], batch[b"data"]], axis=1)
         except Exception as error:  # a damaged pickle fails in any type
             raise DataError(
-                "dataset.root", self.root, f"{path} cannot be read ({error})",
+                "dataset.root",
+                self.root,
+                f"{path} cannot be read ({error})",
                 f"records of {RECORD} bytes, or the official pickle, are expected",
                 "fetch the set again",
-            ) from error  # fmt: skip
+            ) from error
         if records.shape != (10_000, RECORD):
             raise DataError(
-                "dataset.root", self.root, f"{path} is not whole",
-                f"{len(records)} records found, 10000 expected", "fetch the set again",
-            )  # fmt: skip
+                "dataset.root",
+                self.root,
+                f"{path} is not whole",
+                f"{len(records)} records found, 10000 expected",
+                "fetch the set again",
+            )
         return records
 
 

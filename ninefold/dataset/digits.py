@@ -25,6 +25,7 @@ class Digits:
     flip: bool = False
     crop: int = 0
     root: None = None
+    val: float = 0
 
     def prepare(self) -> None:
         self._file()
@@ -48,7 +49,9 @@ class Digits:
             if path.is_file():
                 return path
         raise DataError(
-            "dataset", "digits", "the digits file of scikit-learn is not there",
+            "dataset",
+            "digits",
+            "the digits file of scikit-learn is not there",
             f"looked in {', '.join(folders) or 'no installation of scikit-learn'}",
             "run pip install --force-reinstall scikit-learn",
-        )  # fmt: skip
+        )

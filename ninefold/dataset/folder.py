@@ -1,4 +1,4 @@
-"""Image files of anybody's in a folder for each class, decoded when they are asked for."""
+"""Image files in a folder for each class, decoded when they are read."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from ninefold.dataset import Examples, Images, Rows, Split, checked
+from ninefold.dataset import Array, Examples, Rows, Split, checked
 from ninefold.errors import DataError
 from ninefold.progress import bar
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
-FOLDERS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "val")}
+FOLDERS: dict[Split, tuple[str, ...]] = {
+    "train": ("train",),
+    "val": ("val",),
+    "test": ("test", "val"),
+}
 MODES = {1: "L", 3: "RGB"}
 OPENED = 5000  # files that `prepare` opens, which takes a second or two
 
 
 @dataclass(frozen=True)
 class Folder:
-    """root/train/CLASS/IMAGE and root/test/CLASS/IMAGE; root/val will do where there is no test.
+    """root/train/CLASS/IMAGE and root/test/CLASS/IMAGE, and root/val/CLASS/IMAGE if there is one.
 
+    Where there is no root/test, root/val is the test split.
     Classes and files are in the order of their names' characters, hidden ones left out. `limit`
     takes training files evenly spaced in that order, so that every class keeps its share.
     """
@@ -40,21 +45,31 @@ class Folder:
     std: Sequence[float] | None = None
     flip: bool = True
     crop: int = 0
+    val: float = 0
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        both = all((self._root() / name).is_dir() for name in ("val", "test"))
+        return ("train", "val", "test") if both else ("train", "test")
 
     def prepare(self) -> None:
         """Look at every file's size, kind and permission, and at the headers of up to OPENED.
 
         What the header does not show (a file cut short) is found when the image is decoded.
         """
-        train, test = self._classes("train"), self._classes("test")
-        if set(train) != set(test):
-            only = {"train": set(train) - set(test), "test": set(test) - set(train)}
-            raise self._wrong(
-                "training and test classes differ",
-                "; ".join(f"only in {name}: {listed(who)}" for name, who in only.items() if who),
-                "give both the same class folders",
-            )
-        paths = [path for part in (train, test) for found in part.values() for path in found]
+        found = {split: self._classes(split) for split in self.splits}
+        train = set(found["train"])
+        for split, classes in found.items():
+            if set(classes) != train:
+                only = {"train": train - set(classes), split: set(classes) - train}
+                said = [f"only in {name}: {listed(who)}" for name, who in only.items() if who]
+                kind = {"val": "validation"}.get(split, split)
+                raise self._wrong(
+                    f"training and {kind} classes differ",
+                    "; ".join(said),
+                    "give both the same class folders",
+                )
+        paths = [path for part in found.values() for files in part.values() for path in files]
         for path in bar(paths, "looking at the images", unit="file", delay=1.0):
             self._require_readable(path)
         for path in bar(spread(paths, OPENED), "opening images", unit="file", delay=1.0):
@@ -88,9 +103,12 @@ class Folder:
             or not all(isinstance(side, int) and side > 0 for side in shape)
         ):
             raise DataError(
-                "dataset.shape", shape, "images cannot be made so",
-                "[1 or 3 channels, height, width] is allowed", "correct dataset.shape",
-            )  # fmt: skip
+                "dataset.shape",
+                shape,
+                "images cannot be made so",
+                "[1 or 3 channels, height, width] is allowed",
+                "correct dataset.shape",
+            )
         folder = self._split(split)
         classes = {entry.name: entry.path for entry in self._entries(folder) if entry.is_dir()}
         if len(classes) < 2:
@@ -101,9 +119,12 @@ class Folder:
             )
         if len(classes) != self.classes:
             raise DataError(
-                "dataset.classes", self.classes, f"{folder} has {len(classes)} class folders",
-                f"found {listed(classes)}", f"set dataset.classes={len(classes)}",
-            )  # fmt: skip
+                "dataset.classes",
+                self.classes,
+                f"{folder} has {len(classes)} class folders",
+                f"found {listed(classes)}",
+                f"set dataset.classes={len(classes)}",
+            )
         files = {name: self._images(classes[name]) for name in sorted(classes)}
         empty = [name for name, found in files.items() if not found]
         if empty:
@@ -114,18 +135,24 @@ class Folder:
             )
         return files
 
-    def _split(self, split: Split) -> Path:
+    def _root(self) -> Path:
         if self.root is None:
             raise self._wrong(
-                "no folder is given", "it holds train/CLASS/IMAGE and test/CLASS/IMAGE",
+                "no folder is given",
+                "it holds train/CLASS/IMAGE and test/CLASS/IMAGE",
                 "set dataset.root=FOLDER",
-            )  # fmt: skip
+            )
         root = Path(self.root).expanduser()
         if not root.is_dir():
             raise self._wrong(
                 "not a folder" if root.exists() else "no such folder",
-                f"looked for {root.absolute()}", "set dataset.root to a folder of train and test",
-            )  # fmt: skip
+                f"looked for {root.absolute()}",
+                "set dataset.root to a folder of train and test",
+            )
+        return root
+
+    def _split(self, split: Split) -> Path:
+        root = self._root()
         for name in FOLDERS[split]:
             if (root / name).is_dir():
                 return root / name
@@ -149,9 +176,10 @@ class Folder:
                 return [entry for entry in entries if not entry.name.startswith(".")]
         except OSError as error:
             raise self._wrong(
-                f"{folder} cannot be read", error.strerror or type(error).__name__,
+                f"{folder} cannot be read",
+                error.strerror or type(error).__name__,
                 "see that it can be read",
-            ) from error  # fmt: skip
+            ) from error
 
     def _require_readable(self, path: str) -> None:
         try:
@@ -167,7 +195,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Files:
-    """Images in files, uint8 [n, channels, height, width] as soon as they are indexed.
+    """Images in files, decoded to uint8 [n, channels, height, width] when they are indexed.
 
     Each is made gray or RGB (transparency is dropped), cut around its middle to the shape's
     proportions and resized to it, bilinear; a rotation noted by the camera is not applied, as
@@ -177,6 +205,10 @@ class Files:
     paths: Sequence[str]
     size: tuple[int, int, int]
     root: str
+
+    def __post_init__(self) -> None:
+        # Of odd metadata. For the whole process, as threads cannot ignore warnings for a while.
+        warnings.filterwarnings("ignore", module="PIL")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -188,9 +220,9 @@ class Files:
     @overload
     def __getitem__(self, rows: Rows, /) -> npt.NDArray[np.uint8]: ...
     @overload
-    def __getitem__(self, rows: slice, /) -> Images: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[np.uint8] | Images:
-        """Raises DataError naming the file that cannot be decoded."""
+    def __getitem__(self, rows: slice, /) -> Array: ...
+    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[np.uint8] | Array:
+        """Raises DataError with the name of a file that cannot be decoded."""
         if isinstance(rows, slice):
             return Files(self.paths[rows], self.size, self.root)
         images = np.empty((len(rows), *self.size), np.uint8)
@@ -209,19 +241,19 @@ class Files:
     def _read(self, path: str, decode: bool) -> npt.NDArray[np.uint8]:
         channels, height, width = self.size
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of odd metadata
-                warnings.simplefilter("error", Image.DecompressionBombWarning)
-                with Image.open(path) as image:
-                    if image.mode.startswith(("I", "F")):
-                        raise ValueError(f"its pixels, mode {image.mode}, have more than 8 bits")
-                    if not decode:
-                        return np.empty(0, np.uint8)
-                    # A JPEG much larger than needed is decoded at a half, a quarter or an eighth.
-                    image.draft(None, (2 * width, 2 * height))
-                    plain = image.convert(MODES[channels])
-                    fitted = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
-                    return np.asarray(fitted)
+            with Image.open(path) as image:
+                pixels, most = image.width * image.height, Image.MAX_IMAGE_PIXELS
+                if most is not None and pixels > most:  # Pillow warns, and refuses twice as many
+                    raise ValueError(f"Image size ({pixels} pixels) exceeds limit of {most} pixels")
+                if image.mode.startswith(("I", "F")):
+                    raise ValueError(f"its pixels, mode {image.mode}, have more than 8 bits")
+                if not decode:
+                    return np.empty(0, np.uint8)
+                # A JPEG much larger than needed is decoded at a half, a quarter or an eighth.
+                image.draft(None, (2 * width, 2 * height))
+                plain = image.convert(MODES[channels])
+                fitted = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
+                return np.asarray(fitted)
         except MemoryError:
             raise
         except Exception as error:  # a damaged file fails in many types
@@ -231,9 +263,12 @@ class Files:
 
 def bad_image(root: str, path: str, wrong: str) -> DataError:
     return DataError(
-        "dataset.root", root, f"{path} is no usable image ({wrong})",
-        "whole files of 8 bits per channel that Pillow reads are", "replace or remove it",
-    )  # fmt: skip
+        "dataset.root",
+        root,
+        f"{path} is no usable image ({wrong})",
+        "whole files of 8 bits per channel that Pillow reads are",
+        "replace or remove it",
+    )
 
 
 T = TypeVar("T")

@@ -24,6 +24,7 @@ class Synthetic:
     flip: bool = False
     crop: int = 0
     root: None = None
+    val: float = 0
 
     def prepare(self) -> None:
         return None

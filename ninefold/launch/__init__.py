@@ -5,16 +5,17 @@ Nothing here is imported early but plain data: the forkserver's first import pas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ninefold.errors import Failure, Interrupted, Preempted
 from ninefold.result import Result
 
 if TYPE_CHECKING:
     from ninefold.config.job import Job
+    from ninefold.config.spec import RunSpec
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,29 @@ class Command(Protocol):
 
     def run(self, job: Job, folder: Path) -> Outcome:
         """Run `job` and print how it ended. Raises SystemExit if a signal ended it."""
+
+
+class Launcher:
+    """Where the processes of a run come from. One file each: elastic, inline, torchrun.
+
+    settings: the section `launch` of the job.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+
+    @staticmethod
+    def found(settings: Mapping[str, Any]) -> bool:
+        """Whether it is the one to use here; launch.run asks them in a fixed order."""
+        raise NotImplementedError
+
+    def run(self, spec: RunSpec, processes: int) -> None:
+        """Run `spec` in so many processes and wait for them. Raises the Failure of the first."""
+        raise NotImplementedError
+
+    def follow(self) -> int:
+        """In a process that is not to compose: wait for the job and run it. Returns an exit code.
+
+        Only for launchers that start the command itself several times. Raises Failure.
+        """
+        raise NotImplementedError

@@ -90,7 +90,7 @@ def registered() -> Iterator[None]:
 
     Raises SystemExit if the command was told to stop before.
     """
-    sweep, me = announced(), str(os.getpid())
+    sweep, me = announced(), os.getpid()
     if sweep is None:
         yield
         return

@@ -10,7 +10,7 @@ import signal
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -29,16 +29,15 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from ninefold.checkpoint.store import has_checkpoint
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Interrupted, PeerError, Preempted, ResourceError
-from ninefold.launch import mailbox, worker
+from ninefold.launch import Launcher, forkserver, mailbox, worker
+from ninefold.launch.run_folder import stopped
 from ninefold.launch.supervisor import Supervisor
 from ninefold.signals import SIGNALS
-from ninefold.signals import failure as ending
 
 LOOPBACK = "127.0.0.1"
-LOST = 255  # how multiprocessing tells that a worker's end was not seen
+LOST = 255  # multiprocessing's exit code for a worker whose end was not seen
 STOPPED_BY = {Preempted.code: signal.SIGTERM, Interrupted.code: signal.SIGINT}  # a forced exit
 
 
@@ -93,27 +92,35 @@ class Loopback(RendezvousHandler):
 rendezvous_handler_registry.register("loopback", Loopback)
 
 
-def launch(spec: RunSpec, processes: int, max_restarts: int) -> None:
-    """Run `spec` in `processes` worker processes and wait for them.
+class Elastic(Launcher):
+    """Worker processes on this host, forked from the forkserver."""
 
-    Raises the Failure of the worker that failed first; Preempted or Interrupted if the launcher
-    was told to stop.
-    """
-    with tempfile.TemporaryDirectory(prefix="ninefold-") as name, quiet():
-        folder = Path(name)
-        config = launch_config(processes, folder / "elastic", max_restarts)
-        with Supervisor(folder, spec.grace) as supervisor:
-            try:
-                elastic_launch(config, worker.work)(replace(spec, mailbox=folder))
-            except ChildFailedError as error:
-                exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
-                raise first_failure(supervisor, folder, exits, spec) from error
-        if supervisor.signal is not None:  # it came as the run ended: a sweep ends with it
-            raise stopped(supervisor.signal, spec.folder)
+    @staticmethod
+    def found(settings: Mapping[str, Any]) -> bool:
+        return True
+
+    def run(self, spec: RunSpec, processes: int) -> None:
+        """Run `spec` in `processes` worker processes and wait for them.
+
+        Raises the Failure of the worker that failed first; Preempted or Interrupted if the launcher
+        received a signal.
+        """
+        forkserver.require_semaphores()
+        with tempfile.TemporaryDirectory(prefix="ninefold-") as name, quiet():
+            folder = Path(name)
+            config = launch_config(processes, folder / "elastic", self.settings["max_restarts"])
+            with Supervisor(folder, spec.grace) as supervisor:
+                try:
+                    elastic_launch(config, worker.work)(replace(spec, mailbox=folder))
+                except ChildFailedError as error:
+                    exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
+                    raise first_failure(supervisor, folder, exits, spec) from error
+            if supervisor.signal is not None:  # it came as the run ended: a sweep ends with it
+                raise stopped(supervisor.signal, spec.folder)
 
 
 def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig:
-    """Elastic's settings, each one named: its defaults restart workers and trust the network."""
+    """Elastic's settings, all of them: its defaults restart workers and trust the network."""
     settings: dict[str, Any] = {
         "min_nodes": 1,
         "max_nodes": 1,
@@ -145,20 +152,10 @@ def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig
     return config
 
 
-def stopped(number: int, folder: Path) -> Failure:
-    """The failure of a run that was stopped without a report of where it was saved."""
-    saved = has_checkpoint(folder)
-    return ending(number)(
-        "signal", signal.Signals(number).name, "the run was stopped",
-        f"its last checkpoint is in {folder}" if saved else "it had no checkpoint yet",
-        f"go on with: python train.py resume={folder}" if saved else "start it again",
-    )  # fmt: skip
-
-
 def first_failure(
     supervisor: Supervisor, folder: Path, exits: dict[int, int], spec: RunSpec
 ) -> Failure:
-    """What made a run fail: a signal, or the earliest report, that of a peer's absence last."""
+    """Why a run failed: the earliest report, or a signal; a missing peer only if nothing else."""
     found = mailbox.read(folder)
     causes = [report for report in found if report.kind != PeerError.__name__]
     if causes:
@@ -167,34 +164,48 @@ def first_failure(
         return stopped(supervisor.signal, spec.folder)
     for rank in sorted(supervisor.hung):
         return PeerError(
-            "rank", rank, "its process hung: the others waited for it in vain",
+            "rank",
+            rank,
+            "its process hung: the others waited for it in vain",
             f"launch.timeout is how long they wait; logs are in {spec.folder}",
             "see what it was doing, and resume",
-        )  # fmt: skip
+        )
     for rank, code in exits.items():
         if code == -signal.SIGKILL:
             return ResourceError(
-                "rank", rank, "its process was killed (SIGKILL)",
-                "most often the kernel was short of memory", "lower batch_size, see dmesg",
-            )  # fmt: skip
+                "rank",
+                rank,
+                "its process was killed (SIGKILL)",
+                "most often the kernel was short of memory",
+                "lower batch_size, see dmesg",
+            )
         if code == LOST:
             return ResourceError(
-                "forkserver", "killed", "the process that workers are forked from is gone",
-                "they end with it", "see dmesg, then resume",
-            )  # fmt: skip
+                "forkserver",
+                "killed",
+                "the process that workers are forked from is gone",
+                "they end with it",
+                "see dmesg, then resume",
+            )
         if code == -signal.SIGABRT:
             return PeerError(
-                "rank", rank, "its process aborted", "as NCCL does when a peer does not answer",
+                "rank",
+                rank,
+                "its process aborted",
+                "as NCCL does when a peer does not answer",
                 f"see the logs in {spec.folder}; launch.timeout is how long one waits",
-            )  # fmt: skip
+            )
         if -code in SIGNALS or code in (Preempted.code, Interrupted.code):
             return stopped(-code if code < 0 else STOPPED_BY[code], spec.folder)
         if code < 0:
             name = signal.Signals(-code).name
             return Failure(
-                "rank", rank, f"its process died of {name}", "no report was left",
+                "rank",
+                rank,
+                f"its process died of {name}",
+                "no report was left",
                 f"see the logs in {spec.folder}",
-            )  # fmt: skip
+            )
     if found:
         return found[0].failure
     rank, code = next(iter(exits.items()))
@@ -205,7 +216,7 @@ def first_failure(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Elastic logs its own account of each failure; the run has one line and run.log."""
+    """Disable the log in which elastic repeats each failure, which is one line and in run.log."""
     logging.disable(logging.CRITICAL)
     try:
         yield

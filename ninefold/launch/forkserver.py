@@ -16,6 +16,7 @@ from ninefold.machine import gpu_driver
 from ninefold.signals import SIGNALS
 
 ROOT = Path(__file__).parents[2]
+LAUNCHER = "NINEFOLD_LAUNCHER"  # see launch.preload, which must not be imported here
 QUIET = ("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker", ",")
 
 
@@ -42,8 +43,10 @@ def start(job: Mapping[str, Any]) -> None:
         # nothing that it does not find: without launch.preload it would outlive a killed launcher.
         # The tracker tidies up after a killed launcher as well; it need not say so.
         with prepended("PYTHONPATH", str(ROOT), os.pathsep), prepended(*QUIET):
+            os.environ[LAUNCHER] = str(os.getpid())
             forkserver.ensure_running()
     finally:
+        os.environ.pop(LAUNCHER, None)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 

@@ -40,12 +40,12 @@ class Report:
         return relay(self.kind, self.parts)
 
 
-def register(folder: Path, rank: str, attempt: int) -> None:
+def register(folder: Path, rank: int, attempt: int) -> None:
     """A worker: say that it is there."""
     (folder / f"rank{rank}.{attempt}.pid").write_text(str(os.getpid()))
 
 
-def unregister(folder: Path, rank: str, attempt: int) -> None:
+def unregister(folder: Path, rank: int, attempt: int) -> None:
     """A worker that is not to be told anything any more: take that back."""
     (folder / f"rank{rank}.{attempt}.pid").write_text("")
 
@@ -60,9 +60,9 @@ def workers(folder: Path) -> dict[int, int]:
     return found
 
 
-def write(folder: Path, rank: str, attempt: int, failure: Failure) -> None:
+def write(folder: Path, rank: int, attempt: int, failure: Failure) -> None:
     """A worker: leave its failure."""
-    report = Report(int(rank), attempt, type(failure).__name__, failure.parts, time.time())
+    report = Report(rank, attempt, type(failure).__name__, failure.parts, time.time())
     write_json(folder / f"rank{rank}.{attempt}.json", asdict(report))
 
 

@@ -1,21 +1,25 @@
-"""Imported first by the forkserver: ties it to the launcher's life, and holds signals back.
+"""Preloaded first in the forkserver: makes it die with the launcher and blocks signals.
 
-The workers hold the write end of the pipe by which a forkserver notices its parent's end, so
-without the kernel's signal it would live on with them, orphaned. A signal to a whole process group
-must not end it either: its workers would die with it, before they could save. And a worker is to
-receive a signal when it is ready to act on it: until then it is held back, not lost. A preloaded
-module can act in the forkserver only while it is imported, so this one does.
+Workers hold the write end of the pipe by which a forkserver notices that its parent has ended, so
+without the kernel's signal it would outlive a killed launcher together with them. A signal to the
+whole process group must not end it either: its workers would die before they could save. A worker
+inherits the blocked signals and receives them when it is ready to act on them. A preloaded module
+can act in the forkserver only while it is imported, so this one does.
 
-It also puts off garbage collection, which takes a third of the time that the imports after it take
-and finds nothing: the workers turn it on again.
+Garbage collection is off during the imports that follow: it takes a third of their time and finds
+nothing. Workers turn it on again.
 """
 
 import gc
+import os
 import signal
 
 from ninefold.signals import SIGNALS, follow_parent
 
-follow_parent()
+FORKSERVER = os.getpid()  # the parent of the workers
+LAUNCHER = "NINEFOLD_LAUNCHER"  # environment variable: process id of the forkserver's parent
+
+follow_parent(int(os.environ[LAUNCHER]))
 gc.disable()
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,6 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ninefold import signals
 from ninefold.config import overrides, resume
 from ninefold.config.job import ROOT, Job
 from ninefold.config.spec import RunSpec
@@ -27,9 +25,9 @@ from ninefold.errors import (
     resource_failure,
 )
 from ninefold.files import write_durably
-from ninefold.launch import Outcome, forkserver, preflight
+from ninefold.launch import Launcher, Outcome, preflight
 from ninefold.launch.run_folder import exclusive
-from ninefold.ranks import under_torchrun
+from ninefold.ranks import found, under_torchrun
 from ninefold.result import Result
 
 CONCURRENT = "It may have run beside others: its times are those of a machine that it shared."
@@ -128,38 +126,28 @@ def freeze(job: Job, folder: Path) -> str:
 
 
 def start(spec: RunSpec, job: Job) -> None:
-    """Run `spec` where this command runs its jobs. Raises Failure."""
-    from ninefold.launch import elastic, torchrun, worker  # here, because they import torch
+    """Run `spec` with the first launcher that is found to be the one to use. Raises Failure."""
+    # Imported here, because they import torch.
+    from ninefold.launch.elastic import Elastic
+    from ninefold.launch.inline import Inline
+    from ninefold.launch.torchrun import Torchrun
 
-    if under_torchrun():
-        signals.follow_parent()
-        torchrun.hand_out(spec)
-        worker.run(spec)
-    elif job.values["launch"]["inline"]:
-        try:
-            worker.run(spec, inline=True)
-        except KeyboardInterrupt:
-            raise elastic.stopped(signal.SIGINT, spec.folder) from None
-    else:
-        forkserver.require_semaphores()
-        elastic.launch(spec, job.processes, job.values["launch"]["max_restarts"])
+    settings = job.values["launch"]
+    launchers: tuple[type[Launcher], ...] = (Torchrun, Inline, Elastic)
+    launcher = next(kind for kind in launchers if kind.found(settings))
+    launcher(settings).run(spec, job.processes)
 
 
 def follow() -> int:
     """A rank other than 0 under torchrun: wait for the job, run it, return the exit code."""
-    from ninefold.launch import torchrun, worker
+    from ninefold.launch.torchrun import Torchrun
 
-    signals.follow_parent()
     try:
-        spec = torchrun.receive()
-        if isinstance(spec, int):
-            return spec
-        worker.run(spec)
+        return Torchrun({}).follow()
     except Failure as failure:
         if first_to_report(failure):
             print(failure, file=sys.stderr, flush=True)
         return failure.code
-    return 0
 
 
 def first_to_report(failure: Failure) -> bool:
@@ -171,7 +159,7 @@ def first_to_report(failure: Failure) -> bool:
     try:
         return torchrun.first_to_report(failure)
     except ConfigError:  # no store to agree through, on any rank
-        return os.environ["RANK"] == "0"
+        return found(os.environ).rank == 0
     except Failure:  # this one cannot reach it
         return True
 

@@ -1,18 +1,21 @@
-"""A run folder while a run is on: its log, and the one process that writes to it."""
+"""The folder of a run that is running: its log, its lock, and what a signal left in it."""
 
 from __future__ import annotations
 
 import faulthandler
 import fcntl
 import logging
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ninefold.errors import Busy, resource_failure
+from ninefold.checkpoint.manifest import has_checkpoint
+from ninefold.errors import Busy, Failure, resource_failure
 from ninefold.secrets import redact
+from ninefold.signals import failure as ending
 
 PATIENCE = 5.0  # seconds
 
@@ -30,7 +33,7 @@ class Redacting(logging.Formatter):
 
 
 class Log(logging.FileHandler):
-    """A log that stays silent about a full disk: what needs the disk more will tell."""
+    """A log that ignores a full disk: what the run has to save fails with an error line."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         return
@@ -71,10 +74,10 @@ def logging_to(folder: Path, rank: int) -> Iterator[None]:
 def exclusive(
     folder: Path, rank: int, field: str = "resume", what: str = "run folder"
 ) -> Iterator[None]:
-    """Be the folder's one writer: rank 0 holds a lock on it while the block runs.
+    """Lock the folder while the block runs, so that it has one writer: rank 0.
 
-    Waits for the workers of a launcher that was just killed to be gone, up to PATIENCE.
-    Raises Busy if another process goes on holding it.
+    Waits up to PATIENCE for the workers of a launcher that was just killed to end.
+    Raises Busy if another process keeps the lock.
     """
     if rank != 0:
         yield
@@ -84,9 +87,12 @@ def exclusive(
         while not _locked(file):
             if time.monotonic() > deadline:
                 raise Busy(
-                    field, folder, f"another process is writing to this {what}",
-                    "one writer at a time", "wait for it or stop it",
-                )  # fmt: skip
+                    field,
+                    folder,
+                    f"another process is writing to this {what}",
+                    "one writer at a time",
+                    "wait for it or stop it",
+                )
             time.sleep(0.1)
         yield
 
@@ -97,3 +103,15 @@ def _locked(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def stopped(number: int, folder: Path) -> Failure:
+    """The failure of a run that signal `number` stopped and that did not report its last step."""
+    saved = has_checkpoint(folder)
+    return ending(number)(
+        "signal",
+        signal.Signals(number).name,
+        "the run was stopped",
+        f"its last checkpoint is in {folder}" if saved else "it had no checkpoint yet",
+        f"go on with: python train.py resume={folder}" if saved else "start it again",
+    )

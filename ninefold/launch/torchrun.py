@@ -1,4 +1,4 @@
-"""Under torchrun: rank 0 composes, the others are handed the frozen job through its store.
+"""Runs a job in the processes that torchrun started: rank 0 sends it to the others.
 
 Imported late, because it imports torch: see ninefold.launch.run.
 """
@@ -11,55 +11,85 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
-from ninefold import ranks
+from ninefold import ranks, signals
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, PeerError
+from ninefold.launch import Launcher, worker
 
-PATIENCE = timedelta(minutes=15)  # for rank 0 to compose and to fetch a dataset
+TIMEOUT = timedelta(minutes=15)  # for rank 0 to compose and to download a dataset
+KEY = "job"  # in the store: the RunSpec, or an exit code
+
+
+class Torchrun(Launcher):
+    """The processes that torchrun started, on one host or several."""
+
+    @staticmethod
+    def found(settings: Mapping[str, Any]) -> bool:
+        return ranks.under_torchrun()
+
+    def run(self, spec: RunSpec, processes: int) -> None:
+        """Rank 0: send the job to the other ranks and run it here."""
+        signals.follow_parent()
+        store().set(KEY, json.dumps({**asdict(spec), "folder": str(spec.folder)}))
+        worker.run(spec)
+
+    def follow(self) -> int:
+        """Any other rank: wait for the job and run it, or return the exit code to leave with."""
+        signals.follow_parent()
+        received = receive()
+        if isinstance(received, int):
+            return received
+        worker.run(received)
+        return 0
 
 
 def store() -> dist.Store:
-    """The store that torchrun's agent serves, seen by this attempt alone.
+    """The store that torchrun's agent serves, with keys of this attempt alone.
 
-    Raises ConfigError if there is none to share, PeerError if none answers.
+    Raises ConfigError if it is not shared, PeerError if nothing answers.
     """
-    found = _found()
-    if isinstance(found, Failure):
-        raise found
-    return found
+    connected = _connection()
+    if isinstance(connected, Failure):
+        raise connected
+    return connected
 
 
 @functools.cache
-def _found() -> dist.Store | Failure:
-    """The store, or why there is none: a process asks for it again to agree on who reports that.
+def _connection() -> dist.Store | Failure:
+    """The store, or why there is none: it is needed again to agree on who prints that.
 
-    It was there before this process, so that it must answer at once; an order may take long.
+    The agent serves it before this process starts, so it must answer at once; the job may take
+    longer.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return ConfigError(
-            "TORCHELASTIC_USE_AGENT_STORE", os.environ.get("TORCHELASTIC_USE_AGENT_STORE"),
-            "torchrun does not share its store", "ranks receive their job through it",
+            "TORCHELASTIC_USE_AGENT_STORE",
+            os.environ.get("TORCHELASTIC_USE_AGENT_STORE"),
+            "torchrun does not share its store",
+            "ranks receive their job through it",
             "unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
-        )  # fmt: skip
+        )
     answers: list[dist.Store | Failure] = []
-    # A store that is none, as on the port of another service, may keep its client for ever.
-    asking = threading.Thread(target=lambda: answers.append(_connected()), daemon=True)
+    # Another service on that port may keep a client waiting for ever.
+    asking = threading.Thread(target=lambda: answers.append(_connect()), daemon=True)
     asking.start()
-    asking.join(ranks.ANSWERS + 1)
+    asking.join(ranks.STORE_TIMEOUT + 1)
     return answers[0] if answers else ranks.no_answer("something else listens there")
 
 
-def _connected() -> dist.Store | Failure:
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+def _connect() -> dist.Store | Failure:
+    address, port = ranks.store_address()
     try:
         client = dist.TCPStore(
-            address, port, is_master=False, timeout=timedelta(seconds=ranks.ANSWERS)
+            address, port, is_master=False, timeout=timedelta(seconds=ranks.STORE_TIMEOUT)
         )
         token = uuid.uuid4().hex
         client.set(f"ninefold/{token}", token)
@@ -67,39 +97,36 @@ def _connected() -> dist.Store | Failure:
             return ranks.no_answer("something else listens there")
     except (dist.DistError, RuntimeError, ValueError) as error:
         return ranks.no_answer(str(error).partition("\n")[0])
-    client.set_timeout(PATIENCE)
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"ninefold/{attempt}", client)
-
-
-def hand_out(spec: RunSpec) -> None:
-    """Rank 0: give `spec` to the other ranks."""
-    store().set("order", json.dumps({**asdict(spec), "folder": str(spec.folder)}))
+    client.set_timeout(TIMEOUT)
+    return dist.PrefixStore(f"ninefold/{ranks.found(os.environ).attempt}", client)
 
 
 def dismiss(code: int) -> None:
-    """Rank 0: tell ranks that still wait for an order to leave with exit code `code`."""
-    store().compare_set("order", "", json.dumps(code))
+    """Rank 0: have ranks that still wait for a job leave with exit code `code`."""
+    store().compare_set(KEY, "", json.dumps(code))
 
 
 def receive() -> RunSpec | int:
-    """Any other rank: the order, or the exit code to leave with."""
+    """Any other rank: the job, or the exit code to leave with. Raises PeerError."""
     try:
-        content = json.loads(store().get("order"))
+        content = json.loads(store().get(KEY))
     except (dist.DistError, RuntimeError) as error:
         raise PeerError(
-            "rank", os.environ["RANK"], f"no order came from rank 0 ({str(error)[:120]})",
-            f"it waits {PATIENCE} for one", "see what rank 0 says",
-        ) from error  # fmt: skip
+            "rank",
+            ranks.found(os.environ).rank,
+            f"no job came from rank 0 ({str(error)[:120]})",
+            f"it waits {TIMEOUT} for one",
+            "see what rank 0 says",
+        ) from error
     if isinstance(content, int):
         return content
     return RunSpec(**{**content, "folder": Path(content["folder"])})
 
 
 def first_to_report(failure: Failure) -> bool:
-    """Whether no other rank has reported this run's failure yet.
+    """Whether no other rank has printed this run's failure yet.
 
-    A rank that only misses another waits, so that the one that knows the cause goes first.
+    A rank that only misses another waits, so that the one that knows the cause is first.
     """
     if isinstance(failure, PeerError):
         time.sleep(2)

@@ -1,4 +1,4 @@
-"""A worker process: it carries out one order, and its failure is one line."""
+"""A worker process: runs a command of a job, and turns what fails into one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from ninefold import signals
-from ninefold.checkpoint.store import has_checkpoint
+from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config import environment
 from ninefold.config.spec import RunSpec
 from ninefold.errors import (
@@ -34,6 +34,7 @@ from ninefold.errors import (
 )
 from ninefold.launch import mailbox
 from ninefold.launch.run_folder import exclusive, log_file, logging_to
+from ninefold.ranks import found
 from ninefold.secrets import redact
 from ninefold.signals import SIGNALS, Stop
 from ninefold.train import run as training_run
@@ -41,36 +42,38 @@ from ninefold.train import run as training_run
 log = logging.getLogger(__name__)
 
 
-NO_USE_AGAIN = {
+FINAL = {
     kind.__name__
     for kind in (ConfigError, CheckpointError, DataError, NumericsError, Preempted, Interrupted)
-}
+}  # failures that would come again if the workers were restarted
 
 
 def work(spec: RunSpec) -> None:
     """The entry point of a process that the launcher started: never returns with a failure."""
-    assert "ninefold.launch.preload" in sys.modules, "the forkserver would outlive its launcher"
     assert spec.mailbox is not None
-    signals.follow_parent()
+    assert "ninefold.launch.preload" in sys.modules, "the forkserver would outlive its launcher"
+    from ninefold.launch import preload
+
+    signals.follow_parent(preload.FORKSERVER)
     gc.freeze()  # what the forkserver has imported stays, and its pages stay shared
     gc.enable()
     if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep gloo's sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    rank = os.environ.get("RANK", "0")
-    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    mailbox.register(spec.mailbox, rank, attempt)
-    end = mailbox.final(spec.mailbox, NO_USE_AGAIN)
-    if end is not None:  # the launcher was told to stop, or the attempt before failed for good
+    ranks = found(os.environ)
+    mailbox.register(spec.mailbox, ranks.rank, ranks.attempt)
+    end = mailbox.final(spec.mailbox, FINAL)
+    if end is not None:  # the launcher received a signal, or the attempt before failed for good
         os._exit(end)
     try:
-        run(replace(spec, resume=spec.resume or (attempt > 0 and has_checkpoint(spec.folder))))
-        # All is done, and elastic would wait forever for a worker that dies before it is let go.
+        resume = spec.resume or (ranks.attempt > 0 and has_checkpoint(spec.folder))
+        run(replace(spec, resume=resume))
+        # All is done, and elastic would wait forever for a worker that dies before it is released.
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
     except KeyboardInterrupt:
         os._exit(Interrupted.code)
     except Failure as failure:
-        mailbox.write(spec.mailbox, rank, attempt, failure)
+        mailbox.write(spec.mailbox, ranks.rank, ranks.attempt, failure)
         logging.shutdown()
         sys.stdout.flush()
         if isinstance(failure, PeerError):
@@ -79,52 +82,63 @@ def work(spec: RunSpec) -> None:
 
 
 def run(spec: RunSpec, inline: bool = False) -> None:
-    """Do what `spec` says in this process. Raises Failure, and nothing else but an interrupt."""
-    rank = int(os.environ.get("RANK", "0"))
+    """Run `spec` in this process. Raises Failure, and nothing else but an interrupt."""
+    rank = found(os.environ).rank
     with logging_to(spec.folder, rank), environment.noted():
         try:
             with exclusive(spec.folder, rank):
-                if spec.command == "train":
-                    with stopping(spec, inline) as stop:
-                        training_run.train(spec, stop)
-                else:
-                    from ninefold.train import (
-                        evaluate as evaluation_run,  # it draws, and matplotlib loads slowly
-                    )
-
-                    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-                    evaluation_run.evaluate(spec)
+                COMMANDS[spec.command](spec, inline)
         except Exception as error:
             log.error("%s", traceback.format_exc())
             raise failure_of(error, spec.folder, rank) from error
 
 
+def train(spec: RunSpec, inline: bool) -> None:
+    with stopping(spec, inline) as stop:
+        training_run.train(spec, stop)
+
+
+def evaluate(spec: RunSpec, inline: bool) -> None:
+    from ninefold.train import evaluate as evaluation_run  # it imports matplotlib, which is slow
+
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    evaluation_run.evaluate(spec)
+
+
+COMMANDS = {"train": train, "evaluate": evaluate}
+
+
 @contextmanager
 def stopping(spec: RunSpec, inline: bool) -> Iterator[Stop]:
-    """What tells this process, and those of this run beside it, to stop."""
-    rank, world_size = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    """Listen for signals: how this process and its peers learn that the run is to stop."""
+    ranks = found(os.environ)
     notice = spec.folder / f".stop-{spec.started:.6f}"
-    if rank == 0:
+    if ranks.rank == 0:
         for path in spec.folder.glob(".stop-*"):  # of a launch that was killed
             if path != notice:
                 path.unlink(missing_ok=True)
-    shared = world_size > 1 and here == world_size
-    stop = Stop(notice if shared else None, alone=world_size <= 1)
+    shared = 1 < ranks.world_size == ranks.local_world_size
+    stop = Stop(notice if shared else None, alone=ranks.world_size <= 1)
     try:
         with stop.listening(0.8 * spec.grace, inline):
             yield stop
     finally:
-        if rank == 0:
+        if ranks.rank == 0:
             notice.unlink(missing_ok=True)
 
 
-PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting",
-             "Broken pipe", "Socket Timeout", "wait timeout")  # fmt: skip
+PEER_GONE = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Timed out waiting",
+    "Broken pipe",
+    "Socket Timeout",
+    "wait timeout",
+)
 
 
 def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
-    """`error` as a failure with a line and an exit code of its own."""
+    """`error` as a failure with one line and an exit code."""
     details = f"traceback in {log_file(folder, rank)}"
     text = redact(str(error))  # before any of it is cut short: half a secret is one too
     if isinstance(error, Failure):
@@ -134,20 +148,29 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
     before, missing, _ = text.partition(" does not have a deterministic implementation")
     if missing:
         return ConfigError(
-            "deterministic", "true", f"{before.rpartition(' ')[2]} has no deterministic kernel",
-            details, "choose another model or leave it out",
-        )  # fmt: skip
+            "deterministic",
+            "true",
+            f"{before.rpartition(' ')[2]} has no deterministic kernel",
+            details,
+            "choose another model or leave it out",
+        )
     if type(error).__module__ in ("torch._dynamo.exc", "torch._inductor.exc"):
         return ConfigError(
-            "compile", "true", f"the network cannot be compiled ({text.partition(chr(10))[0]})",
-            details, "leave compile out, or see what it says of the network",
-        )  # fmt: skip
+            "compile",
+            "true",
+            f"the network cannot be compiled ({text.partition(chr(10))[0]})",
+            details,
+            "leave compile out, or see what it says of the network",
+        )
     if isinstance(error, OSError):
         return resource_failure(error, details, "see that it can be written to")
     if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
         said = text.partition("Last error:")[2].strip() or text  # of NCCL, which begins elsewhere
         return PeerError(
-            "rank", rank, f"a peer went away or did not answer ({said[:120]})", details,
+            "rank",
+            rank,
+            f"a peer went away or did not answer ({said[:120]})",
+            details,
             "see the other ranks' logs; launch.timeout is how long one waits",
-        )  # fmt: skip
+        )
     return Failure("rank", rank, f"{type(error).__name__}: {text}", details, "please report it")

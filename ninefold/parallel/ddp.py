@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ninefold.errors import ConfigError
 from ninefold.parallel import Parallel, Place, resolve_device
+from ninefold.ranks import found
 
 # DDP's reducer holds a reference to the process group. If it were the last one, freeing the reducer
 # would delete the group while holding Python's lock, and wait for gloo's threads, one of which may
@@ -46,16 +47,14 @@ class DDP(Parallel):
 
     @contextmanager
     def join(self) -> Iterator[Place]:
-        rank = int(os.environ.get("RANK", "0"))
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        device = resolve_device(self.device, local_rank)
+        ranks = found(os.environ)
+        rank, world_size = ranks.rank, ranks.world_size
+        device = resolve_device(self.device, ranks.local_rank)
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        alone = "RANK" not in os.environ  # MASTER_ADDR alone may be a leftover
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            store=dist.HashStore() if alone else None,
+            store=None if ranks.launched else dist.HashStore(),
             rank=rank,
             world_size=world_size,
             timeout=timedelta(seconds=self.timeout),
@@ -71,8 +70,8 @@ class DDP(Parallel):
                 world_size,
                 device,
                 replicas=world_size,
-                local_rank=local_rank,
-                local_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+                local_rank=ranks.local_rank,
+                local_size=ranks.local_world_size,
             )
             failed = False
         finally:
@@ -139,9 +138,8 @@ class Replica(nn.Module):
         self.network = network
         self.parallel = parallel
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        output: Tensor = (self.parallel if self.training else self.network)(inputs)
-        return output
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        return (self.parallel if self.training else self.network)(*arguments, **options)
 
     def train(self, mode: bool = True) -> Replica:
         if self.training and not mode:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ninefold.parallel import Parallel, Place, resolve_device
 
@@ -29,7 +30,7 @@ class DP(Parallel):
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         model.to(place.device)
-        return nn.DataParallel(model, place.gpus) if place.gpus else WithoutGPU(model)
+        return Replicas(model, place.gpus) if place.gpus else WithoutGPU(model)
 
     def notes(self, place: Place) -> list[str]:
         if place.device.type == "cpu":
@@ -37,6 +38,32 @@ class DP(Parallel):
         if place.replicas == 1:
             return ["parallel=dp is a no-op on one GPU: DataParallel has nothing to spread over."]
         return []
+
+
+class Replicas(nn.DataParallel[nn.Module]):
+    """DataParallel over an objective: the mean loss over the whole batch, the sums of a measure.
+
+    Replicas may have parts of a batch of unlike sizes, as 7 examples on three are 3, 3 and 1. A
+    mean of their mean losses would weight the one as much as the three.
+    """
+
+    def forward(self, inputs: Tensor, targets: Tensor, measure: bool = False) -> Any:
+        found = super().forward(inputs, targets, measure=measure)
+        if len(self.device_ids) == 1:  # the module itself was called
+            return found
+        if measure:
+            loss, sums = found
+            return loss.sum(dim=0), sums.sum(dim=0)
+        sizes = [len(part) for part in inputs.chunk(len(self.device_ids))]  # as it scatters
+        return sum(
+            loss * (size / len(inputs)) for loss, size in zip(found.unbind(), sizes, strict=True)
+        )
+
+    def gather(self, outputs: Any, output_device: Any) -> Any:
+        """What the replicas returned, stacked along a new first dimension."""
+        if isinstance(outputs[0], Tensor):
+            return super().gather([output[None] for output in outputs], output_device)
+        return [self.gather(list(parts), output_device) for parts in zip(*outputs, strict=True)]
 
 
 class WithoutGPU(nn.DataParallel[nn.Module]):

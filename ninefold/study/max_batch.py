@@ -1,4 +1,4 @@
-"""The largest batch that a cell's memory takes: looked for by running with it, for two steps."""
+"""Finds the largest batch that fits into a cell's memory, by running two steps with it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,35 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from ninefold.config.job import Job
+from ninefold.config.resolvers import file_name
 from ninefold.errors import Failure, Interrupted, Preempted, ResourceError
+from ninefold.launch import Refused
+from ninefold.launch import run as launch
+from ninefold.study.plan import Cell, Plan
 
-FOLDER = "max_batch"  # in a study's: the attempts, which are no runs of it
-# What an attempt has otherwise than its cell's runs. The second step is the first that has all in
-# memory, and an epoch may be of one.
+FOLDER = "max_batch"  # in a study's: run folders of the attempts, which are no runs of the study
+# Overrides of an attempt. The second step is the first that has everything in memory, and an epoch
+# may have a single step.
 ATTEMPT = (
-    "max_steps=2", "epochs=2", "checkpoint.every=null", "numerics=0", "profile=false",
-    "clock.warmup=1", "clock.sample=0", "clock.probe=0", "clock.ceiling=0",
-    "launch.inline=false", "launch.max_restarts=0",
-)  # fmt: skip
-PRECISION = 1 / 16  # of the largest that fits: a bisection ends there
-SHARE = 0.8  # of the memory that is free, which an attempt on a CPU may be expected to need
+    "max_steps=2",
+    "epochs=2",
+    "checkpoint.every=null",
+    "numerics=0",
+    "profile=false",
+    "clock.warmup=1",
+    "clock.sample=0",
+    "clock.probe=0",
+    "clock.ceiling=0",
+    "launch.inline=false",
+    "launch.max_restarts=0",
+)
+PRECISION = 1 / 16  # of the largest that fits: the bisection ends there
+SHARE = 0.8  # of the free memory that an attempt on a CPU may be expected to need
 WHOLE_SET = "the whole training set fits"
-# How the reason begins where it is a failure, which another search may be spared.
-ENDED, NO_SEARCH = "the search ended: ", "there was no search: "
+ENDED, NO_SEARCH = "the search ended: ", "there was no search: "  # how `why` of a failure begins
 FAILED = (ENDED, NO_SEARCH)
 
 Refuses = Callable[[int], str | None]  # batch size -> why it does not fit, or None
@@ -29,56 +42,70 @@ Refuses = Callable[[int], str | None]  # batch size -> why it does not fit, or N
 
 @dataclass(frozen=True)
 class Largest:
-    """batch_size: the largest found to fit; fails_at: the smallest found not to. None: none."""
+    """The result of a search.
+
+    batch_size: the largest found to fit, None if none.
+    fails_at: the smallest found not to fit, None if none.
+    status: `failed` if the search ended before it was done; `whole_set` if nothing larger exists.
+    why: what limits the batch, or why the search failed.
+    """
 
     batch_size: int | None
     fails_at: int | None
+    status: Literal["found", "whole_set", "failed"]
     why: str
 
     def __str__(self) -> str:
-        fits, fails = self.batch_size, self.fails_at
-        return (
-            f"{'none' if fits is None else fits} fits"
-            + ("" if fails is None else f", {fails} does not")
-            + f" ({self.why})"
-        )
+        fits = "none" if self.batch_size is None else self.batch_size
+        fails = "" if self.fails_at is None else f", {self.fails_at} does not"
+        return f"{fits} fits{fails} ({self.why})"
 
 
-def largest_batch(refuses: Refuses, start: int, most: int, step: int) -> Largest:
-    """The largest multiple of `step` up to `most` that `refuses` has nothing to say against.
+def of_cell(plan: Plan, cell: Cell, study: Path) -> Largest:
+    """The largest batch of `cell` on this machine. Raises Refused if a signal stops the search."""
+    folder = study / FOLDER / file_name(f"{plan.cells.index(cell)}_{cell.name}")
 
-    From `start` it is doubled, or halved, until one fits and one does not; then bisected, until
-    they differ by one step, or by PRECISION of what fits.
-    """
-    most = most // step * step
-    fits, fails, why = 0, most + step, WHOLE_SET
-    size = min(max(start // step, 1) * step, most)
-    while size > 0:
-        found = refuses(size)
-        if found is None:
-            fits = size
-        else:
-            fails, why = size, found
-        if fits == most or (fails <= most and fails - fits <= max(step, PRECISION * fits)):
-            break
-        if fails > most:
-            size = min(2 * fits, most)
-        else:
-            size = (fails // 2 if fits == 0 else (fits + fails) // 2) // step * step
-    return Largest(fits or None, fails if fails <= most else None, why)
+    def attempt(size: int) -> int | None:
+        print(f"max_batch  {cell.name}  trying {size}", flush=True)
+        run = folder / str(size)
+        run.mkdir(parents=True, exist_ok=True)
+        outcome = launch.run(plan.job(cell, 0, *ATTEMPT, f"batch_size={size}"), run)
+        for failure in outcome.failures:
+            raise failure
+        result = outcome.result
+        assert result is not None
+        return sum(result.peak_memory_bytes) if set(result.devices) == {"cpu"} else None
+
+    try:
+        job = _checked(plan.job(cell, 0), folder)
+        step = job.processes * job.values["accumulate"]
+        start, most = job.values["batch_size"], job.training_examples()
+        return search(attempt, start, most, step, available_memory)
+    except (Interrupted, Preempted) as failure:
+        raise Refused([failure]) from failure
+    except Failure as failure:
+        return Largest(None, None, "failed", f"{NO_SEARCH}{failure}")
+
+
+def _checked(job: Job, folder: Path) -> Job:
+    for failure in launch.check(job, folder):
+        raise failure
+    return job
 
 
 def search(
-    attempt: Callable[[int], int | None], start: int, most: int, step: int,
+    attempt: Callable[[int], int | None],
+    start: int,
+    most: int,
+    step: int,
     available: Callable[[], int | None],
-) -> Largest:  # fmt: skip
-    """`largest_batch` of what `attempt` can run.
+) -> Largest:
+    """The largest batch, a multiple of `step` up to `most`, with which `attempt` does not fail.
 
-    attempt: run with a batch size; the peak of main memory in bytes, None where the batch is on a
-    GPU. Raises Failure. What is expected to need more than SHARE of the bytes `available` is not
-    tried: it might make the machine swap, or the kernel end somebody else's process. Any failure
-    but one of memory ends the search, and is its reason. Raises Interrupted and Preempted, which
-    leave it to the study to say how to go on: an attempt is nothing to go on with.
+    attempt: runs with a batch size and returns the peak of main memory in bytes, None if the batch
+    is on a GPU. Raises Failure. A batch that is expected to need more than SHARE of the `available`
+    bytes is not tried: the machine might swap, or the kernel might kill another process. A failure
+    other than of memory ends the search. Raises Interrupted and Preempted.
     """
     peaks: dict[int, int] = {}
     fits: list[int] = []
@@ -104,23 +131,53 @@ def search(
         return largest_batch(refuses, start, most, step)
     except (Interrupted, Preempted) as failure:
         raise type(failure)(
-            "signal", failure.value, "the search for the largest batch was stopped",
-            "what was found of other cells is kept", "go on with the study",
-        ) from failure  # fmt: skip
+            "signal",
+            failure.value,
+            "the search for the largest batch was stopped",
+            "what was found of other cells is kept",
+            "resume the study",
+        ) from failure
     except Failure as failure:
-        return Largest(max(fits, default=None), min(fails, default=None), f"{ENDED}{failure}")
+        found = max(fits, default=None), min(fails, default=None)
+        return Largest(*found, "failed", f"{ENDED}{failure}")
+
+
+def largest_batch(refuses: Refuses, start: int, most: int, step: int) -> Largest:
+    """The largest multiple of `step` up to `most` that `refuses` gives no reason against.
+
+    The size is doubled or halved from `start` until one fits and one does not, then bisected until
+    they differ by one step, or by PRECISION of what fits.
+    """
+    most = most // step * step
+    fits, fails, why = 0, most + step, WHOLE_SET
+    size = min(max(start // step, 1) * step, most)
+    while size > 0:
+        refused = refuses(size)
+        if refused is None:
+            fits = size
+        else:
+            fails, why = size, refused
+        if fits == most or (fails <= most and fails - fits <= max(step, PRECISION * fits)):
+            break
+        if fails > most:
+            size = min(2 * fits, most)
+        else:
+            size = (fails // 2 if fits == 0 else (fits + fails) // 2) // step * step
+    if fails > most:
+        return Largest(fits or None, None, "whole_set", why)
+    return Largest(fits or None, fails, "found", why)
 
 
 def of_memory(failure: ResourceError) -> bool:
-    """Whether memory ran out: an allocation failed, or the kernel ended the process."""
+    """Whether memory ran out: an allocation failed, or the kernel killed the process."""
     return failure.field == "memory" or failure.wrong == "its process was killed (SIGKILL)"
 
 
 def expected_too_large(size: int, peaks: dict[int, int], available: int | None) -> str | None:
     """Why a batch of `size` is not tried, if it is expected to need too much main memory.
 
-    peaks: bytes that smaller batches took. Memory grows with the batch by what the last two of them
-    differ in; after a single one all that it took is taken to grow.
+    peaks: bytes that other batch sizes took. The last two below `size` are extrapolated; of a
+    single one, all memory is assumed to grow with the batch.
     """
     below = sorted(batch for batch in peaks if batch < size)[-2:]
     if not below or available is None:
@@ -137,10 +194,13 @@ def expected_too_large(size: int, peaks: dict[int, int], available: int | None) 
 
 
 def available_memory() -> int | None:
-    """Bytes of main memory that this host and this process's cgroup have left, if they say so."""
-    found = [_meminfo(), _of_cgroup(Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
-             _of_cgroup(Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes",
-                        "memory.usage_in_bytes")]  # fmt: skip
+    """Bytes of main memory that this host and this process's cgroup have left, if known."""
+    cgroup = Path("/sys/fs/cgroup")
+    found = [
+        _meminfo(),
+        _of_cgroup(cgroup, "memory.max", "memory.current"),
+        _of_cgroup(cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ]
     return min((value for value in found if value is not None), default=_physical())
 
 
@@ -154,7 +214,7 @@ def _meminfo() -> int | None:
 
 
 def _of_cgroup(folder: Path, limit: str, usage: str) -> int | None:
-    """What a cgroup has left, files that it keeps in memory counted as free."""
+    """Bytes that a cgroup has left, where cached files count as free."""
     try:
         most, used = (int((folder / name).read_text()) for name in (limit, usage))
         lines = (folder / "memory.stat").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What a study is to run: rounds of all its cells, one round for each seed."""
+"""The plan of a study: its cells, and the seeds of its rounds."""
 
 from __future__ import annotations
 
@@ -9,82 +9,78 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config import rules
 from ninefold.config.job import UNSAID, Job
 from ninefold.errors import ConfigError, Failure
 
-LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto looks whether the answer is settled
+LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
 Compose = Callable[[Sequence[str]], DictConfig]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A job of each round. overrides: all that a command gives it but its seed."""
+    """A configuration that is run once in each round, with that round's seed.
 
-    name: str
+    keys: parallel, amp and the keys with several values in the study, with this cell's values.
+    overrides: of the command, without the seed.
+    """
+
+    keys: Mapping[str, str]
     overrides: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """`none-fp32`, followed by the other keys: `none-fp32 optimizer.lr=0.1`."""
+        parallel, amp, *others = self.keys.items()
+        return " ".join([f"{parallel[1]}-{amp[1]}", *(f"{key}={text}" for key, text in others)])
 
 
 class Plan:
-    """The cells and seeds of a sweep's jobs, and in which order they are to be run.
+    """The cells and seeds of a sweep's jobs, and the order in which they are run.
 
-    cells: in the order given. seeds: of the rounds, by their number, as many as there may come to
-    be. stages: how many rounds there are to be before drifted ones are repeated and, with
-    repeats=auto, the answer is looked at: looks is how often. swept: the keys with several values,
-    and those.
+    cells: in the command's order.
+    seeds: of the rounds, by number; as many as there may be.
+    stages: numbers of rounds after which drifted ones are repeated and, with repeats=auto, the
+        results are looked at.
+    looks: how many stages there are.
+    swept: the keys with several values besides the seed, and those values as written.
     """
 
     def __init__(
         self, jobs: Sequence[Sequence[str]], compose: Compose, study: Mapping[str, Any]
     ) -> None:
-        """`jobs` are the overrides of each. Raises what is wrong with one, or ConfigError."""
+        """jobs: overrides of each run. study: that section. Raises ConfigError, or Hydra's."""
         self._compose = compose
         self._seed = study["seed"]
-        given: dict[str, list[str]] = {}
-        for text in chain.from_iterable(jobs):
-            value, values = text.partition("=")[2], given.setdefault(key_of(text), [])
-            values += [value] * (value not in values)
-        self.swept = {key: texts for key, texts in given.items()
-                      if len(texts) > 1 and key != "seed"}  # fmt: skip
-        for key, texts in self.swept.items():
-            if key.partition(".")[0] in rules.OF_A_SWEEP:
-                raise ConfigError(
-                    key, ",".join(texts), "it has several values", "it is one for the whole sweep",
-                    "choose one",
-                )  # fmt: skip
-            if key in UNSAID:
-                raise in_one_cell(key, ",".join(texts))
-        seeds: list[Any] = []
-        cells: dict[tuple[str, ...], Cell] = {}
-        for job in jobs:
-            config = compose(job)
-            overrides = tuple(text for text in job if key_of(text) != "seed")
-            seeds += [config.seed] * (config.seed not in seeds)
-            if overrides not in cells:
-                cells[overrides] = Cell(self._name(config, overrides), overrides)
-        self.cells = list(cells.values())
-        self.seeds, self.stages = _repeated(seeds, study["repeats"])
+        self.swept = _swept(jobs)
+        overrides = dict.fromkeys(tuple(t for t in job if key_of(t) != "seed") for job in jobs)
+        composed = {each: compose(each) for each in overrides}
+        self.cells = [Cell(self._keys(config, each), each) for each, config in composed.items()]
+        self.seeds, self.stages = _repeated(
+            _seeds(jobs, composed[self.cells[0].overrides]), study["repeats"]
+        )
         self.looks = len(self.stages)
         self._require_folders(bool(study["mixed"] or (self.compares and study["retries"])))
 
     @property
     def compares(self) -> bool:
-        """Whether cells are repeated, to be compared.
+        """Whether several cells are run several times, to be compared.
 
-        Then each round has an order of its own, there is a burn-in, and drift matters. Any other
-        sweep is run as it was given.
+        Only then are the rounds shuffled, is there a burn-in, and are drifted rounds repeated. Any
+        other sweep is run in the command's order.
         """
         return len(self.cells) > 1 and self.stages[-1] > 1
 
     def order(self, number: int, shuffled: bool) -> list[Cell]:
-        """The cells of a round, in the order in which they are run.
+        """The cells of round `number`, in the order in which they are run.
 
-        Of two shuffled rounds the second is the first turned round, so that what changes steadily
-        in a round adds nothing to either cell of a pair: few rounds' orders alone leave it much.
+        Every second shuffled round reverses the order of the one before. A steady change of the
+        machine within rounds then cancels out in each pair of rounds.
         """
         cells = list(self.cells)
         if shuffled:
@@ -94,54 +90,120 @@ class Plan:
         return cells
 
     def overrides(self, cell: Cell, number: int, *instead: str) -> list[str]:
-        """Those of the run of `cell` in a round, with `instead` for its own of the same keys."""
+        """Overrides of the run of `cell` in round `number`; `instead` replaces the same keys."""
         own = [*cell.overrides, f"seed={rules.spelled(self.seeds[number])}"]
         keys = set(map(key_of, instead))
         return [*(text for text in own if key_of(text) not in keys), *instead]
 
     def job(self, cell: Cell, number: int, *instead: str) -> Job:
-        """The run of `cell` in a round, not settled: see `overrides`."""
+        """The job of the run of `cell` in round `number`, not settled: see `overrides`."""
         config = self._compose(self.overrides(cell, number, *instead))
         return Job(config, config.hydra)
 
+    def config(self, overrides: Sequence[str], run: int) -> DictConfig:
+        """The configuration of the study's `run`th run, with Hydra's section."""
+        config = self._compose(overrides)
+        with open_dict(config):
+            config.hydra.job.id = config.hydra.job.num = run
+        return config
+
     def folder_name(self, cell: Cell, number: int, run: int) -> str:
-        """What the folder of the run of `cell` in a round is named if it is the study's `run`th."""
-        config = self._compose(self.overrides(cell, number))
-        config.hydra.job.num = run
-        return str(OmegaConf.select(config, "hydra.sweep.subdir"))
+        """The folder of the run of `cell` in round `number` if it is the study's `run`th."""
+        return subdir(self.config(self.overrides(cell, number), run))
+
+    def targets(self) -> set[str]:
+        """The classes and functions that the cells' configurations name as _target_."""
+        return {
+            target
+            for cell in self.cells
+            for target in _targets(OmegaConf.to_container(self._compose(cell.overrides)))
+        }
 
     def _require_folders(self, again: bool) -> None:
-        """Raise ConfigError if two runs would be in one folder. again: one may be made anew."""
+        """Raise ConfigError if two runs would share a folder. again: rounds may be repeated."""
         runs = [(cell, 0) for cell in self.cells]
         runs += [(self.cells[0], 1)] * (len(self.seeds) > 1) + [(self.cells[0], 0)] * again
         names = [self.folder_name(*run, number) for number, run in enumerate(runs)]
         if len(set(names)) < len(names):
             name = next(name for name in names if names.count(name) > 1)
             raise ConfigError(
-                "hydra.sweep.subdir", name, "it names the folder of two runs",
-                "each has a folder of its own", "put ${hydra.job.num} into it",
-            )  # fmt: skip
+                "hydra.sweep.subdir",
+                name,
+                "it names the folder of two runs",
+                "each has a folder of its own",
+                "put ${hydra.job.num} into it",
+            )
 
-    def _name(self, config: DictConfig, overrides: Sequence[str]) -> str:
+    def _keys(self, config: DictConfig, overrides: Sequence[str]) -> dict[str, str]:
+        own = dict(key_and_value(text) for text in overrides)
         choices = config.hydra.runtime.choices
-        others = [
-            text.lstrip("+") for text in overrides
-            if (key := key_of(text)) in self.swept and key not in ("parallel", "amp")
-        ]  # fmt: skip
-        return " ".join([f"{choices.get('parallel')}-{choices.get('amp')}", *others])
+        axes = {axis: str(choices.get(axis)) for axis in ("parallel", "amp")}
+        return {**axes, **{key: own[key] for key in own if key in self.swept and key not in axes}}
+
+
+def subdir(config: DictConfig) -> str:
+    """The folder of a run, relative to its study's."""
+    return str(OmegaConf.select(config, "hydra.sweep.subdir"))
+
+
+def key_and_value(override: str) -> tuple[str, str]:
+    """The key of an override, without the + or ++ before it, and its value as written."""
+    key, _, value = override.lstrip("+").partition("=")
+    return key, value
 
 
 def key_of(override: str) -> str:
-    """The key that an override gives a value; + and ++ may stand before it."""
-    return override.lstrip("+").partition("=")[0]
+    """The key of an override, without the + or ++ before it."""
+    return key_and_value(override)[0]
 
 
 def in_one_cell(key: str, values: str) -> ConfigError:
-    """What a sweep over a key is told that no result says."""
+    """The failure of a sweep over a key that results do not record."""
     return ConfigError(
-        key, values, "it has several values", "its runs would stand in one cell",
+        key,
+        values,
+        "it has several values",
+        "its runs would stand in one cell",
         "sweep it in commands of its own",
-    )  # fmt: skip
+    )
+
+
+def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+    """The keys with several values besides the seed. Raises ConfigError if one cannot have them."""
+    given: dict[str, list[str]] = {}
+    for key, value in map(key_and_value, chain.from_iterable(jobs)):
+        values = given.setdefault(key, [])
+        values += [value] * (value not in values)
+    swept = {key: texts for key, texts in given.items() if len(texts) > 1 and key != "seed"}
+    for key, texts in swept.items():
+        if key.partition(".")[0] in rules.OF_A_SWEEP:
+            raise ConfigError(
+                key,
+                ",".join(texts),
+                "it has several values",
+                "it is one for the whole sweep",
+                "choose one",
+            )
+        if key in UNSAID:
+            raise in_one_cell(key, ",".join(texts))
+    return swept
+
+
+def _seeds(jobs: Sequence[Sequence[str]], config: DictConfig) -> list[Any]:
+    """The seeds that `jobs` name, each once, or that of `config`, which is changed."""
+    seeds: list[Any] = []
+    parser = OverridesParser.create()
+    for text in dict.fromkeys(text for job in jobs for text in job if key_of(text) == "seed"):
+        OmegaConf.update(config, "seed", parser.parse_override(text).value())
+        seeds += [config.seed] * (config.seed not in seeds)
+    return seeds or [config.seed]
+
+
+def _targets(tree: Any) -> set[str]:
+    if isinstance(tree, Mapping):
+        own = {str(tree["_target_"])} if "_target_" in tree else set()
+        return own.union(*map(_targets, tree.values()))
+    return set[str]().union(*map(_targets, tree)) if isinstance(tree, list) else set()
 
 
 def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], Sequence[int]]:
@@ -151,21 +213,21 @@ def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], S
     most = LOOKS[-1] if repeats == "auto" else int(repeats)
     if len(seeds) > most:
         raise ConfigError(
-            "study.repeats", repeats, f"the sweep names {len(seeds)} seeds",
+            "study.repeats",
+            repeats,
+            f"the sweep names {len(seeds)} seeds",
             f"there is a round for each, and at most {most}",
             f"set study.repeats={len(seeds)} or more, or name fewer",
-        )  # fmt: skip
+        )
     numbers = [seed for seed in seeds if isinstance(seed, int)]
     further = range(max(numbers, default=0) + 1, 2**32)
-    return [*seeds, *further[: max(most - len(seeds), 0)]][:most], (
-        LOOKS if repeats == "auto" else [most]
-    )
+    return [*seeds, *further[: most - len(seeds)]], LOOKS if repeats == "auto" else [most]
 
 
 def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
-    """What `config` says of a study although none is run.
+    """The values of the section `study` that have no effect, as the command runs no study.
 
-    `stored` is the configuration file, whose values say nothing.
+    stored: the configuration file with the defaults.
     """
     if "study" not in config:
         return []
@@ -178,12 +240,15 @@ def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
     before = OmegaConf.load(stored).study
     return [
         ConfigError(
-            f"study.{key}", rules.spelled(value), wrong,
-            f"a sweep with hydra/sweeper={SWEEPER}, the default, has", do,
+            f"study.{key}",
+            rules.spelled(value),
+            wrong,
+            f"a sweep with hydra/sweeper={SWEEPER}, the default, has",
+            do,
         )
         for key, value in config.study.items()
         if value != before.get(key)
-    ]  # fmt: skip
+    ]
 
 
 def problems(config: DictConfig) -> list[Failure]:

@@ -1,12 +1,13 @@
-"""What a study has come to: sweep.json, and the run folders that it lists."""
+"""The record of a study on disk: sweep.json and the run folders that it lists."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,50 +18,98 @@ from ninefold.files import write_json
 from ninefold.result import SWEEP, Result
 from ninefold.secrets import redacted
 
-BURN_IN, SUPERSEDED = "burn_in", "superseded"
-ENDED = ("ok", "diverged")  # a run that came to an end of its own
-# A limit on power or clocks that somebody has set is the same for all cells, and no drift.
-SLOWDOWNS = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown",
-             "hw_power_brake_slowdown")  # fmt: skip
+BURN_IN, SUPERSEDED = "burn_in", "superseded"  # folders in a study's
+ENDED = ("ok", "diverged")  # statuses of a run that needs no repetition
+# Throttle reasons that count as drift. A power or clock limit that the user has set does not: it is
+# the same for all cells.
+SLOWDOWNS = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
+# Fields of a Recording that sweep.json holds under the same name.
+PLAIN = (
+    "study",
+    "question",
+    "command",
+    "started",
+    "settings",
+    "swept",
+    "planned_cells",
+    "planned_rounds",
+    "burn_in",
+    "max_batch",
+)
 
 
 @dataclass
 class Round:
-    """A run of each cell with one seed.
+    """One run of each cell with one seed.
 
-    shuffled: whether in an order of its own, and not in that of the command. drift: by which share
-    the machine was slower than at its best, None where it is not known. runs: their folders, in the
-    order run, relative to the study's.
+    round: its number, from 0.
+    seed: of all its runs.
+    attempt: 0, or how often the round was repeated before.
+    segment: index into Recording.segments.
+    shuffled: whether the cells run in a random order instead of the command's.
+    drift: share by which the machine was slower than at its fastest; None if unknown.
+    drifted: whether that is more than allowed, or a GPU was throttled.
+    counted: whether the report uses these runs; of several attempts one is counted.
+    runs: run folders in the order run, relative to the study's folder.
     """
 
     round: int
     seed: Any
     attempt: int = 0
-    part: int = 0
+    segment: int = 0
     shuffled: bool = False
     drift: float | None = None
     drifted: bool = False
     counted: bool = True
     runs: list[str] = field(default_factory=list)
 
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> Round:
+        """The round of an entry in sweep.json. Raises TypeError or ValueError."""
+        known = dict(entry)
+        found = cls(segment=known.pop("part", 0), **known)
+        for name in found.runs:
+            if os.path.isabs(name) or ".." in Path(name).parts:
+                raise ValueError(f"{name} is not in the study's folder")
+        return found
+
+    def content(self) -> dict[str, Any]:
+        """Its entry in sweep.json."""
+        return {"part" if key == "segment" else key: value for key, value in asdict(self).items()}
+
 
 @dataclass
-class Sitting:
-    """The content of sweep.json, and where it is.
+class Recording:
+    """The content of sweep.json, and its folder.
 
-    parts: code, machine and launcher of each; rounds of different parts are never put in one
-    figure. planned_rounds: as the last command had it. looks: at the answer, in all.
-    began: when this command did, time.time(). before: seconds that earlier commands took.
-    search_seconds: of all these, what looking for the largest batches took.
+    folder: of the study.
+    study: option of experiments=, None without one.
+    question: that the header of its file asks.
+    command: that started the study.
+    started: when, as in result.json.
+    settings: the sections of the configuration that are about the whole sweep.
+    swept: the keys with several values, and those values as written.
+    segments: code, machine and launcher; a new one begins where a study is resumed after one of
+        them changed. Runs of different segments are never put into one table.
+    planned_cells: parallel, amp and the swept keys of each cell.
+    planned_rounds: at most, according to the last command.
+    looks: how often repeats=auto may look at the results, over all commands.
+    burn_in: folder of the run before the first round.
+    max_batch: for each cell's name: see study.max_batch.Largest.
+    began: when this command began, time.time().
+    before: seconds that earlier commands of this study took.
+    search_seconds: of all these seconds, those spent in searching for the largest batches.
     """
 
     folder: Path
     study: str | None
+    question: str | None
     command: str
     started: str
     settings: dict[str, Any]
     swept: dict[str, list[str]]
-    parts: list[dict[str, Any]]
+    segments: list[dict[str, Any]]
+    planned_cells: list[dict[str, str]]
     planned_rounds: int
     looks: int = 1
     burn_in: str | None = None
@@ -72,86 +121,76 @@ class Sitting:
     _ended: dict[str, Result] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> Sitting:
-        """What the study in `folder` had come to. Raises ConfigError if there was none."""
+    def read(cls, folder: Path) -> Recording:
+        """The recording of the study in `folder`. Raises ConfigError if there is none."""
         try:
             found = json.loads((folder / SWEEP).read_text(encoding="utf-8"))
-            rounds = [Round(**entry) for entry in found["rounds"]]
-            for name in [name for entry in rounds for name in entry.runs]:
-                if os.path.isabs(name) or ".." in Path(name).parts:
-                    raise ValueError(f"{name} is not in the study's folder")
-            begun = len({entry.round for entry in rounds})
+            rounds = [Round.read(entry) for entry in found["rounds"]]
+            # Fields that older studies lack.
+            found = {
+                "question": None,
+                "planned_cells": [],
+                "planned_rounds": len({entry.round for entry in rounds}),
+                **found,
+            }
             return cls(
-                folder=folder, rounds=rounds, before=float(found["wall_seconds"]),
-                planned_rounds=int(found.get("planned_rounds", begun)),
+                folder=folder,
+                rounds=rounds,
+                segments=found["parts"],
+                before=float(found["wall_seconds"]),
                 looks=int(found.get("looks") or 1),
                 search_seconds=float(found.get("search_seconds") or 0.0),
-                **{key: found[key] for key in ("study", "command", "started", "settings", "swept",
-                                               "parts", "burn_in", "max_batch")},
-            )  # fmt: skip
+                **{key: found[key] for key in PLAIN},
+            )
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ConfigError(
-                "study.resume", folder, f"its {SWEEP} is not that of a study in rounds",
-                f"{type(error).__name__}: {error}", "start a new one",
-            ) from error  # fmt: skip
+                "study.resume",
+                folder,
+                f"its {SWEEP} is not that of a study in rounds",
+                f"{type(error).__name__}: {error}",
+                "start a new study",
+            ) from error
 
     @property
-    def part(self) -> int:
-        return len(self.parts) - 1
+    def segment(self) -> int:
+        """The index of the current segment."""
+        return len(self.segments) - 1
 
     @property
     def seconds(self) -> float:
-        """What the study took, over all commands."""
+        """Duration of the study over all commands."""
         return self.before + time.time() - self.began
 
     def seconds_of_a_run(self) -> float:
-        """The mean of those of this part, from launch to result; 0 as long as there is none."""
-        names = [name for entry in self.rounds if entry.part == self.part for name in entry.runs]
-        results = [self.result(name) for name in names]
+        """Mean seconds from launch to result in this segment; 0 before the first run."""
+        results = [self.result(n) for e in self._rounds_of_this_segment() for n in e.runs]
         return fmean([r.total_seconds for r in results if r and r.total_seconds] or [0.0])
 
-    @property
-    def superseded(self) -> list[str]:
-        """Folders of runs that were begun anew elsewhere."""
-        return sorted(f"{SUPERSEDED}/{path.name}" for path in (self.folder / SUPERSEDED).glob("*"))
-
     def write(self) -> None:
-        """Write sweep.json; a reader finds the old one or the new one."""
-        superseded = self.superseded
+        """Write sweep.json atomically."""
+        moved = (self.folder / SUPERSEDED).glob("*")
+        superseded = sorted(f"{SUPERSEDED}/{path.name}" for path in moved)
+        runs = sum(len(entry.runs) for entry in self.rounds)
         content = {
-            "study": self.study,
-            "command": self.command,
-            "started": self.started,
+            **{key: getattr(self, key) for key in PLAIN},
             "wall_seconds": self.seconds,
             "search_seconds": self.search_seconds or None,
-            "runs": sum(len(entry.runs) for entry in self.rounds) + len(superseded)
-            + (self.burn_in is not None),
-            "settings": self.settings,
-            "code": self.parts[-1]["code"],
-            "rounds": [asdict(entry) for entry in self.rounds],
-            "burn_in": self.burn_in,
+            "runs": runs + len(superseded) + (self.burn_in is not None),
+            "code": self.segments[-1]["code"],
+            "rounds": [entry.content() for entry in self.rounds],
             "superseded": superseded,
-            "planned_rounds": self.planned_rounds,
             "looks": self.looks if self.looks > 1 else None,
-            "max_batch": self.max_batch,
-            "swept": self.swept,
-            "parts": self.parts,
-        }  # fmt: skip
+            "parts": self.segments,
+        }
         write_json(self.folder / SWEEP, redacted(content))
 
     def number(self, entry: Round, index: int) -> int:
-        """Which of all runs of the study the `index`th of a round is, from 0."""
-        return sum(len(other.runs) for other in self.before_round(entry)) + index
-
-    def before_round(self, entry: Round) -> Iterator[Round]:
-        """The rounds that were begun before `entry`."""
-        for other in self.rounds:
-            if other is entry:
-                return
-            yield other
+        """Number of the `index`th run of a round among all runs of the study, from 0."""
+        before = takewhile(lambda other: other is not entry, self.rounds)
+        return sum(len(other.runs) for other in before) + index
 
     def supersede(self, name: str) -> None:
-        """Move a run's folder out of the way of a new one, keeping it."""
+        """Move the folder of a run that is repeated to superseded/."""
         target, count = self.folder / SUPERSEDED, 1
         target.mkdir(exist_ok=True)
         flat = name.replace("/", "_")
@@ -161,7 +200,7 @@ class Sitting:
         self._ended.pop(name, None)
 
     def result(self, name: str) -> Result | None:
-        """That of the run in a folder of the study, or None if there is none to read."""
+        """The result of the run in folder `name`, or None if there is none to read."""
         if name in self._ended:
             return self._ended[name]
         try:
@@ -173,56 +212,55 @@ class Sitting:
         return result
 
     def has_ended(self, name: str) -> bool:
-        """Whether the run in a folder came to an end of its own."""
+        """Whether the run in folder `name` was neither interrupted nor failed."""
         result = self.result(name)
         return result is not None and result.status in ENDED
 
-    def can_go_on(self, name: str) -> bool:
-        """Whether the run in a folder has a checkpoint, and neither ended nor failed."""
+    def can_be_resumed(self, name: str) -> bool:
+        """Whether the run in folder `name` was interrupted and has a checkpoint."""
         result = self.result(name)
         if result is not None and result.status != "preempted":
             return False
         return bool(manifest.read(self.folder / name / "checkpoints"))
 
     def count(self, entry: Round) -> None:
-        """Have `entry` count, and no other attempt at its round in its part."""
-        for other in self.rounds:
-            if (other.round, other.part) == (entry.round, entry.part):
-                other.counted = other is entry
+        """Mark `entry` as counted, and no other attempt at its round in its segment."""
+        for other in self.attempts(entry):
+            other.counted = other is entry
 
-    def attempts(self, entry: Round) -> int:
-        """How often the round of `entry` has been begun in its part."""
-        place = (entry.round, entry.part)
-        return sum((other.round, other.part) == place for other in self.rounds)
+    def attempts(self, entry: Round) -> list[Round]:
+        """All attempts at the round of `entry` in its segment."""
+        place = (entry.round, entry.segment)
+        return [other for other in self.rounds if (other.round, other.segment) == place]
 
-    def judge(self, allowed: float | None) -> list[tuple[Round, str]]:
-        """Say of each round of this part how much slower the machine was, and if that is allowed.
+    def find_drift(self, allowed: float | None) -> list[tuple[Round, str]]:
+        """Set drift and drifted of this segment's rounds, from the probes of their runs.
 
-        It is held against the machine at its best in this part, which may be known only later, and
-        in runs of the same kind. Of a run the faster of its probes counts: one that was interrupted
-        for a moment tells nothing, and what lasts through a run slows both, or both of the next.
-        allowed: a share; None: any. Returns the rounds that are now found to have drifted, and how.
+        A run is compared with the fastest probe of its segment on the same devices and threads. Its
+        own faster probe is used: a slow one alone may be a short disturbance, and what lasts
+        through a run slows both probes, or both of the next run. allowed: largest share that is no
+        drift; None: any. Returns the rounds that were not known to have drifted, and why they did.
         """
-        entries = [entry for entry in self.rounds if entry.part == self.part]
+        entries = self._rounds_of_this_segment()
         names = [name for entry in entries for name in entry.runs]
         results = {name: result for name in names if (result := self.result(name))}
-        first = self.result(self.burn_in) if self.burn_in else None
+        burn_in = self.result(self.burn_in) if self.burn_in else None
         best: dict[tuple[frozenset[str], int | None], float] = {}
-        for result in [*results.values(), *([first] if first else [])]:
+        for result in [*results.values(), *([burn_in] if burn_in else [])]:
             for seconds in result.probe_seconds:
-                best[kind(result)] = min(seconds, best.get(kind(result), seconds))
-        slower = {name: min(result.probe_seconds) / best[kind(result)] - 1
-                  for name, result in results.items()
-                  if result.probe_seconds and best[kind(result)]}  # fmt: skip
+                best[_machine(result)] = min(seconds, best.get(_machine(result), seconds))
+        slower = {
+            name: min(result.probe_seconds) / best[_machine(result)] - 1
+            for name, result in results.items()
+            if result.probe_seconds and best[_machine(result)]
+        }
         found = []
         for entry in entries:
             entry.drift = max((slower[name] for name in entry.runs if name in slower), default=None)
-            held_back = sorted({
-                why for name in entry.runs if name in results for why in throttled(results[name])
-            })  # fmt: skip
-            why = f"a GPU was held back ({', '.join(held_back)})" if held_back else ""
             if allowed is None:
                 continue
+            reasons = {why for n in entry.runs if n in results for why in _throttled(results[n])}
+            why = f"a GPU was throttled ({', '.join(sorted(reasons))})" if reasons else ""
             if entry.drift is not None and entry.drift > allowed:
                 why = f"the machine was up to {entry.drift:.0%} slower than at its best"
             if why and not entry.drifted:
@@ -230,14 +268,17 @@ class Sitting:
             entry.drifted = bool(why)
         return found
 
+    def _rounds_of_this_segment(self) -> list[Round]:
+        return [entry for entry in self.rounds if entry.segment == self.segment]
 
-def kind(result: Result) -> tuple[frozenset[str], int | None]:
-    """What the probe of a run depends on, besides how fast the machine is: see measure.probe."""
+
+def _machine(result: Result) -> tuple[frozenset[str], int | None]:
+    """The devices and threads that the probe of a run measures: see measure.probe."""
     return frozenset(result.devices), result.threads if "cpu" in result.devices else None
 
 
-def throttled(result: Result) -> set[str]:
-    """Why GPUs of a run were slower than they are set to be."""
+def _throttled(result: Result) -> set[str]:
+    """Why GPUs of a run were throttled."""
     return {
         why
         for gpu in result.gpus

@@ -1,4 +1,4 @@
-"""Runs a study: a burn-in, rounds of all cells, drifted rounds again; and goes on with one."""
+"""Runs a study: a burn-in, rounds of all cells, repetitions of drifted rounds; or resumes it."""
 
 from __future__ import annotations
 
@@ -9,184 +9,178 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ninefold.study.max_batch import FAILED, Largest
+from ninefold.study.max_batch import Largest
 from ninefold.study.plan import Cell, Plan
-from ninefold.study.record import BURN_IN, Round, Sitting
-from ninefold.study.rounds import Agenda, duration
+from ninefold.study.record import BURN_IN, Recording, Round
+from ninefold.study.rounds import Schedule, duration
 
-# The overrides of some runs, and the number of the first -> what they returned.
-Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
+# Makes runs with these overrides; the number is that of the first.
+Launch = Callable[[Sequence[Sequence[str]], int], None]
 
 
 class Study:
-    """A sitting on its way to what is planned.
+    """A recording, and what remains to be run of it.
 
-    settings: the section `study`. launch: runs jobs. largest: finds the largest batch of a cell.
-    beside: whether jobs are run side by side; a round is then handed over as a whole, and its times
-    tell nothing of drift.
+    settings: the section `study` of the configuration.
+    launch: makes runs, and waits for them.
+    largest: finds the largest batch of a cell.
+    concurrent: whether the launcher makes runs at the same time. It is then given whole rounds,
+        and drift is not judged, as concurrent runs slow each other.
+    finished: whether everything planned has been run.
     """
 
     def __init__(
-        self, plan: Plan, sitting: Sitting, settings: dict[str, Any], launch: Launch,
-        largest: Callable[[Cell], Largest], beside: bool,
-    ) -> None:  # fmt: skip
-        self._plan, self._sitting, self._settings = plan, sitting, settings
-        self._launch, self._largest, self._beside = launch, largest, beside
-        self._guarded = plan.compares and not beside
-        self._agenda = Agenda(plan, sitting, settings, self._guarded)
+        self,
+        plan: Plan,
+        recording: Recording,
+        settings: dict[str, Any],
+        launch: Launch,
+        largest: Callable[[Cell], Largest],
+        concurrent: bool,
+    ) -> None:
+        self._plan, self._recording, self._settings = plan, recording, settings
+        self._launch, self._largest, self._concurrent = launch, largest, concurrent
+        self._guarded = plan.compares and not concurrent
+        self._schedule = Schedule(plan, recording, settings, self._guarded)
         self.finished = False
 
     @property
     def folder(self) -> Path:
-        return self._sitting.folder
+        return self._recording.folder
 
     @property
     def cut_short(self) -> bool:
-        """Whether its budget ended it before the plan was done."""
-        return self._agenda.cut_short
+        """Whether the budget ended it."""
+        return self._schedule.cut_short
 
-    def run(self) -> list[Any]:
-        """Make the runs that are planned and not there yet. Returns what they returned."""
-        returned: list[Any] = []
-        played = False
-        self._judge()  # a command may have been stopped after the last run of a round
-        self._sitting.write()
+    def run(self) -> None:
+        """Make the planned runs that are still missing."""
+        first = True
+        self._find_drift()  # the last command may have been interrupted before it did
+        self._recording.write()
         try:
             if self._burn_in_is_due():
-                returned += self._burn_in()
+                self._burn_in()
             for stage in self._stages():
-                while (entry := self._agenda.next(stage)) is not None:
-                    if played and self._plan.compares:
+                while (entry := self._schedule.next(stage)) is not None:
+                    if self._plan.compares and not first:
                         print(_progress_table(self.folder), flush=True)
-                    returned += self._play(entry, stage)
-                    played = True
-                if self._agenda.cut_short or (self._plan.looks > 1 and _settled(self.folder)):
+                    self._run_round(entry, stage)
+                    first = False
+                if self.cut_short or (self._plan.looks > 1 and _settled(self.folder)):
                     break
             if self._settings["max_batch"]:
                 self._find_largest_batches()
-            self.finished = not self._agenda.cut_short
+            self.finished = not self.cut_short
         finally:
-            self._sitting.write()
-        return returned
+            self._recording.write()
 
     def _stages(self) -> Sequence[int]:
-        """Those that are left: with more rounds than a stage has, its look is over."""
-        begun = max((entry.round + 1 for entry in self._sitting.rounds), default=0)
+        """The stages that are left; those with fewer rounds than were begun are over."""
+        begun = max((entry.round + 1 for entry in self._recording.rounds), default=0)
         return [stage for stage in self._plan.stages if stage >= begun] or self._plan.stages[-1:]
 
     def _burn_in_is_due(self) -> bool:
-        """Before the first round of a part: whatever runs first is slower, or faster, than usual.
-
-        Where no cells are compared over several rounds there is nothing that it could spoil.
-        """
-        begun = any(entry.part == self._sitting.part for entry in self._sitting.rounds)
+        """Before the first round of a segment, as the first run is slower or faster than usual."""
+        recording = self._recording
+        begun = any(entry.segment == recording.segment for entry in recording.rounds)
         return self._plan.compares and self._settings["burn_in"] > 0 and not begun
 
-    def _burn_in(self) -> Sequence[Any]:
-        """A short run of the first job, into a folder of its own, which is not counted."""
-        sitting, cell = self._sitting, self._plan.order(0, shuffled=True)[0]
-        if (sitting.folder / BURN_IN).exists():
-            sitting.supersede(BURN_IN)
-        sitting.burn_in = BURN_IN
-        sitting.write()
+    def _burn_in(self) -> None:
+        """A short run of the first cell, in a folder of its own, that is not counted."""
+        recording, cell = self._recording, self._plan.order(0, shuffled=True)[0]
+        if (recording.folder / BURN_IN).exists():
+            recording.supersede(BURN_IN)
+        recording.burn_in = BURN_IN
+        recording.write()
         steps = self._settings["burn_in"]
         given = self._plan.job(cell, 0).values["max_steps"]
         steps = steps if given is None else min(steps, given)
         print(f"burn-in  {cell.name}, {steps} steps, not counted", flush=True)
         instead = (f"max_steps={steps}", f"hydra.sweep.subdir={BURN_IN}")
-        return self._returned([self._plan.overrides(cell, 0, *instead)], 0)
+        self._launch([self._plan.overrides(cell, 0, *instead)], 0)
 
-    def _play(self, entry: Round, stage: int) -> list[Any]:
+    def _run_round(self, entry: Round, stage: int) -> None:
         """Make the runs of a round that are left."""
-        returned: list[Any] = []
-        sitting, order = self._sitting, self._plan.order(entry.round, entry.shuffled)
-        left = self._agenda.left(entry)
+        recording, order = self._recording, self._plan.order(entry.round, entry.shuffled)
+        left = self._schedule.left(entry)
         for batch in self._batches(list(left)):
-            jobs = [self._job(entry, index, order[index]) for index in batch]
-            sitting.write()
+            jobs = [self._prepare(entry, index, order[index]) for index in batch]
+            recording.write()
             self._announce(entry, order[batch[0]], batch, stage)
-            returned += self._returned(jobs, sitting.number(entry, batch[0]))
+            self._launch(jobs, recording.number(entry, batch[0]))
             del left[: len(batch)]
-            sitting.write()
-        sitting.count(entry)
-        self._judge()
-        sitting.write()
-        return returned
+        recording.count(entry)
+        self._find_drift()
+        recording.write()
 
     def _batches(self, indices: list[int]) -> Iterator[list[int]]:
-        """Which runs are handed over together: numbers that follow one another, or one by one."""
-        if not self._beside:
+        """Runs that are launched together: one, or with concurrent runs all consecutive ones."""
+        if not self._concurrent:
             yield from ([index] for index in indices)
             return
         for _, group in groupby(enumerate(indices), lambda pair: pair[1] - pair[0]):
             yield [index for _, index in group]
 
-    def _job(self, entry: Round, index: int, cell: Cell) -> list[str]:
-        """The overrides of a run of a round, and its folder ready for it.
+    def _prepare(self, entry: Round, index: int, cell: Cell) -> list[str]:
+        """The overrides of a run of a round, whose folder is made ready for it.
 
-        A run with a checkpoint and no end goes on in its folder. Any other folder that is there is
-        kept elsewhere.
+        An interrupted run with a checkpoint is resumed in its folder. Any other folder that exists
+        is moved to superseded/.
         """
-        sitting, overrides = self._sitting, self._plan.overrides(cell, entry.round)
+        recording, overrides = self._recording, self._plan.overrides(cell, entry.round)
         if index == len(entry.runs):
-            number = sitting.number(entry, index)
+            number = recording.number(entry, index)
             entry.runs.append(self._plan.folder_name(cell, entry.round, number))
         else:
             overrides.append(f"hydra.sweep.subdir={quoted(entry.runs[index])}")
         name = entry.runs[index]
         run = self.folder / name
-        if sitting.can_go_on(name):
+        if recording.can_be_resumed(name):
             overrides.append(f"resume={quoted(str(run.absolute()))}")
         elif run.exists():
-            sitting.supersede(name)
+            recording.supersede(name)
         return overrides
 
     def _announce(self, entry: Round, cell: Cell, batch: list[int], stage: int) -> None:
-        """A line about what comes and how much is left."""
-        to_come, done = self._agenda.to_come(stage), self._agenda.done()
-        which = f"run {done + 1}" if len(batch) == 1 else f"runs {done + 1} to {done + len(batch)}"
-        words = [f"{which} of {done + to_come}"]
+        """Print which runs begin and how much is left."""
+        to_come, done = self._schedule.to_come(stage), self._schedule.done()
+        single = len(batch) == 1
+        words = [f"run {done + 1}" if single else f"runs {done + 1} to {done + len(batch)}"]
+        words[0] += f" of {done + to_come}"
         if self._plan.stages[-1] > 1:
             words.append(f"round {entry.round + 1}" + " again" * (entry.attempt > 0))
-        name = f"{cell.name} " if len(batch) == 1 else ""
-        words += [f"{name}seed {entry.seed}", f"|  {done} done, {to_come - len(batch)} left"]
+        words.append(f"{cell.name} seed {entry.seed}" if single else f"seed {entry.seed}")
+        words.append(f"|  {done} done, {to_come - len(batch)} left")
         line = "  ".join(words)
-        if (each := self._sitting.seconds_of_a_run()) and not self._beside:
+        if (each := self._recording.seconds_of_a_run()) and not self._concurrent:
             line += f", about {duration(each * to_come)} left"
         print(line, flush=True)
 
-    def _judge(self) -> None:
-        """Find out which rounds drifted, and say so."""
-        for entry, why in self._sitting.judge(self._settings["drift"] if self._guarded else None):
-            retries = self._settings["retries"]
-            then = "it is to be repeated" if self._sitting.attempts(entry) <= retries else (
-                f"it counts all the same, study.retries={retries} being used up"
-            )  # fmt: skip
+    def _find_drift(self) -> None:
+        """Find the rounds in which the machine drifted, and print them."""
+        allowed, retries = self._settings["drift"], self._settings["retries"]
+        for entry, why in self._recording.find_drift(allowed if self._guarded else None):
+            then = "it is to be repeated"
+            if len(self._recording.attempts(entry)) > retries:
+                then = f"it counts all the same, study.retries={retries} being used up"
             print(f"round {entry.round + 1} (seed {entry.seed}): {why}; {then}", flush=True)
 
     def _find_largest_batches(self) -> None:
-        """Of the cells of which it is not known yet, or of which a search came to no end."""
-        found = self._sitting.max_batch = self._sitting.max_batch or {}
+        """Search for the largest batch of each cell where none was made, or the search failed."""
+        recording = self._recording
+        found = recording.max_batch = recording.max_batch or {}
         for cell in self._plan.cells:
-            if cell.name not in found or found[cell.name]["why"].startswith(FAILED):
-                largest = self._timed_search(cell)
-                print(f"max_batch  {cell.name}  {largest}", flush=True)
-                found[cell.name] = asdict(largest)
-                self._sitting.write()
-
-    def _timed_search(self, cell: Cell) -> Largest:
-        """Its seconds are none of the runs', nor of their budget."""
-        began = time.time()
-        try:
-            return self._largest(cell)
-        finally:
-            self._sitting.search_seconds += time.time() - began
-
-    def _returned(self, jobs: Sequence[Sequence[str]], number: int) -> list[Any]:
-        done = self._launch(jobs, number)
-        for each in done:
-            _ = each.return_value  # raises what the run did not catch, which is a bug
-        return list(done)
+            if cell.name in found and found[cell.name].get("status") != "failed":
+                continue
+            began = time.time()
+            try:
+                largest = self._largest(cell)
+            finally:  # the budget does not include it
+                recording.search_seconds += time.time() - began
+            print(f"max_batch  {cell.name}  {largest}", flush=True)
+            found[cell.name] = asdict(largest)
+            recording.write()
 
 
 def quoted(text: str) -> str:

@@ -1,128 +1,150 @@
-"""Opens the folder of a study: a new one, or one to go on with, which must be of the same study."""
+"""Begins a study in a new folder, or resumes one if plan, code and machine are the same."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+from ninefold.config.job import ROOT
 from ninefold.config.rules import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import stamp
 from ninefold.result import SWEEP
-from ninefold.study import fingerprint
+from ninefold.study import segment
 from ninefold.study.plan import Plan
-from ninefold.study.record import Sitting
+from ninefold.study.record import Recording
 
-SHOWN = 3  # of the differences that a command is told
+SHOWN = 3  # differences that an error names
 
 
-def taken(folder: Path, do: str) -> list[Failure]:
-    """What is wrong with `folder` for a new sweep where there is one in it, and what to `do`."""
+def occupied(folder: Path, do: str) -> list[Failure]:
+    """The failure of a new sweep in a folder that holds one already."""
     if not (folder / SWEEP).exists():
         return []
-    return [ConfigError(
-        "hydra.sweep.dir", folder, "a sweep has been run into it", "each has a folder of its own",
-        do,
-    )]  # fmt: skip
+    return [
+        ConfigError(
+            "hydra.sweep.dir",
+            folder,
+            "a sweep has been run into it",
+            "each has a folder of its own",
+            do,
+        )
+    ]
 
 
 def begin(
-    folder: Path, plan: Plan, settings: dict[str, Any], study: str | None, launcher: str,
-    command: str, began: float,
-) -> Sitting:  # fmt: skip
-    """A new sitting in `folder`. Raises ConfigError if there is one in it."""
-    for failure in taken(folder, f"choose another, or go on with study.resume={folder}"):
+    folder: Path,
+    plan: Plan,
+    settings: dict[str, Any],
+    study: str | None,
+    launcher: str,
+    command: str,
+    began: float,
+) -> Recording:
+    """The recording of a new study. Raises ConfigError if `folder` holds one."""
+    for failure in occupied(folder, f"choose another, or resume it with study.resume={folder}"):
         raise failure
-    return Sitting(
-        folder=folder, study=study, command=command, started=stamp(began), settings=settings,
-        swept=plan.swept, parts=[_part(launcher)], planned_rounds=len(plan.seeds),
-        looks=plan.looks, began=began,
-    )  # fmt: skip
+    return Recording(
+        folder=folder,
+        study=study,
+        question=question(study),
+        command=command,
+        started=stamp(began),
+        settings=settings,
+        swept=plan.swept,
+        segments=[segment.of(plan.targets(), launcher)],
+        planned_cells=[dict(cell.keys) for cell in plan.cells],
+        planned_rounds=len(plan.seeds),
+        looks=plan.looks,
+        began=began,
+    )
 
 
-def take_up(
+def resume(
     folder: Path, plan: Plan, settings: dict[str, Any], launcher: str, began: float
-) -> Sitting:
-    """The sitting in `folder`, to go on with. Raises ConfigError if it is of another study."""
-    sitting = Sitting.read(folder)
-    if wrong := _other_plan(sitting, plan, settings) or _other_jobs(sitting, plan):
+) -> Recording:
+    """The recording of the study in `folder`. Raises ConfigError if it is not this one."""
+    recording = Recording.read(folder)
+    if wrong := _changes_of_plan(recording, plan, settings) or _changes_of_jobs(recording, plan):
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise ConfigError(
-            "study.resume", folder, f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study",
-            "its runs are compared", "repeat the command that began it, or start a new study",
-        )  # fmt: skip
-    now = _part(launcher)
-    if wrong := _other_part(sitting.parts[-1], now):
+            "study.resume",
+            folder,
+            f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study",
+            "its runs are compared",
+            "repeat the command that began it, or start a new study",
+        )
+    now = segment.of(plan.targets(), launcher)
+    if changed := segment.changes(recording.segments[-1], now):
         if not settings["study"]["mixed"]:
             raise ConfigError(
-                "study.resume", folder, f"{', '.join(wrong)} changed since",
+                "study.resume",
+                folder,
+                f"{', '.join(changed)} changed since",
                 "figures of before and after are not comparable",
                 "put it back, or set study.mixed=true to have what is new reported apart",
-            )  # fmt: skip
-        print(f"{', '.join(wrong)} changed since: what is new is reported apart", flush=True)
-        sitting.parts.append(now)
-        sitting.max_batch = None  # of another machine, or other code
-    # Whoever adds rounds to those that were planned has seen the answer, and looks once more.
-    added = len(plan.seeds) > sitting.planned_rounds
-    sitting.looks = sitting.looks + plan.looks if added else max(sitting.looks, plan.looks)
-    sitting.settings, sitting.planned_rounds, sitting.began = settings, len(plan.seeds), began
-    return sitting
+            )
+        print(f"{', '.join(changed)} changed since: new runs are reported apart", flush=True)
+        recording.segments.append(now)
+        recording.max_batch = None  # of another machine, or other code
+    # A command that adds rounds has seen the results, and looks at them once more.
+    added = len(plan.seeds) > recording.planned_rounds
+    recording.looks = recording.looks + plan.looks if added else max(recording.looks, plan.looks)
+    recording.planned_cells = [dict(cell.keys) for cell in plan.cells]  # older studies lack them
+    recording.settings, recording.began = settings, began
+    recording.planned_rounds = len(plan.seeds)
+    return recording
 
 
-def _part(launcher: str) -> dict[str, Any]:
-    return {
-        "code": fingerprint.code(), "machine": fingerprint.machine(),
-        "launcher": launcher,  # of runs beside each other the times are others
-    }  # fmt: skip
+def question(study: str | None, folder: Path = ROOT / "experiments") -> str | None:
+    """The question in the header of a study's file, None without one: `# Question: ...`."""
+    try:
+        text = (folder / f"{study}.yaml").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    found = re.search(r"^# Question: *(.+)$", text, re.MULTILINE)
+    return found[1] if found else None
 
 
-def _other_plan(sitting: Sitting, plan: Plan, settings: dict[str, Any]) -> list[str]:
-    """What is planned otherwise: the cells, the seeds as far as they were run, their order."""
+def _changes_of_plan(recording: Recording, plan: Plan, settings: dict[str, Any]) -> list[str]:
+    """Changes of the cells, of the seeds as far as they were run, and of study.seed."""
     found = [
         f"{key}={','.join(plan.swept.get(key, ['one value']))} "
-        f"(was {','.join(sitting.swept.get(key, ['one value']))})"
-        for key in {**plan.swept, **sitting.swept}
-        if plan.swept.get(key) != sitting.swept.get(key)
+        f"(was {','.join(recording.swept.get(key, ['one value']))})"
+        for key in {**plan.swept, **recording.swept}
+        if plan.swept.get(key) != recording.swept.get(key)
     ]
-    before, now = sitting.settings["study"]["seed"], settings["study"]["seed"]
+    before, now = recording.settings["study"]["seed"], settings["study"]["seed"]
     if before != now:
         found.append(f"study.seed={now} (was {before})")
     seeds = dict(enumerate(plan.seeds))
     return found + [
         f"seed={spelled(seeds[entry.round])} (was {spelled(entry.seed)})"
-        for entry in sitting.rounds
+        for entry in recording.rounds
         if entry.attempt == 0 and entry.seed != seeds.get(entry.round, entry.seed)
     ]
 
 
-def _other_jobs(sitting: Sitting, plan: Plan) -> list[str]:
-    """What the frozen jobs of the runs that there are have otherwise than those planned."""
-    for entry in sitting.rounds:
+def _changes_of_jobs(recording: Recording, plan: Plan) -> list[str]:
+    """Changes of the first planned job that differs from the frozen job of its run."""
+    for entry in recording.rounds:
         if entry.round >= len(plan.seeds):
-            continue  # it was asked for then, and is not now
+            continue  # it is not planned any more
         for name, cell in zip(entry.runs, plan.order(entry.round, entry.shuffled), strict=False):
-            run = sitting.folder / name
+            run = recording.folder / name
             if not (run / "config.yaml").exists():
-                continue  # it was never begun
+                continue  # the study was interrupted before the run began
             try:
                 wrong = plan.job(cell, entry.round).differences(run)
             except CheckpointError as failure:
                 raise ConfigError(
-                    "study.resume", sitting.folder, f"the config.yaml of {name} cannot be used",
-                    str(failure), f"move {name} away: it is then run anew",
-                ) from failure  # fmt: skip
+                    "study.resume",
+                    recording.folder,
+                    f"the config.yaml of {name} cannot be used",
+                    str(failure),
+                    f"move {name} away: it is then run again from scratch",
+                ) from failure
             if wrong:
                 return wrong
     return []
-
-
-def _other_part(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What of code, launcher and machine is not what it was."""
-    found = ["code"] if before["code"] != now["code"] else []
-    if (was := before.get("launcher", "basic")) != now["launcher"]:
-        found.append(f"hydra/launcher={now['launcher']} (was {was})")
-    return found + [
-        f"{key}={spelled(value)} (was {spelled(before['machine'].get(key))})"
-        for key, value in now["machine"].items()
-        if value != before["machine"].get(key)
-    ]

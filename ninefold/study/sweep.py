@@ -1,8 +1,7 @@
-"""The sweep of a command, from the jobs that Hydra has made of it to its report."""
+"""Runs the sweep of a command as a study, and writes the report of any sweep."""
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shlex
@@ -12,37 +11,35 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
-from hydra.core.config_loader import ConfigLoader
+from hydra.core.utils import configure_log, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ninefold.config import rules
-from ninefold.config.resolvers import file_name
-from ninefold.config.spec import RunSpec
-from ninefold.errors import Failure, Interrupted, Preempted
+from ninefold.config.job import Job
 from ninefold.files import stamp, write_json
-from ninefold.launch import Command, Outcome, Refused
-from ninefold.launch import run as execution
-from ninefold.launch.preflight import ready
+from ninefold.launch import Command, Outcome, Refused, preflight
 from ninefold.launch.run_folder import exclusive
 from ninefold.result import FILE, SWEEP, Result
 from ninefold.secrets import redact, redacted
-from ninefold.study import max_batch, plan
-from ninefold.study import start as opening
-from ninefold.study.runner import Study, quoted
+from ninefold.study import max_batch, plan, start
+from ninefold.study.compose import Composer
+from ninefold.study.runner import Launch, Study, quoted
 
 
 def run(
     config: DictConfig,
-    loader: ConfigLoader,
+    context: HydraContext,
+    task: TaskFunction,
     launcher: Launcher,
     jobs: Sequence[Sequence[str]],
     command: Command,
-) -> list[Any]:
-    """Run `jobs` as a study, which is what Hydra's sweeper of train.py does with them.
+) -> None:
+    """Run `jobs` as a study. Raises Failure, Refused and what Hydra raises.
 
-    Raises Failure.
+    config: of the sweep. context, task, launcher: as Hydra gives them to a sweeper. jobs: overrides
+    of each run.
     """
     if problems := plan.problems(config):
         raise Refused(problems)
@@ -51,76 +48,99 @@ def run(
         for section in rules.OF_A_SWEEP
     }
     resumed, settings["study"]["resume"] = settings["study"]["resume"], None
-    planned = plan.Plan(
-        jobs, lambda overrides: loader.load_sweep_config(config, list(overrides)), settings["study"]
-    )
+    compose = Composer(context.config_loader, config)
+    chosen = config.hydra.runtime.choices["hydra/launcher"]
+    concurrent = chosen != "basic"
+    if not concurrent:
+        look_ahead(compose(jobs[0]))
+    planned = plan.Plan(jobs, compose, settings["study"])
     # Without the .. that a path may have, as Hydra names the folders of runs.
     folder = Path(os.path.abspath(config.hydra.sweep.dir))
     folder.mkdir(parents=True, exist_ok=True)
-    # It says for each run what Hydra would, and more.
-    logging.getLogger(BasicLauncher.__module__).setLevel(logging.WARNING)
-    chosen = config.hydra.runtime.choices["hydra/launcher"]
     with exclusive(folder, 0, "study.resume", "folder of a study"):
         if resumed is None:
-            found = opening.begin(
-                folder,
-                planned,
-                settings,
-                config.hydra.runtime.choices.get("experiments"),
-                chosen,
-                typed(command.argv),
-                command.started,
+            name = config.hydra.runtime.choices.get("experiments")
+            recording = start.begin(
+                folder, planned, settings, name, chosen, typed(command.argv), command.started
             )
             OmegaConf.save(config, folder / "multirun.yaml")
         else:
-            found = opening.take_up(folder, planned, settings, chosen, command.started)
+            recording = start.resume(folder, planned, settings, chosen, command.started)
         study = Study(
-            planned, found, settings["study"], launcher.launch,
-            lambda cell: largest_batch(planned, cell, folder), beside=chosen != "basic",
-        )  # fmt: skip
-        command.sweep = folder
+            planned,
+            recording,
+            settings["study"],
+            _handed_to(launcher) if concurrent else _run_here(planned, context, task, config),
+            lambda cell: max_batch.of_cell(planned, cell, folder),
+            concurrent,
+        )
+        command.sweep = folder  # only now: a command that is refused writes no report
         try:
-            return study.run()
+            study.run()
         finally:
-            command.resume_command = None if study.finished else going_on(study, command.argv)
+            command.resume_command = None if study.finished else resume_command(study, command.argv)
 
 
-def largest_batch(planned: plan.Plan, cell: plan.Cell, study: Path) -> max_batch.Largest:
-    """The largest batch with which `cell` runs here: see ninefold.study.max_batch.
+def look_ahead(config: DictConfig) -> None:
+    """Start importing torch while the sweep is composed, unless its first run will be refused."""
+    with suppress(Exception):  # reported when it is the run's turn
+        job = Job(config, config.hydra)
+        if not preflight.problems(job):
+            preflight.start_importing(job)
 
-    Whoever stops it stops the study: raises SystemExit.
+
+def _run_here(
+    planned: plan.Plan, context: HydraContext, task: TaskFunction, sweep: DictConfig
+) -> Launch:
+    """Makes runs one after another in this process, each with all that Hydra does for one."""
+
+    def launch(jobs: Sequence[Sequence[str]], number: int) -> None:
+        setup_globals()  # resolvers of Hydra's
+        for place, overrides in enumerate(jobs):
+            done = run_job(
+                hydra_context=context,
+                task_function=task,
+                config=planned.config(overrides, number + place),
+                job_dir_key="hydra.sweep.dir",
+                job_subdir_key="hydra.sweep.subdir",
+            )
+            _ = done.return_value  # raises what `task` did, which is a bug
+            configure_log(sweep.hydra.hydra_logging, sweep.hydra.verbose)
+
+    return launch
+
+
+def _handed_to(launcher: Launcher) -> Launch:
+    """Makes runs by another launcher of Hydra's, such as joblib's."""
+
+    def launch(jobs: Sequence[Sequence[str]], number: int) -> None:
+        for done in launcher.launch(jobs, number):
+            _ = done.return_value
+
+    return launch
+
+
+def for_accuracy(hydra: DictConfig) -> None:
+    """Have an optimizing sweeper maximize the best accuracy, which a run returns.
+
+    Optuna's minimizes, and stops at a failure. Values on the command line have priority.
     """
-    folder = study / max_batch.FOLDER / file_name(f"{planned.cells.index(cell)}_{cell.name}")
-
-    def attempt(size: int) -> int | None:
-        job = ready(planned.job(cell, 0, *max_batch.ATTEMPT, f"batch_size={size}"))
-        print(f"max_batch  {cell.name}  trying {size}", flush=True)
-        run = folder / str(size)
-        run.mkdir(parents=True, exist_ok=True)
-        text, grace = execution.freeze(job, run), job.values["launch"]["grace"]
-        execution.start(RunSpec("train", text, run, time.time(), grace=grace), job)
-        result = Result.read(run)
-        return sum(result.peak_memory_bytes) if set(result.devices) == {"cpu"} else None
-
-    try:
-        job = ready(planned.job(cell, 0))
-        step = job.processes * job.values["accumulate"]
-        return max_batch.search(
-            attempt, job.values["batch_size"], job.training_examples(), step,
-            max_batch.available_memory,
-        )  # fmt: skip
-    except (Interrupted, Preempted) as failure:
-        raise Refused([failure]) from failure
-    except Failure as failure:
-        return max_batch.Largest(None, None, f"{max_batch.NO_SEARCH}{failure}")
+    given = {plan.key_of(str(text)) for text in hydra.overrides.hydra}
+    for key, value in {"direction": "maximize", "max_failure_rate": 1.0}.items():
+        if key in hydra.sweeper and f"hydra.sweeper.{key}" not in given:
+            with read_write(hydra), open_dict(hydra):
+                hydra.sweeper[key] = value
 
 
 def outcomes_since(folder: Path, began: float) -> list[Outcome]:
-    """How the runs of a sweep ended that other processes have made since `began`."""
-    made = [(path.stat().st_mtime, path) for path in folder.rglob(FILE)
-            if max_batch.FOLDER not in path.relative_to(folder).parts]  # fmt: skip
+    """How the runs of a sweep ended that other processes made after `began`, time.time()."""
+    ended = [
+        (path.stat().st_mtime, path)
+        for path in folder.rglob(FILE)
+        if max_batch.FOLDER not in path.relative_to(folder).parts
+    ]
     found = []
-    for written, path in sorted(made):
+    for written, path in sorted(ended):
         if written >= began:
             code = 0
             with suppress(OSError, ValueError):
@@ -130,30 +150,32 @@ def outcomes_since(folder: Path, began: float) -> list[Outcome]:
 
 
 def finish(folder: Path, command: Command, runs: int) -> None:
-    """Write the report of a sweep, and sweep.json unless its study did, and print the answer."""
-    from ninefold import report as reporting  # here, because it imports SciPy
+    """Write the report of a sweep and print the answer; write sweep.json unless a study did.
+
+    runs: how many the sweep had.
+    """
+    from ninefold import report  # here, because it imports SciPy
 
     if not (folder / SWEEP).exists():
-        write_json(
-            folder / SWEEP,
-            redacted({
-                "study": command.study_name,
-                "command": typed(command.argv),
-                "started": stamp(command.started),
-                "wall_seconds": time.time() - command.started,
-                "runs": runs,
-            }),
-        )  # fmt: skip
-    print(reporting.write(folder))
-    print(f"report {reporting.place(folder)}", flush=True)
+        content = {
+            "study": command.study_name,
+            "question": start.question(command.study_name),
+            "command": typed(command.argv),
+            "started": stamp(command.started),
+            "wall_seconds": time.time() - command.started,
+            "runs": runs,
+        }
+        write_json(folder / SWEEP, redacted(content))
+    print(report.write(folder))
+    print(f"report {report.place(folder)}", flush=True)
 
 
-def going_on(study: Study, argv: Sequence[str]) -> str:
-    """The command that goes on with `study`."""
+def resume_command(study: Study, argv: Sequence[str]) -> str:
+    """The command that resumes a study that was started with `argv`."""
     replaced = ["study.resume", "hydra.sweep.dir", *["study.budget"] * study.cut_short]
-    words = [word for word in argv if word.lstrip("+").partition("=")[0] not in replaced]
+    words = [word for word in argv if plan.key_of(word) not in replaced]
     if study.cut_short:
-        words.append("study.budget=null")  # it is spent, and the study's configuration may have one
+        words.append("study.budget=null")  # the study's configuration may have a budget, too
     folder = study.folder
     with suppress(ValueError):
         folder = folder.relative_to(Path.cwd())
@@ -164,5 +186,5 @@ def going_on(study: Study, argv: Sequence[str]) -> str:
 
 
 def typed(argv: Sequence[str]) -> str:
-    """The command train.py with these arguments, for a shell: what is redacted needs its quotes."""
+    """The command train.py with these arguments, quoted for a shell and without secrets."""
     return shlex.join(map(redact, ["python", "train.py", *argv]))

@@ -1,17 +1,85 @@
-"""What a model is trained for: a loss to minimize and a measure to count."""
+"""What a model is trained for: a task gives a loss to minimize and scores to report."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What an evaluation says of a model.
+
+    score: the task's score, a share between 0 and 1, more is better.
+    others: further figures by name; None: undefined.
+    each: the score of each class, landmark, ... by name; None: it has no examples.
+    table: counts to draw, int64 [true, predicted], for a task that has a confusion matrix.
+    """
+
+    score: float
+    others: Mapping[str, float | None] = field(default_factory=dict)
+    each: Mapping[str, float | None] = field(default_factory=dict)
+    table: npt.NDArray[np.int64] | None = None
 
 
 class Task(Protocol):
-    """A loss and an integer measure, both of plain tensors."""
+    """A loss and what to measure, of a network's output and an example's target.
+
+    output: what the network returns for a batch, float32, examples along dimension 0.
+    target: the targets of the same examples, dtype and shape as the dataset has them.
+    """
+
+    @property
+    def score(self) -> str:
+        """The name of the score, such as `accuracy`."""
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """The mean loss over the examples, a float32 scalar."""
+        """A float32 scalar: the mean over the examples of a number that each gives alone.
+
+        A mean over all valid pixels or points of a batch would not do: the mean over the
+        processes would then depend on how the examples are spread over them.
+        """
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
-        """int64 counts that add up over batches and processes."""
+        """Sums that add up over batches and processes: a tensor of fixed shape and dtype."""
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        """What the sums over a whole set say. names: of the classes, empty where unknown."""
+
+
+class Objective(nn.Module):
+    """A network and its task in one module: what a parallel strategy wraps and calls.
+
+    The loss is computed where the network runs, so that a strategy that uses several devices
+    needs to move numbers only.
+    """
+
+    def __init__(self, network: nn.Module, task: Task) -> None:
+        super().__init__()
+        self.network = network
+        self.task = task
+
+    def forward(
+        self, inputs: Tensor, targets: Tensor, measure: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The mean loss of a batch, a float32 scalar; with `measure` as `measure` returns."""
+        if measure:
+            return self.measure(inputs, targets)
+        return self.task.loss(self.network(inputs), targets)
+
+    def measure(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The summed loss of a batch, a float64 scalar, and the sums that the task measures."""
+        output = self.network(inputs)
+        loss = self.task.loss(output, targets).to(torch.float64) * len(inputs)
+        return loss, self.task.measure(output, targets)
+
+
+def named(names: Sequence[str], count: int) -> list[str]:
+    """`names` if they are `count` different ones, else the numbers from 0."""
+    return list(names) if len(set(names)) == count else [str(number) for number in range(count)]

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ninefold.task import Scores, named
+
 
 @dataclass(frozen=True)
 class Classification:
-    """Cross entropy; its measure is the confusion matrix."""
+    """Cross entropy of logits float32 [n, outputs] and classes int64 [n]; scored by accuracy."""
 
     classes: int
+    score = "accuracy"
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(output, target)
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
-        """int64 [classes, classes + 1]: row = true class, column = predicted class.
+        """The confusion matrix, int64 [classes, classes + 1]: row = true, column = predicted class.
 
         The last column counts predictions outside the dataset's classes, which a network with
         more outputs than the dataset has classes can make.
@@ -28,3 +35,44 @@ class Classification:
         cells = target * (self.classes + 1) + predicted
         counts = torch.bincount(cells, minlength=self.classes * (self.classes + 1))
         return counts.reshape(self.classes, self.classes + 1)
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        """Accuracy of integer counts, over all examples and for each class."""
+        right, of = sums.diagonal().tolist(), sums.sum(dim=1).tolist()
+        shares = [r / n if n else None for r, n in zip(right, of, strict=True)]
+        return Scores(
+            score=sum(right) / sum(of),
+            each=dict(zip(named(names, len(shares)), shares, strict=True)),
+            table=sums.cpu().numpy(),
+        )
+
+
+def draw(path: Path, counts: npt.NDArray[np.int64], names: Sequence[str]) -> None:
+    """Draw the confusion matrix `counts` [classes, classes + 1] in shares of its rows: a PNG."""
+    # Importing matplotlib takes longer than anything that a training run needs.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if not counts[:, -1].any():
+        counts = counts[:, :-1]
+    columns = [*names, "none of these"][: counts.shape[1]]
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = min(2.5 + 0.55 * len(names), 24)
+    figure = Figure(figsize=(side + 1, side), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    right = np.trace(counts[:, : len(names)]) / max(counts.sum(), 1)
+    axes.set_title(f"{counts.sum():,} examples, {right:.2%} right")
+    if len(names) <= 40:
+        axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", parse_math=False)
+        axes.set_yticks(range(len(names)), names, parse_math=False)
+    if len(names) <= 20:
+        for (row, column), count in np.ndenumerate(counts):
+            if count:
+                color = "white" if shares[row, column] > 0.5 else "black"
+                axes.text(column, row, str(count), ha="center", va="center", color=color)
+    figure.colorbar(picture, label="share of the true class", shrink=0.8)
+    figure.savefig(path, dpi=110)

@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config.untrusted import CONF, EVALUATED
-from ninefold.dataset import Dataset, Examples
-from ninefold.dataset.batches import Batches, Preparation
+from ninefold.dataset import Dataset, Examples, train_and_val
+from ninefold.dataset.batches import Batches, shard
+from ninefold.dataset.preparation import ImagePreparation, Preparation
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.logger import Logger, Run
 from ninefold.measure.clock import Clock
@@ -31,8 +32,10 @@ from ninefold.measure.devices import meter
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
+from ninefold.model import Output, check
 from ninefold.parallel import Parallel, Place
 from ninefold.signals import Stop
+from ninefold.task import Objective, Task
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
@@ -106,7 +109,8 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool) -> Preparation
             f"{given} is allowed, or gray images for any model",
             "choose another model or dataset",
         )
-    return Preparation(
+    kind: Callable[..., Preparation] = getattr(dataset, "preparation", ImagePreparation)
+    return kind(
         channels=job.model.input_channels,
         size=job.model.input_size,
         mean=dataset.mean,
@@ -135,19 +139,21 @@ def training(
     if mode is not None:
         require_one_copy(mode, place)
     dataset: Dataset = make(job.dataset, "dataset")
-    train, test = dataset.load("train"), dataset.load("test")
-    prepare = preparation(job, dataset, augment=True)
+    (train, val), test = train_and_val(dataset, job.seed), dataset.load("test")
+    prepare, plain = (preparation(job, dataset, augment) for augment in (True, False))
     workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
     batches = Batches(train, job.batch_size, job.seed, prepare, place, workers)
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job)
-    network_in_dtype = amp.wrap(model)
+    task = checked_task(job, model, train, plain)
+    network_in_dtype = amp.wrap(predicting(job, model))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
-    forward = parallel.wrap(network_in_dtype, place)
+    objective = Objective(network_in_dtype, task)
+    forward = parallel.wrap(objective, place)
     verify(amp, amp.grad_scaler(place.device), place.device)
-    state = initial_state(job, model, amp, place)
+    state = initial_state(job, model, amp, place, batches.steps_per_epoch)
     seed_generators(job.seed * 1_000_003 + place.rank)  # each process has its own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
@@ -163,10 +169,11 @@ def training(
     return Training(
         state=state,
         forward=forward,
-        task=make(job.task, "task"),
+        objective=objective,
         batches=batches,
+        val=val,
         test=test,
-        prepare=preparation(job, dataset, augment=False),
+        prepare=plain,
         parallel=parallel,
         place=place,
         stop=stop,
@@ -199,12 +206,36 @@ def training(
     )
 
 
-def initial_state(job: DictConfig, model: nn.Module, amp: Amp, place: Place) -> State:
-    """The state of the run before its first step; `model` is placed and wrapped already."""
+def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
+    """`model`, or a module that returns the part of its output that `model.output` names."""
+    part = job.model.get("output")
+    return model if part is None else Output(model, part)
+
+
+def checked_task(
+    job: DictConfig, model: nn.Module, examples: Examples, prepare: Preparation
+) -> Task:
+    """The job's task. Raises ConfigError if model, task and examples do not fit together."""
+    task: Task = make(job.task, "task")
+    alone = Place(0, 1, torch.device("cpu"))  # where the model is until it is wrapped
+    inputs, targets = next(shard(examples.first(1), 1, prepare, alone))
+    check(model, job.model.get("output"), task.loss, inputs, targets, job.choices.model)
+    return task
+
+
+def initial_state(
+    job: DictConfig, model: nn.Module, amp: Amp, place: Place, per_epoch: int
+) -> State:
+    """The state of the run before its first step.
+
+    model: placed and wrapped already. per_epoch: optimizer steps in an epoch.
+    """
     options, scheduling = job.optimizer.copy(), job.scheduler.copy()
     with open_dict(options), open_dict(scheduling):  # older runs do not have these keys
         groups = options.pop("groups", None)
         per, warmup = scheduling.pop("per", "epoch"), scheduling.pop("warmup", 0)
+    if per == "step" and "T_max" in scheduling:  # it counts epochs in conf/
+        scheduling.T_max = max(1, scheduling.T_max * per_epoch - warmup)
     plain_groups = None if groups is None else OmegaConf.to_container(groups, resolve=True)
     optimizer: torch.optim.Optimizer = make(options, "optimizer")(
         parameter_groups(model, plain_groups)  # type: ignore[arg-type]

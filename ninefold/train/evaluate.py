@@ -22,7 +22,8 @@ from ninefold.files import write_json
 from ninefold.machine import environment
 from ninefold.parallel import device_names
 from ninefold.secrets import redact, redacted
-from ninefold.task import confusion
+from ninefold.task import Objective
+from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
 
 
@@ -44,26 +45,32 @@ def evaluate(spec: RunSpec) -> None:
             print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
         found.require_complete(wanted.load.partial)
         examples, prepare = build.examples_and_preparation(job)
+        task = build.checked_task(job, found.model, examples, prepare)
+        objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
         result = evaluation.evaluate(
-            parallel.wrap(amp.wrap(found.model), place),
+            parallel.wrap(objective, place),
             examples,
+            task=task,
             batch_size=job.batch_size,
             prepare=prepare,
-            task=build.make(job.task, "task"),
             parallel=parallel,
             place=place,
             workers=job.loader.workers,
+            names=class_names(job, examples),
         )
         notes = found.notes + parallel.notes(place) + amp.notes(place.device)
         if place.rank != 0:
             return
-        names = class_names(job, examples, len(result.per_class))
-        confusion.draw(spec.folder / "confusion.png", result.confusion.numpy(), names)
+        scores = result.scores
+        if scores.table is not None:
+            draw(spec.folder / "confusion.png", scores.table, list(scores.each))
         content = {
             "accuracy": result.accuracy,
             "loss": result.loss,
             "count": result.count,
-            "per_class": dict(zip(names, result.per_class, strict=True)),
+            "score": task.score,
+            "scores": dict(scores.others),
+            "per_class": dict(scores.each),
             "checkpoint": str(found.path),
             "weights": found.weights,
             "load": str(found.report),
@@ -77,17 +84,16 @@ def evaluate(spec: RunSpec) -> None:
         write_json(spec.folder / "evaluation.json", redacted(content))
         for note in notes:
             print(f"note: {note}")
-        print(f"accuracy {result.accuracy:.4f}  loss {result.loss:.4f}  {result.count} examples")
-        for name, accuracy in zip(names, result.per_class, strict=True):
-            print(f"  {name:<12} " + ("no examples" if accuracy is None else f"{accuracy:.4f}"))
+        print(f"{task.score} {scores.score:.4f}  loss {result.loss:.4f}  {result.count} examples")
+        for name, score in [*scores.others.items(), *scores.each.items()]:
+            print(f"  {name:<12} " + ("no examples" if score is None else f"{score:.4f}"))
         print(f"folder {spec.folder}", flush=True)
 
 
-def class_names(job: DictConfig, examples: Examples, count: int) -> list[str]:
-    """The dataset's names of the classes if there are `count` different ones, else numbers."""
+def class_names(job: DictConfig, examples: Examples) -> list[str]:
+    """The dataset's names of the classes, printable and short; empty if it has none."""
     given = job.dataset.get("class_names") or examples.names
-    names = [redact(one_line(str(name)))[:64] for name in given or ()]
-    return names if len(set(names)) == count else [str(label) for label in range(count)]
+    return [redact(one_line(str(name)))[:64] for name in given or ()]
 
 
 @dataclass(frozen=True)

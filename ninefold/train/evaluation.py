@@ -1,44 +1,49 @@
-"""Loss and measure of a network over a whole set, exact on any number of processes."""
+"""Loss and scores of a network over a whole set, exact on any number of processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Preparation, shard
+from ninefold.dataset.batches import shard
+from ninefold.dataset.preparation import Preparation
 from ninefold.parallel import Parallel, Place
-from ninefold.task import Task
+from ninefold.task import Scores, Task
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """loss: mean over the examples. confusion: int64 [classes, classes + 1], see the task."""
+    """loss: mean over the examples. count: of the examples. scores: the task's."""
 
     loss: float
-    confusion: Tensor
-
-    @property
-    def count(self) -> int:
-        return int(self.confusion.sum())
+    count: int
+    scores: Scores
 
     @property
     def accuracy(self) -> float:
-        """The fraction that is right, of integer counts."""
-        return int(self.confusion.diagonal().sum()) / self.count
+        """The task's score."""
+        return self.scores.score
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """test: of the test split. val: of the validation split, None if there is none."""
+
+    test: Evaluation
+    val: Evaluation | None = None
 
     @property
-    def per_class(self) -> list[float | None]:
-        """The fraction of each class that is right; None for a class without examples."""
-        right, of = self.confusion.diagonal().tolist(), self.confusion.sum(dim=1).tolist()
-        return [r / n if n else None for r, n in zip(right, of, strict=True)]
+    def selecting(self) -> Evaluation:
+        """The one that decides which weights are the best."""
+        return self.test if self.val is None else self.val
 
 
 class Unfinished(Exception):
-    """A process was told to break the evaluation off."""
+    """An evaluation was interrupted on one of the processes."""
 
 
 @torch.no_grad()
@@ -46,46 +51,41 @@ def evaluate(
     forward: nn.Module,
     examples: Examples,
     *,
+    task: Task,
     batch_size: int,
     prepare: Preparation,
-    task: Task,
     parallel: Parallel,
     place: Place,
     workers: int = 0,
     interrupted: Callable[[], bool] = lambda: False,
+    names: Sequence[str] = (),
 ) -> Evaluation:
-    """Measure `forward` on all of `examples`; every process gets the result for all of them.
+    """Measure `forward`, a wrapped objective, on all of `examples`, for all processes.
 
-    Raises Unfinished on all of them if one was `interrupted`, which is asked for each batch, and
-    AssertionError if the examples measured are not each counted once.
+    Raises Unfinished on all processes if one was `interrupted`, which is asked before each batch,
+    and AssertionError unless each example was counted once.
     """
     was_training = forward.training
     forward.eval()
     loss = torch.zeros((), dtype=torch.float64, device=place.device)
-    measure: Tensor | None = None
-    broken = torch.zeros((), device=place.device)
+    sums: Tensor | None = None
+    count = broken = 0
     for inputs, targets in shard(examples, batch_size, prepare, place, workers):
         if interrupted():
-            broken += 1
+            broken = 1
             break
-        output = forward(inputs)
-        loss += task.loss(output, targets).double() * len(targets)
-        counts = task.measure(output, targets)
-        measure = counts if measure is None else measure + counts
-    if parallel.total(broken).item():
+        more, measured = forward(inputs, targets, measure=True)
+        loss += more
+        sums = measured if sums is None else sums + measured
+        count += len(inputs)
+    counts = parallel.total(torch.tensor([count, broken], device=place.device)).tolist()
+    if counts[1]:
         forward.train(was_training)
         raise Unfinished
-    if measure is None:  # more processes than examples
-        measure = task.measure(*_nothing(examples, place))
-    measure = parallel.total(measure)
+    if sums is None:  # more processes than examples: zeros of the right shape
+        inputs, targets = next(shard(examples.first(1), 1, prepare, Place(0, 1, place.device)))
+        sums = torch.zeros_like(forward(inputs, targets, measure=True)[1])
+    sums = parallel.total(sums)
     forward.train(was_training)
-    result = Evaluation(parallel.total(loss).item() / len(examples), measure.cpu())
-    assert result.count == len(examples), f"{result.count} of {len(examples)} examples counted"
-    return result
-
-
-def _nothing(examples: Examples, place: Place) -> tuple[Tensor, Tensor]:
-    return (
-        torch.empty(0, 1, device=place.device),
-        torch.empty(0, dtype=torch.int64, device=place.device),
-    )
+    assert counts[0] == len(examples), f"{counts[0]} of {len(examples)} examples counted"
+    return Evaluation(parallel.total(loss).item() / counts[0], counts[0], task.scores(sums, names))

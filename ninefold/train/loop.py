@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ninefold.train.evaluation import Evaluation, Unfinished, evaluate
+from ninefold.dataset import Examples
+from ninefold.train.evaluation import Evaluation, Evaluations, Unfinished, evaluate
 from ninefold.train.training import (
     Training,
     leave,
@@ -22,8 +23,8 @@ from ninefold.train.training import (
 from ninefold.train.warmup import start_measuring, warm_up
 
 
-def train(run: Training) -> Evaluation:
-    """Train from the step of `run.state` to the end; return the last evaluation.
+def train(run: Training) -> Evaluations:
+    """Train from the step of `run.state` to the end; return the last evaluations.
 
     Raises NumericsError if a loss, a parameter or the loss scale is no longer usable, and
     Preempted or Interrupted, with a checkpoint written, if a process received a signal.
@@ -32,7 +33,7 @@ def train(run: Training) -> Evaluation:
     scaler, optimizer = state.scaler, state.optimizer
 
     def gradients(inputs: Tensor, targets: Tensor, share: float | None = None) -> Tensor:
-        loss = run.task.loss(run.forward(inputs), targets)
+        loss: Tensor = run.forward(inputs, targets)
         clock.mark("forward")
         scaler.scale(loss if share is None else loss * share).backward()
         clock.mark("backward")
@@ -53,7 +54,7 @@ def train(run: Training) -> Evaluation:
     run.forward.train()
     warm_up(run, step)
     start_measuring(run)
-    evaluation = None
+    evaluations = None
     while not run.finished:
         if not run.evaluation_due:
             epoch, position = divmod(state.step, batches.steps_per_epoch)
@@ -67,9 +68,9 @@ def train(run: Training) -> Evaluation:
                     break
             clock.stop()
         loss_of_epoch = mean_loss(run)  # a run that has diverged is not worth evaluating
-        evaluation = measure(run)
-        end_epoch(run, loss_of_epoch, evaluation)
-    return evaluation or measure(run)
+        evaluations = measure(run)
+        end_epoch(run, loss_of_epoch, evaluations.selecting.accuracy)
+    return evaluations or measure(run)
 
 
 def in_micro_batches(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -110,7 +111,7 @@ def between_steps(run: Training) -> None:
             save(run)
 
 
-def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
+def end_epoch(run: Training, loss: float, score: float) -> None:
     """Record an evaluation, step the scheduler and save."""
     state = run.state
     if state.step % run.batches.steps_per_epoch == 0:
@@ -118,50 +119,54 @@ def end_epoch(run: Training, loss: float, evaluation: Evaluation) -> None:
         state.schedule.end_epoch(loss)
         state.losses.start_epoch()
     state.measured = state.step
-    best = evaluation.accuracy > state.best_accuracy
+    best = score > state.best_accuracy
     if best:
-        state.best_accuracy, state.best_step = evaluation.accuracy, state.step
+        state.best_accuracy, state.best_step = score, state.step
     if run.checkpoint_every is not None:
         save(run, best)
 
 
-def measure(run: Training) -> Evaluation:
-    """Evaluate on the test set, outside the inner clock, and log it unless that was done before.
+def measure(run: Training) -> Evaluations:
+    """Evaluate on the test set, and on the validation split, outside the inner clock.
 
-    Raises NumericsError if the loss is not finite, and as `leave` after a signal.
+    The losses and scores are logged unless that was done before.
+
+    Raises NumericsError if a loss is not finite, and as `leave` after a signal.
     """
     began = time.perf_counter()
     try:
         with run.state.average.in_place():
-            evaluation = evaluate(
-                run.forward,
-                run.test,
-                batch_size=run.batch_size,
-                prepare=run.prepare,
-                task=run.task,
-                parallel=run.parallel,
-                place=run.place,
-                workers=run.workers,
-                interrupted=lambda: run.stop.wanted,
+            found = Evaluations(
+                evaluate_on(run, run.test), None if run.val is None else evaluate_on(run, run.val)
             )
     except Unfinished:
         leave(run)
     run.state.evaluate_seconds += time.perf_counter() - began
-    if not math.isfinite(evaluation.loss):
-        raise numerics_error(
-            run,
-            "test_loss",
-            evaluation.loss,
-            f"not finite after step {run.state.step}",
-            "the training loss was",
-        )
-    values = {
-        "epoch": run.state.step / run.batches.steps_per_epoch,
-        "test_loss": evaluation.loss,
-        "test_accuracy": evaluation.accuracy,
-        "seconds": run.clock.seconds,
-    }
-    if run.state.measured < run.state.step or run.state.step == 0:  # 0: a run of no step
+    values = {"epoch": run.state.step / run.batches.steps_per_epoch}
+    for split, evaluation in (("test", found.test), ("val", found.val)):
+        if evaluation is None:
+            continue
+        field, loss = f"{split}_loss", evaluation.loss
+        if not math.isfinite(loss):
+            wrong = f"not finite after step {run.state.step}"
+            raise numerics_error(run, field, loss, wrong, "the training loss was")
+        values |= {field: loss, f"{split}_accuracy": evaluation.accuracy}
+    values["seconds"] = run.clock.seconds
+    if run.state.measured < run.state.step or run.state.step == 0:  # 0: of a run of no step
         for logger in run.loggers:
             logger.log(run.state.step, values)
-    return evaluation
+    return found
+
+
+def evaluate_on(run: Training, examples: Examples) -> Evaluation:
+    return evaluate(
+        run.forward,
+        examples,
+        task=run.objective.task,
+        batch_size=run.batch_size,
+        prepare=run.prepare,
+        parallel=run.parallel,
+        place=run.place,
+        workers=run.workers,
+        interrupted=lambda: run.stop.wanted,
+    )

@@ -19,10 +19,14 @@ from ninefold.parallel import device_names
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
 from ninefold.train import build, compiled, loop
-from ninefold.train.evaluation import Evaluation
+from ninefold.train.evaluation import Evaluations
 from ninefold.train.training import Training, closing, wait_for_writer
 
 log = logging.getLogger(__name__)
+
+SELECTED_ON_TEST = (
+    "best.pt and patience were selected on the test set: dataset.val=0.1 keeps a validation split."
+)
 
 
 def train(spec: RunSpec, stop: Stop) -> None:
@@ -55,9 +59,9 @@ def train(spec: RunSpec, stop: Stop) -> None:
             if not run.finished:  # the result of an earlier segment no longer holds
                 (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):
-            evaluation = loop.train(run)
+            evaluations = loop.train(run)
             wait_for_writer(run)
-            result = ended(spec, job, run, amp, notes, evaluation, began_at)
+            result = ended(spec, job, run, amp, notes, evaluations, began_at)
             if place.rank != 0:
                 return
             before = Result.of_end(spec.folder)
@@ -76,14 +80,17 @@ def ended(
     run: Training,
     amp: Amp,
     notes: list[str],
-    evaluation: Evaluation,
+    evaluations: Evaluations,
     began_at: int,
 ) -> Result:
     """The result of a run that has ended. Every process must call it; rank 0's is complete.
 
-    evaluation: the last one. began_at: the step at which this process began or resumed.
+    evaluations: the last ones. began_at: the step at which this process began or resumed.
     """
     place, clock, steps = run.place, run.clock, run.state.step
+    evaluation, val = evaluations.test, evaluations.val
+    if val is None:
+        notes.append(SELECTED_ON_TEST)
     memory = peak_memory(run)
     if spec.shares_process and place.device.type == "cpu":
         memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"
@@ -111,9 +118,15 @@ def ended(
         steps=steps,
         skipped_steps=int(run.state.scaler.skipped),
         accuracy=evaluation.accuracy,
-        best_accuracy=max(run.state.best_accuracy, evaluation.accuracy),
+        best_accuracy=max(run.state.best_accuracy, evaluations.selecting.accuracy),
         test_loss=evaluation.loss,
         test_count=evaluation.count,
+        score=run.objective.task.score,
+        scores=dict(evaluation.scores.others),
+        selection="test" if val is None else "val",
+        val_accuracy=None if val is None else val.accuracy,
+        val_loss=None if val is None else val.loss,
+        val_count=None if val is None else val.count,
         compile_seconds=run.compile_seconds,
         train_seconds=clock.seconds,
         evaluate_seconds=run.state.evaluate_seconds,

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches, Preparation
+from ninefold.dataset.batches import Batches
+from ninefold.dataset.preparation import Preparation
 from ninefold.errors import NumericsError, ResourceError
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
@@ -27,7 +28,7 @@ from ninefold.measure.profiler import Profile
 from ninefold.parallel import Parallel, Place, gather
 from ninefold.result import Result
 from ninefold.signals import Stop, failure
-from ninefold.task import Task
+from ninefold.task import Objective
 from ninefold.train.clip import NoClip
 from ninefold.train.state import State
 
@@ -38,19 +39,21 @@ log = logging.getLogger(__name__)
 class Training:
     """The parts of a training run: plain objects, no configuration.
 
-    forward: the wrapped network to call; state.model is the plain one to save.
-    prepare: turns the test set's bytes into the network's input.
+    forward: the wrapped objective, from (inputs, targets) to the mean loss.
+    objective: the network and its task, not wrapped; state.model is the plain network to save.
+    val: the examples that patience and best.pt are selected on; None: those of `test`.
+    prepare: turns bytes of the evaluated sets into the network's input.
     clip: called after the backward passes of a step; clips the gradients, if asked to.
     batch_size: global. accumulate: equal micro-batches that a batch is computed in.
     last_step: the optimizer step to stop after.
-    patience: epochs without a better accuracy to stop after; None: never.
+    patience: epochs without a better score to stop after; None: never.
     log_every: steps between log points.
     checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
     save_or_stop: whether a checkpoint that cannot be written ends the run.
     warmup_steps: undone steps before the training. compiles: whether they compile the network.
     profile: records some more undone steps. numerics: records what the first steps compute.
     ceiling_steps: undone steps on one batch that is on the device already.
-    workers: loader processes for each training process.
+    workers: loader threads of each training process.
     config: the frozen job, YAML, stored in checkpoints.
     compile_seconds, ceiling_images_per_second: measured by `warm_up`.
     result: what loggers get at the end; None until the run has ended well.
@@ -58,8 +61,9 @@ class Training:
 
     state: State
     forward: nn.Module
-    task: Task
+    objective: Objective
     batches: Batches
+    val: Examples | None
     test: Examples
     prepare: Preparation
     parallel: Parallel

@@ -6,7 +6,6 @@ import hashlib
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from ninefold.amp import Amp
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import SMALL, AsyncWriter, Staging
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches, Preparation
-from ninefold.dataset.loader import gathered
+from ninefold.dataset.batches import Batches
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
 from ninefold.logger.jsonl import JSONLines
@@ -30,6 +29,7 @@ from ninefold.measure.probe import Probe
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.signals import Stop
+from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.train import loop, training
 from ninefold.train.average import Average
@@ -95,19 +95,6 @@ def test_a_failed_write_is_told_once_to_who_waits_for_it(tmp_path: Path) -> None
     writer.wait()
 
 
-def test_loader_processes_forked_while_a_checkpoint_is_written_do_their_work(gated: Gated) -> None:
-    writer = AsyncWriter(gated, CPU)
-    writer.save(content(1, SMALL), best=False)
-    images = np.arange(64, dtype=np.uint8).reshape(16, 1, 2, 2)
-    batches = list(np.arange(16).reshape(4, 4))
-    with closing(gathered(images, batches, 2)) as source:
-        threading.Timer(0.1, gated.gate.set).start()
-        for rows in batches:
-            assert np.array_equal(next(source).numpy(), images[rows])
-    writer.wait()
-    assert require_whole(gated.newest()) == 1
-
-
 # The staged copy
 
 
@@ -158,12 +145,14 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
     losses = LossTracker(optimizer, scaler, CPU, skip=False)
     examples = Examples(np.zeros((8, 1, 2, 2), np.uint8), np.arange(8) % 2)
-    prepare = Preparation(1, None, None, None, False, 0)
+    prepare = ImagePreparation(1, None, None, None, False, 0)
+    objective = Objective(model, Classification(2))
     return Training(
         state=State(model, optimizer, Schedule(scheduler), scaler, Average(model, None), losses),
-        forward=model,
-        task=Classification(2),
+        forward=objective,
+        objective=objective,
         batches=Batches(examples, 2, 0, prepare, ALONE),
+        val=None,
         test=examples,
         prepare=prepare,
         parallel=Single(),

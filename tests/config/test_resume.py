@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ninefold.config import resume
-from ninefold.config.job import _known_keys
+from ninefold.config import resume, schema
 from ninefold.errors import CheckpointError
-from tests.conftest import Shell, metrics, only_run, result
+from tests.conftest import ROOT, Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
 from tests.launch.test_run import TRAIN
 
-KNOWN = _known_keys(evaluates=False)
+KNOWN = schema.top_level(evaluates=False)
 JOB = ("logger=quiet", "clock.warmup=0", "log_every=1")
 
 
@@ -110,6 +109,39 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(
     assert not (runs / "next").exists()
 
 
+def test_auto_resumes_a_run_whose_dataset_has_no_root(shell: Shell) -> None:
+    """As one of your own may, whose keys are those that its class takes."""
+    own = shell.folder / "mine" / "dataset" / "own.yaml"
+    own.parent.mkdir(parents=True)
+    digits = (ROOT / "conf" / "dataset" / "digits.yaml").read_text()
+    own.write_text(digits.replace("\nroot: null", "\n#"))
+    command = ("train.py", "--config-dir", "mine", "dataset=own", *JOB, "resume=auto")
+    (first,) = one_after_another(shell, (*command, "max_steps=3"))
+    assert first.returncode == 0, first.stderr
+    run = only_run(shell.folder)
+    assert "root" not in stored(run)["dataset"]
+    interrupted(run)
+    (second,) = one_after_another(shell, (*command, "max_steps=4"))
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.startswith(f"resume=auto: going on with outputs/runs/{run.name}, step 3")
+    assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
+
+
+def test_a_run_stored_before_a_key_was_added_is_resumed_with_its_default(
+    shell: Shell, begun: Path
+) -> None:
+    run = copied(begun, "plain", shell.folder / "runs" / "old")
+    job = stored(run)
+    for key in ("clip_grad_norm", "clip_grad_value", "ema_warmup"):
+        assert job.pop(key) in (None, False)
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(job)))
+    interrupted(run)
+    done = shell.train(*JOB, "max_steps=4", "resume=auto", "hydra.run.dir=runs/next")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("resume=auto: going on with runs/old, step 3\n")
+    assert (result(run)["steps"], stored(run)["ema_warmup"]) == (4, False)
+
+
 def test_auto_takes_no_run_from_a_living_writer(shell: Shell) -> None:
     command = (TRAIN, *JOB, "resume=auto", "epochs=100000", "checkpoint.every=5")
     process = shell.start(*command)
@@ -163,7 +195,7 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
     assert done.stderr == (
         "error: resume=run: seed=3 (was 0), model=resnet18 (was convnet), dataset.limit=600 "
         "(was 640), optimizer.eps=0.1 (was absent), scheduler.factor=absent (was 0.1) cannot "
-        f"change in a resumed run; {', '.join(resume.MAY_CHANGE)} may; leave the others out or "
+        f"change in a resumed run; {', '.join(schema.MAY_CHANGE)} may; leave the others out or "
         "start a new run\n"
     )
     assert (run / "result.json").read_bytes() == before
@@ -198,6 +230,24 @@ def test_a_run_goes_on_with_another_number_of_processes_in_the_same_order(shell:
     assert metrics(run, "loss") == pytest.approx(
         metrics(shell.folder / "straight", "loss"), abs=0.03
     )
+
+
+@pytest.mark.parametrize(
+    ("begun", "resumed", "together"),
+    [
+        (["max_steps=null", "seed=1"], [], ["max_steps=null", "seed=1"]),
+        (["max_steps=3", "seed=1"], ["max_steps=null"], ["max_steps=null", "seed=1"]),
+        (["epochs=1"], ["epochs=2", "+optimizer.eps=1"], ["epochs=2", "+optimizer.eps=1"]),
+        (["~logger.console"], ["logger.console=null"], ["logger.console=null"]),
+    ],
+    ids=str,
+)
+def test_a_resumed_run_has_the_overrides_of_one_command_with_all_of_them(
+    tmp_path: Path, begun: list[str], resumed: list[str], together: list[str]
+) -> None:
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml(begun))
+    assert resume.all_overrides(tmp_path, resumed) == together
 
 
 def said(run: Path, processes: int, before: int) -> None:

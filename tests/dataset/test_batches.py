@@ -13,7 +13,8 @@ from torch import Tensor
 from torchvision.transforms import Compose, Resize, ToTensor
 
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches, Preparation, draws, epoch_order, shard
+from ninefold.dataset.batches import Batches, epoch_order, shard
+from ninefold.dataset.preparation import ImagePreparation, random_bits
 from ninefold.errors import DataError
 from ninefold.parallel import Place
 
@@ -32,7 +33,7 @@ def epoch(
     examples: Examples, place: Place = ALONE, epoch: int = 0, start: int = 0, **options: object
 ) -> list[tuple[Tensor, Tensor]]:
     """The batches of an epoch, of 8 examples each, seed 5."""
-    prepare = Preparation(channels=examples.images.shape[1], **options)  # type: ignore[arg-type]
+    prepare = ImagePreparation(channels=examples.inputs.shape[1], **options)  # type: ignore[arg-type]
     batches = Batches(examples, 8, 5, prepare, place)
     return list(batches.epoch(epoch, start, lambda: None, lambda phase: None))
 
@@ -62,7 +63,7 @@ def test_no_two_seeds_or_epochs_share_an_order() -> None:
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_the_ranks_rows_together_are_the_global_batch(world_size: int) -> None:
     places = [Place(rank, world_size, CPU) for rank in range(world_size)]
-    ranks = [Batches(numbered(43), 8, 5, Preparation(1), place) for place in places]
+    ranks = [Batches(numbered(43), 8, 5, ImagePreparation(1), place) for place in places]
     order = epoch_order(5, 2, 43)
     for step in range(5):
         batch = order[8 * step : 8 * step + 8]
@@ -104,14 +105,14 @@ def test_the_examples_that_fill_no_batch_wait_for_another_order() -> None:
 def test_each_batch_holds_its_examples_own_pixels_and_labels() -> None:
     examples = numbered(16)
     for inputs, targets in epoch(examples):
-        expected = torch.from_numpy(examples.images[targets.numpy()]) / 255
+        expected = torch.from_numpy(examples.inputs[targets.numpy()]) / 255
         assert torch.equal(inputs, expected)
         assert targets.dtype == torch.int64
 
 
 def test_a_batch_reports_its_phases_in_order() -> None:
     said: list[str] = []
-    batches = Batches(numbered(16), 8, 0, Preparation(1), ALONE)
+    batches = Batches(numbered(16), 8, 0, ImagePreparation(1), ALONE)
     for _ in batches.epoch(0, 0, lambda: said.append("begin"), said.append):
         said.append("step")
     assert said == ["begin", "data", "transfer", "data", "step"] * 2
@@ -119,32 +120,32 @@ def test_a_batch_reports_its_phases_in_order() -> None:
 
 def test_a_set_smaller_than_a_batch_is_refused() -> None:
     with pytest.raises(DataError, match=r"batch_size=8: larger than the training set; 7 examples"):
-        Batches(numbered(7), 8, 0, Preparation(1), ALONE)
-    assert Batches(numbered(8), 8, 0, Preparation(1), ALONE).steps_per_epoch == 1
+        Batches(numbered(7), 8, 0, ImagePreparation(1), ALONE)
+    assert Batches(numbered(8), 8, 0, ImagePreparation(1), ALONE).steps_per_epoch == 1
 
 
 def test_the_draws_of_an_example_do_not_depend_on_its_batch() -> None:
-    together = draws(1, 2, np.arange(100))
+    together = random_bits(1, 2, np.arange(100))
     for rows in (np.array([7]), np.array([99, 7, 3]), np.arange(100)[::-1], np.arange(0)):
-        assert np.array_equal(draws(1, 2, rows), together[rows])
+        assert np.array_equal(random_bits(1, 2, rows), together[rows])
 
 
 def test_the_draws_do_not_depend_on_what_was_drawn_before() -> None:
-    first = draws(1, 2, np.arange(10))
+    first = random_bits(1, 2, np.arange(10))
     np.random.seed(3)
     torch.manual_seed(3)
-    draws(1, 3, np.arange(10))
-    assert np.array_equal(first, draws(1, 2, np.arange(10)))
+    random_bits(1, 3, np.arange(10))
+    assert np.array_equal(first, random_bits(1, 2, np.arange(10)))
 
 
 def test_no_two_seeds_epochs_or_examples_share_their_draws() -> None:
     cases = itertools.product(range(5), range(5))
-    bits = np.concatenate([draws(seed, number, np.arange(200)) for seed, number in cases])
+    bits = np.concatenate([random_bits(seed, number, np.arange(200)) for seed, number in cases])
     assert len(np.unique(bits)) == 5 * 5 * 200
 
 
 def test_every_bit_of_the_draws_is_set_for_half_of_the_examples() -> None:
-    bits = draws(0, 0, np.arange(4096))
+    bits = random_bits(0, 0, np.arange(4096))
     shares = [(bits >> np.uint64(place) & np.uint64(1)).mean() for place in range(64)]
     assert np.allclose(shares, 0.5, atol=0.05)  # 6 standard deviations
 
@@ -163,25 +164,26 @@ def augmented(image: npt.NDArray[np.uint8], bits: int, flip: bool, crop: int) ->
     return result
 
 
-def augment(prepare: Preparation, images: Tensor, rows: npt.NDArray[np.int64]) -> Tensor:
+def augment(prepare: ImagePreparation, images: Tensor, rows: npt.NDArray[np.int64]) -> Tensor:
     """As the first epoch of seed 0 has the examples of these numbers."""
-    (corners,) = prepare.corners(0, 0, rows[None], images.shape, CPU)
-    return prepare.augment(images, corners)
+    (corners,) = prepare.draws(0, 0, rows[None], images.shape, CPU)
+    return prepare.augmented(images, corners)
 
 
 @pytest.mark.parametrize(("flip", "crop"), [(False, 0), (True, 0), (False, 2), (True, 2)], ids=str)
 def test_augmentation_equals_a_loop_over_pixels(flip: bool, crop: int) -> None:
     images = np.random.default_rng(1).integers(1, 256, (40, 3, 6, 9), dtype=np.uint8)
-    bits = draws(0, 0, np.arange(40))
-    result = augment(Preparation(3, flip=flip, crop=crop), torch.from_numpy(images), np.arange(40))
+    bits = random_bits(0, 0, np.arange(40))
+    prepare = ImagePreparation(3, flip=flip, crop=crop)
+    result = augment(prepare, torch.from_numpy(images), np.arange(40))
     expected = [augmented(image, int(b), flip, crop) for image, b in zip(images, bits, strict=True)]
     assert result.dtype == torch.uint8
     assert np.array_equal(result.numpy(), np.stack(expected))
 
 
 def test_augmentation_of_an_example_is_the_same_in_any_batch() -> None:
-    images = torch.from_numpy(numbered(32, channels=3).images)
-    prepare = Preparation(3, flip=True, crop=4)
+    images = torch.from_numpy(numbered(32, channels=3).inputs)
+    prepare = ImagePreparation(3, flip=True, crop=4)
     together = augment(prepare, images, np.arange(32))
     for rows in (np.array([5]), np.array([31, 5, 0]), np.arange(32)[::-2].copy()):
         assert torch.equal(augment(prepare, images[rows], rows), together[rows])
@@ -191,7 +193,7 @@ def test_augmentation_reaches_every_place_and_both_directions() -> None:
     image = torch.zeros(1, 1, 5, 5, dtype=torch.uint8)
     image[0, 0, 2, 1] = 1  # one bright pixel, off the middle, tells direction and place
     count = 2000
-    prepare = Preparation(1, flip=True, crop=1)
+    prepare = ImagePreparation(1, flip=True, crop=1)
     result = augment(prepare, image.expand(count, -1, -1, -1), np.arange(count))
     assert result.sum() == count
     times = result.sum(dim=(0, 1))[1:4].float() / count
@@ -201,7 +203,7 @@ def test_augmentation_reaches_every_place_and_both_directions() -> None:
 
 
 def test_an_example_is_augmented_anew_in_each_epoch() -> None:
-    examples = Examples(numbered(1).images.repeat(16, 0), np.arange(16))
+    examples = Examples(numbered(1).inputs.repeat(16, 0), np.arange(16))
     looks = {
         tuple(inputs[targets == 3].flatten().tolist())
         for number in range(8)
@@ -214,7 +216,7 @@ def test_an_example_is_augmented_anew_in_each_epoch() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_without_resizing_pixels_are_scaled_exactly_as_by_to_tensor(channels: int) -> None:
     pixels = np.arange(256, dtype=np.uint8).repeat(channels).reshape(16, 16, channels)
-    ours = Preparation(channels)(torch.from_numpy(pixels).permute(2, 0, 1)[None])
+    ours = ImagePreparation(channels).scaled(torch.from_numpy(pixels).permute(2, 0, 1)[None])
     assert torch.equal(ours[0], ToTensor()(pixels))
 
 
@@ -224,8 +226,8 @@ def test_a_resized_pixel_is_pils_bilinear_one_within_a_gray_level(
     side: int, size: int, memory_format: torch.memory_format
 ) -> None:
     pixels = np.random.default_rng(2).integers(0, 256, (side, side, 3), dtype=np.uint8)
-    prepare = Preparation(3, size=size, memory_format=memory_format)
-    ours = prepare(torch.from_numpy(pixels).permute(2, 0, 1)[None])
+    prepare = ImagePreparation(3, size=size, memory_format=memory_format)
+    ours = prepare.scaled(torch.from_numpy(pixels).permute(2, 0, 1)[None])
     theirs = Compose([Resize((size, size)), ToTensor()])(Image.fromarray(pixels))
     assert ours.shape == (1, 3, size, size)
     assert (ours[0] - theirs).abs().max() * 255 < 1.01
@@ -233,29 +235,31 @@ def test_a_resized_pixel_is_pils_bilinear_one_within_a_gray_level(
 
 
 def test_a_prepared_example_is_the_same_in_any_batch() -> None:
-    images = torch.from_numpy(numbered(20, channels=3).images)
-    prepare = Preparation(3, 31, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4])
-    together = prepare(images)
+    images = torch.from_numpy(numbered(20, channels=3).inputs)
+    prepare = ImagePreparation(3, 31, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4])
+    together = prepare.scaled(images)
     for rows in ([5], [19, 5, 0], [*range(19, 2, -1)]):
-        assert torch.equal(prepare(images[rows]), together[rows])
+        assert torch.equal(prepare.scaled(images[rows]), together[rows])
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_pixels_are_normalized_per_channel(memory_format: torch.memory_format) -> None:
-    images = torch.from_numpy(numbered(4, channels=3).images)
+    images = torch.from_numpy(numbered(4, channels=3).inputs)
     mean, std = [0.1, 0.2, 0.3], [0.2, 0.5, 2.0]
-    ours = Preparation(3, mean=mean, std=std, memory_format=memory_format)(images)
+    ours = ImagePreparation(3, mean=mean, std=std, memory_format=memory_format).scaled(images)
     for channel in range(3):
         expected = (images[:, channel].double() / 255 - mean[channel]) / std[channel]
         assert torch.allclose(ours[:, channel].double(), expected, atol=1e-6)
 
 
 def test_a_gray_image_is_repeated_to_the_channels_of_the_model() -> None:
-    gray = torch.from_numpy(numbered(4).images)
-    ours = Preparation(3, size=12, mean=[0.3], std=[0.4])(gray)
+    gray = torch.from_numpy(numbered(4).inputs)
+    ours = ImagePreparation(3, size=12, mean=[0.3], std=[0.4]).scaled(gray)
     assert ours.shape == (4, 3, 12, 12)
     for channel in range(3):
-        assert torch.equal(ours[:, channel : channel + 1], Preparation(1, 12, [0.3], [0.4])(gray))
+        assert torch.equal(
+            ours[:, channel : channel + 1], ImagePreparation(1, 12, [0.3], [0.4]).scaled(gray)
+        )
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -263,9 +267,9 @@ def test_a_gray_image_is_repeated_to_the_channels_of_the_model() -> None:
 def test_the_memory_format_asked_for_is_delivered(
     memory_format: torch.memory_format, channels: int
 ) -> None:
-    images = torch.from_numpy(numbered(4, channels).images)
-    plain = Preparation(3)(images)
-    ours = Preparation(3, memory_format=memory_format)(images)
+    images = torch.from_numpy(numbered(4, channels).inputs)
+    plain = ImagePreparation(3).scaled(images)
+    ours = ImagePreparation(3, memory_format=memory_format).scaled(images)
     assert ours.is_contiguous(memory_format=memory_format)
     assert ours.dtype == torch.float32
     assert torch.equal(ours, plain)
@@ -273,9 +277,9 @@ def test_the_memory_format_asked_for_is_delivered(
 
 def test_preparing_leaves_the_examples_as_they_were() -> None:
     examples = numbered(16)
-    before = examples.images.copy()
+    before = examples.inputs.copy()
     epoch(examples, flip=True, crop=2, mean=[0.5], std=[0.5])
-    assert np.array_equal(examples.images, before)
+    assert np.array_equal(examples.inputs, before)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
@@ -284,22 +288,24 @@ def test_the_shards_of_all_processes_hold_each_example_once(count: int, world_si
     examples = numbered(count)
     seen: list[int] = []
     for rank in range(world_size):
-        for inputs, targets in shard(examples, 4, Preparation(1), Place(rank, world_size, CPU)):
-            assert torch.equal(inputs, torch.from_numpy(examples.images[targets.numpy()]) / 255)
+        for inputs, targets in shard(
+            examples, 4, ImagePreparation(1), Place(rank, world_size, CPU)
+        ):
+            assert torch.equal(inputs, torch.from_numpy(examples.inputs[targets.numpy()]) / 255)
             seen += targets.tolist()
     assert sorted(seen) == list(range(count))
 
 
 def test_a_process_with_no_example_to_evaluate_has_no_batch() -> None:
     for rank in (2, 3):
-        assert list(shard(numbered(2), 4, Preparation(1), Place(rank, 4, CPU))) == []
+        assert list(shard(numbered(2), 4, ImagePreparation(1), Place(rank, 4, CPU))) == []
 
 
 def test_the_batch_size_of_an_evaluation_is_global() -> None:
-    parts = shard(numbered(20), 8, Preparation(1), Place(1, 2, CPU))
+    parts = shard(numbered(20), 8, ImagePreparation(1), Place(1, 2, CPU))
     assert [len(targets) for _, targets in parts] == [4, 4, 2]
 
 
 def test_an_evaluation_is_never_augmented() -> None:
-    parts = shard(numbered(8), 8, Preparation(1, flip=True, crop=2), ALONE)
-    assert torch.equal(next(parts)[0], torch.from_numpy(numbered(8).images) / 255)
+    parts = shard(numbered(8), 8, ImagePreparation(1, flip=True, crop=2), ALONE)
+    assert torch.equal(next(parts)[0], torch.from_numpy(numbered(8).inputs) / 255)

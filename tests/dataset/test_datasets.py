@@ -37,15 +37,15 @@ def test_the_digits_are_scikit_learns() -> None:
     rows = np.arange(1797)
     for examples, own in ((train, rows % 5 != 0), (test, rows % 5 == 0)):
         expected = np.round(theirs.images[own] * 255 / 16)
-        assert np.array_equal(examples.images[:, 0], expected)
-        assert np.array_equal(examples.labels, theirs.target[own])
+        assert np.array_equal(examples.inputs[:, 0], expected)
+        assert np.array_equal(examples.targets, theirs.target[own])
 
 
 def test_the_digits_are_1437_for_training_and_360_for_testing() -> None:
     train, test = Digits().load("train"), Digits().load("test")
-    assert (train.images.shape, train.images.dtype) == ((1437, 1, 8, 8), np.uint8)
-    assert (test.images.shape, test.labels.dtype) == ((360, 1, 8, 8), np.int64)
-    assert train.images.max() == 255
+    assert (train.inputs.shape, train.inputs.dtype) == ((1437, 1, 8, 8), np.uint8)
+    assert (test.inputs.shape, test.targets.dtype) == ((360, 1, 8, 8), np.int64)
+    assert train.inputs.max() == 255
 
 
 def test_the_digits_are_there_once_scikit_learn_is() -> None:
@@ -58,17 +58,17 @@ def test_the_digits_are_there_once_scikit_learn_is() -> None:
 def test_synthetic_examples_are_the_same_in_every_run() -> None:
     for split in ("train", "test"):
         first, second = Synthetic().load(split), Synthetic().load(split)  # type: ignore[arg-type]
-        assert np.array_equal(first.images, second.images)
-        assert np.array_equal(first.labels, second.labels)
+        assert np.array_equal(first.inputs, second.inputs)
+        assert np.array_equal(first.targets, second.targets)
 
 
 def test_synthetic_examples_have_the_shape_classes_and_counts_asked_for() -> None:
     dataset = Synthetic(train_count=50, test_count=20, classes=3, shape=[1, 5, 7])
     train, test = dataset.load("train"), dataset.load("test")
-    assert (train.images.shape, train.images.dtype) == ((50, 1, 5, 7), np.uint8)
-    assert (test.images.shape, test.labels.dtype) == ((20, 1, 5, 7), np.int64)
-    assert set(train.labels) == {0, 1, 2}
-    assert not np.array_equal(train.images[:20], test.images)
+    assert (train.inputs.shape, train.inputs.dtype) == ((50, 1, 5, 7), np.uint8)
+    assert (test.inputs.shape, test.targets.dtype) == ((20, 1, 5, 7), np.int64)
+    assert set(train.targets) == {0, 1, 2}
+    assert not np.array_equal(train.inputs[:20], test.inputs)
 
 
 # What all of them promise
@@ -77,8 +77,8 @@ def test_synthetic_examples_have_the_shape_classes_and_counts_asked_for() -> Non
 def test_a_limit_cuts_the_training_examples_only() -> None:
     for dataset, test_count in ((Digits(limit=7), 360), (Synthetic(limit=7), 512)):
         whole: Dataset = type(dataset)()
-        assert np.array_equal(dataset.load("train").images, whole.load("train").images[:7])
-        assert np.array_equal(dataset.load("train").labels, whole.load("train").labels[:7])
+        assert np.array_equal(dataset.load("train").inputs, whole.load("train").inputs[:7])
+        assert np.array_equal(dataset.load("train").targets, whole.load("train").targets[:7])
         assert len(dataset.load("test")) == test_count
 
 
@@ -173,20 +173,20 @@ def folder_with(tmp_path: Path) -> Iterator[FolderWith]:
 def test_cifar10_is_read_in_the_order_of_its_files(cifar10: Path, layout: str) -> None:
     contents = [records(0), records(1)]
     train = CIFAR10(str(cifar10 / layout)).load("train")
-    assert (train.images.shape, train.images.dtype) == ((50_000, 3, 32, 32), np.uint8)
+    assert (train.inputs.shape, train.inputs.dtype) == ((50_000, 3, 32, 32), np.uint8)
     for number, content in enumerate(CONTENTS[1:]):
         part = slice(number * COUNT, (number + 1) * COUNT)
-        assert np.array_equal(train.labels[part], contents[content][:, 0])
-        assert np.array_equal(train.images[part].reshape(COUNT, -1), contents[content][:, 1:])
-    assert train.labels.dtype == np.int64
+        assert np.array_equal(train.targets[part], contents[content][:, 0])
+        assert np.array_equal(train.inputs[part].reshape(COUNT, -1), contents[content][:, 1:])
+    assert train.targets.dtype == np.int64
 
 
 def test_both_layouts_of_cifar10_give_the_same_test_set(cifar10: Path) -> None:
     binary = CIFAR10(str(cifar10 / BINARY)).load("test")
     python = CIFAR10(str(cifar10 / PYTHON)).load("test")
     assert len(binary) == len(python) == COUNT
-    assert np.array_equal(binary.images, python.images)
-    assert np.array_equal(binary.labels, python.labels)
+    assert np.array_equal(binary.inputs, python.inputs)
+    assert np.array_equal(binary.targets, python.targets)
 
 
 def test_cifar10_is_found_in_its_root_and_under_it(cifar10: Path) -> None:
@@ -317,7 +317,7 @@ def folder(root: Path, **options: Any) -> Folder:
 
 def decoded(root: Path, file: Path, **options: Any) -> npt.NDArray[np.uint8]:
     """The pixels of one training image, [c, h, w]."""
-    files = folder(root, **options).load("train").images
+    files = folder(root, **options).load("train").inputs
     (row,) = (n for n, path in enumerate(files.paths) if Path(path) == file)
     return files[np.array([row])][0]
 
@@ -325,17 +325,17 @@ def decoded(root: Path, file: Path, **options: Any) -> npt.NDArray[np.uint8]:
 def test_the_files_of_a_folder_are_in_the_order_of_their_names(pictures: Path) -> None:
     folder(pictures).prepare()
     train, test = folder(pictures).load("train"), folder(pictures).load("test")
-    assert (train.names, train.labels.tolist()) == (("Cat", "dog"), [0, 0, 0, 1, 1, 1])
-    assert train.images[np.arange(6)][:, 0, 5, 5].tolist() == [120, 110, 100, 20, 10, 0]
-    assert test.images[np.array([3, 0])][:, 0, 5, 5].tolist() == [1, 111]
-    assert (train.images.shape, train.labels.dtype) == ((6, 1, 12, 12), np.int64)
+    assert (train.names, train.targets.tolist()) == (("Cat", "dog"), [0, 0, 0, 1, 1, 1])
+    assert train.inputs[np.arange(6)][:, 0, 5, 5].tolist() == [120, 110, 100, 20, 10, 0]
+    assert test.inputs[np.array([3, 0])][:, 0, 5, 5].tolist() == [1, 111]
+    assert (train.inputs.shape, train.targets.dtype) == ((6, 1, 12, 12), np.int64)
 
 
 def test_a_folder_named_val_stands_in_for_test(pictures: Path) -> None:
-    before = folder(pictures).load("test").images[np.arange(4)]
+    before = folder(pictures).load("test").inputs[np.arange(4)]
     (pictures / "test").rename(pictures / "val")
     folder(pictures).prepare()
-    assert np.array_equal(folder(pictures).load("test").images[np.arange(4)], before)
+    assert np.array_equal(folder(pictures).load("test").inputs[np.arange(4)], before)
 
 
 def test_hidden_files_and_other_files_are_no_images(pictures: Path) -> None:
@@ -408,7 +408,7 @@ def test_a_photo_much_larger_than_needed_looks_the_same_as_decoded_in_full(pictu
 
 
 def test_images_are_read_when_they_are_asked_for(pictures: Path) -> None:
-    images = folder(pictures).load("train").images
+    images = folder(pictures).load("train").inputs
     first = images[np.array([0])]
     (pictures / "train" / "dog" / "1.png").unlink()
     assert np.array_equal(images[np.array([0])], first)
@@ -419,8 +419,8 @@ def test_images_are_read_when_they_are_asked_for(pictures: Path) -> None:
 
 def test_a_limit_leaves_every_class_of_a_folder_its_share(pictures: Path) -> None:
     train = folder(pictures, limit=4).load("train")
-    assert train.labels.tolist() == [0, 0, 1, 1]
-    assert train.images[np.arange(4)][:, 0, 0, 0].tolist() == [120, 110, 20, 10]
+    assert train.targets.tolist() == [0, 0, 1, 1]
+    assert train.inputs[np.arange(4)][:, 0, 0, 0].tolist() == [120, 110, 20, 10]
     assert len(folder(pictures, limit=4).load("test")) == 4
     assert len(folder(pictures, limit=100).load("train")) == 6
 

@@ -122,15 +122,12 @@ def own_rank() -> int:
 
 
 def pid_of(victim: str) -> int:
-    """The process of rank0, rank1, the launcher (and its group), or a loader of this process."""
+    """The process of rank0, of rank1, or the launcher (and its group)."""
     if victim.startswith("rank"):
         path = Path(f"{os.environ['FAULT_MARK']}.{victim}")
         while not path.exists() or not path.read_text():
             time.sleep(0.01)
         return int(path.read_text())
-    if victim == "loader":
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        return int(children[0])
     forkserver = os.getppid()  # whose parent is the launcher
     return int(Path(f"/proc/{forkserver}/stat").read_text().rpartition(")")[2].split()[1])
 

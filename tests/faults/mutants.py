@@ -7,7 +7,6 @@ which the forkserver does before it starts workers.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,9 +14,7 @@ import torch
 from torch import Tensor
 
 from ninefold import signals
-from ninefold.dataset import loader
 from ninefold.dataset.batches import Batches
-from ninefold.signals import SIGNALS
 from ninefold.train.state import State
 
 
@@ -64,21 +61,9 @@ def drop_position() -> None:
     Batches.epoch = from_the_first  # type: ignore[assignment, method-assign]
 
 
-def loaders_take_signals() -> None:
-    """A loader process ends when its group is told to."""
-
-    def begin(number: int) -> None:
-        for sent in SIGNALS:
-            signal.signal(sent, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
-    loader._begin = begin
-
-
 def no_leash() -> None:
     """Processes outlive their parents. To be applied before anything of ours is imported."""
-    signals.follow_parent = lambda: None
+    signals.follow_parent = lambda parent=None: None
 
 
 def apply() -> None:

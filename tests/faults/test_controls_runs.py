@@ -44,21 +44,6 @@ def test_set_a_sees_that_a_part_of_the_state_is_missing(
     assert resumed_hash(shell, options, saving, resuming, at=9) != expected
 
 
-def test_set_b_sees_that_loader_processes_take_signals(shell: Shell) -> None:
-    codes = []
-    for number in range(6):  # what is wanted after the signal may have been there before it
-        mark = shell.folder / f"mark{number}"
-        env = {**fault("term_group", "step", 1, 9, mark), "MUTANT": "loaders_take_signals"}
-        # two processes agree on one step more, for which they want a batch
-        run = f"hydra.run.dir=run{number}"
-        options = job("ddp2", "fp32", "loader.workers=2", "log_every=100", run)
-        codes.append(shell.train(*options, env=env).returncode)
-        assert fired(mark) == 1
-        if codes[-1] != 75:
-            return
-    raise AssertionError(f"exit codes {codes}")
-
-
 def test_set_b_sees_that_processes_outlive_their_launcher(shell: Shell) -> None:
     early = shell.folder / "sitecustomize.py"  # Python imports it before anything else
     early.write_text("from tests.faults import mutants\nmutants.no_leash()\n")

@@ -34,6 +34,7 @@ from ninefold.config import untrusted
 from ninefold.dataset import Examples
 from ninefold.errors import DataError, relay
 from ninefold.report.__main__ import main as report
+from ninefold.task import named
 from ninefold.train.evaluate import class_names
 from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another, run_commands
@@ -492,7 +493,7 @@ def test_class_names_are_text_and_as_many_as_classes() -> None:
         (None, ["0", "1"]),
     ):
         job = OmegaConf.create({"dataset": {"class_names": given}})
-        assert class_names(job, examples, 2) == shown
+        assert named(class_names(job, examples), 2) == shown
 
 
 def test_only_what_conf_names_is_allowed() -> None:

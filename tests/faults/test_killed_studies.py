@@ -1,4 +1,4 @@
-"""Set H: a study of nine cells is killed at any moment, and goes on to the same end."""
+"""Set H: a study of nine cells that is killed at random moments and resumed ends the same."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from tests.conftest import ROOT, Shell, result
 from tests.faults.runs import RUN, state_hash
 
 KILLS = 5
-STUDY = ["-m", *RUN, "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "seed=0,1", "threads=2",
-         "launch.cpu_processes=2", "study.burn_in=1", "study.retries=0"]  # fmt: skip
+STUDY = [
+    "-m",
+    *RUN,
+    "parallel=none,dp,ddp",
+    "amp=fp32,autocast,scaler",
+    "seed=0,1",
+    "threads=2",
+    "launch.cpu_processes=2",
+    "study.burn_in=1",
+    "study.retries=0",
+]
 
 
 def begun(shell: Shell, where: str) -> subprocess.Popen[str]:

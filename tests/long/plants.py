@@ -1,4 +1,4 @@
-"""What is planted in a cell of a study, through the seams of a run; `here` is its strategy."""
+"""Optimizers that make the cells of one strategy differ; `here` is the strategy of the run."""
 
 from __future__ import annotations
 

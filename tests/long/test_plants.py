@@ -1,4 +1,4 @@
-"""What is planted in a study is what its report says, and nothing else."""
+"""Known differences between cells are what the report finds, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STUDY = ["experiments=nine_way", "seed=0,1,2,3,4", "study.drift=1000"]  # the pl
 
 
 def report(shell: Shell, *overrides: str) -> dict[str, Any]:
-    """The one group of report.json of a study, with the answer beside it."""
+    """The only group of a study in report.json, and the answer."""
     folder = shell.folder / "sweep"
     done = shell.train(*STUDY, *overrides, f"hydra.sweep.dir={folder}")
     assert done.returncode == 0, done.stderr
@@ -39,7 +39,7 @@ def recommended(found: dict[str, Any]) -> str:
     return next(str(goal["cell"]) for goal in goals if goal["goal"] == "fastest epoch")
 
 
-def test_a_cell_that_sleeps_in_its_steps_is_told_to_be_slower_and_is_not_recommended(
+def test_a_cell_that_sleeps_in_its_steps_is_reported_slower_and_not_recommended(
     shell: Shell,
 ) -> None:
     plant = "optimizer._target_=tests.long.plants.SlowUnderDDP"
@@ -50,7 +50,7 @@ def test_a_cell_that_sleeps_in_its_steps_is_told_to_be_slower_and_is_not_recomme
     assert recommended(found) == "none-fp32"
 
 
-def test_a_doubled_learning_rate_is_told_apart_from_another_batch_and_from_mere_noise(
+def test_a_doubled_learning_rate_is_distinguished_from_another_batch_and_from_noise(
     shell: Shell,
 ) -> None:
     plant = "optimizer._target_=tests.long.plants.doubled_under_ddp"
@@ -94,7 +94,7 @@ def _compute(on: Any) -> None:
         sum(range(100_000))
 
 
-def test_every_round_under_load_is_marked_and_repeated_and_no_quiet_one_is(shell: Shell) -> None:
+def test_only_rounds_under_load_are_marked_and_repeated(shell: Shell) -> None:
     sweep = shell.folder / "sweep"
     cells = ["parallel=none", "amp=fp32,autocast", "seed=0,1,2", "study.drift=0.2", "epochs=3"]
     with load_in_every_second_round(sweep, runs_in_a_round=2):

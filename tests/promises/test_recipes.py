@@ -60,7 +60,7 @@ def test_the_dataset_model_precision_and_logger_recipes_train_together(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = (only_run(shell.folder) / "losses.csv").read_text().splitlines()
-    assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4"]
+    assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4", "accuracy"]
 
 
 def test_every_recipe_has_its_configuration(mine: Path) -> None:

@@ -1,10 +1,11 @@
-"""The largest batch that fits is found, told, and never by taking memory that is not there."""
+"""The largest batch that fits is found, without taking memory that is not free."""
 
 from __future__ import annotations
 
 import json
 import random
 import resource
+from dataclasses import asdict
 
 import pytest
 
@@ -36,11 +37,11 @@ def test_the_largest_batch_is_found_to_a_sixteenth_whatever_fits() -> None:
         assert found.fails_at == min(failing, default=None)
         if found.fails_at is None:  # no multiple of the step is larger
             assert most - (found.batch_size or 0) < step
-            assert found.why == WHOLE_SET
+            assert (found.status, found.why) == ("whole_set", WHOLE_SET)
         else:
             fits = found.batch_size or 0
             assert found.fails_at - fits <= max(step, fits / 16)
-            assert found.why == "too large"
+            assert (found.status, found.why) == ("found", "too large")
 
 
 def test_what_is_expected_to_need_memory_that_is_not_free_is_not_tried() -> None:
@@ -71,10 +72,10 @@ def test_what_is_expected_to_need_memory_that_is_not_free_is_not_tried() -> None
 )
 def test_memory_is_expected_to_grow_as_it_did(peaks: dict[int, int], fine: bool) -> None:
     assert (expected_too_large(200, peaks, 8 * GB) is None) == fine
-    assert expected_too_large(200, peaks, None) is None  # a host that does not tell
+    assert expected_too_large(200, peaks, None) is None  # a host that does not say
 
 
-def test_another_failure_ends_the_search_and_is_told() -> None:
+def test_another_failure_ends_the_search_and_is_reported() -> None:
     def attempt(size: int) -> None:
         if size > 256:
             raise ConfigError("model", "odd", "it takes no such batch", "256 is fine", "stay there")
@@ -82,9 +83,10 @@ def test_another_failure_ends_the_search_and_is_told() -> None:
             raise EXHAUSTED
 
     found = search(attempt, 64, 1000, 1, lambda: None)
-    assert found == Largest(128, 136, "memory=exhausted: out of memory")
+    assert found == Largest(128, 136, "found", "memory=exhausted: out of memory")
     found = search(attempt, 512, 1000, 1, lambda: None)
     assert found.batch_size is found.fails_at is None
+    assert found.status == "failed"
     assert found.why.startswith("the search ended: error: model=odd: it takes no such batch; ")
 
 
@@ -96,7 +98,7 @@ def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_
     assert [max_batch.of_memory(f) for f in (EXHAUSTED, killed, full)] == [True, True, False]
 
 
-def test_who_stops_the_search_stops_the_study() -> None:
+def test_a_signal_in_the_search_ends_the_study() -> None:
     def attempt(size: int) -> None:
         raise Interrupted("signal", "SIGINT", "the run was stopped", "saved", "resume=max_batch/64")
 
@@ -120,7 +122,7 @@ def test_a_study_finds_the_largest_batch_by_running_with_it(shell: Shell) -> Non
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads((shell.folder / "study" / "sweep.json").read_text())["max_batch"]
-    assert found == {"none-fp32": {"batch_size": 96, "fails_at": None, "why": WHOLE_SET}}
+    assert found == {"none-fp32": asdict(Largest(96, None, "whole_set", WHOLE_SET))}
     assert (shell.folder / "study" / "max_batch" / "0_none-fp32" / "96" / "result.json").is_file()
     runs = (shell.folder / "study" / "report" / "runs.csv").read_text().splitlines()
     assert len(runs) == 2  # a header, and the one run of the study

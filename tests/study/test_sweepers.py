@@ -38,14 +38,14 @@ def test_optuna_finds_the_best_accuracy_and_a_failed_trial_does_not_end_its_stud
     assert json.loads((shell.folder / "sweep" / "sweep.json").read_text())["runs"] == 3
 
 
-def test_what_is_wrong_with_a_search_space_is_told_in_one_line(shell: Shell) -> None:
+def test_an_invalid_search_space_is_reported_in_one_line(shell: Shell) -> None:
     done = shell.train(*SMALL, "hydra/sweeper=optuna", "optimizer.lr=interval(1,0)")
     assert done.returncode == 2
     assert done.stderr.startswith("error: hydra=hydra_optuna_sweeper: ValueError: The `low` value")
     assert done.stderr.count("\n") == 1
 
 
-def test_joblib_runs_a_sweep_side_by_side_and_a_failed_run_is_told_once(shell: Shell) -> None:
+def test_joblib_makes_concurrent_runs_and_a_failed_one_is_reported_once(shell: Shell) -> None:
     done = shell.train(
         *SMALL, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "batch_size=-1,64"
     )
@@ -60,8 +60,8 @@ def test_joblib_runs_a_sweep_side_by_side_and_a_failed_run_is_told_once(shell: S
     assert (shell.folder / "sweep" / "report" / "table.md").is_file()
 
 
-@pytest.mark.slow  # how runs in other processes are told, tests/test_stop.py says
-def test_joblib_is_told_to_stop_and_each_of_its_runs_saves_and_none_begins(shell: Shell) -> None:
+@pytest.mark.slow  # see also tests/test_signals.py
+def test_after_a_signal_each_run_of_joblib_saves_and_none_begins(shell: Shell) -> None:
     command = shell.start(
         str(ROOT / "train.py"), "-m", "dataset.limit=128", "epochs=100000", "threads=1",
         "launch.inline=true", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2",
@@ -79,10 +79,12 @@ def test_joblib_is_told_to_stop_and_each_of_its_runs_saves_and_none_begins(shell
     assert sorted(lines[:-1]) == sorted(made["error"] for made in results)
     assert all("it is saved at step" in line for line in lines[:-1])
     assert lines[-1].startswith("error: signal=SIGTERM: interrupted; its runs were told to save")
-    assert "go on with: python train.py -m " in out
+    assert "resume the study with: python train.py -m " in out
 
 
-def test_a_plugin_that_is_not_installed_is_told_where_to_get(shell: Shell, tmp_path: Path) -> None:
+def test_a_plugin_that_is_not_installed_is_named_with_the_command_that_installs_it(
+    shell: Shell, tmp_path: Path
+) -> None:
     here = tmp_path / "packages"
     here.mkdir()
     for folder in map(Path, sys.path):  # all that there is, but the plugins

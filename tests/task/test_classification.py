@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Preparation
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
+from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.train.evaluation import Evaluation, evaluate
 
@@ -80,17 +81,28 @@ def network(classes: int = 5) -> nn.Module:
 
 
 def evaluated(model: nn.Module, found: Examples, batch_size: int = 8) -> Evaluation:
+    task = Classification(5)
     return evaluate(
-        model, found, batch_size=batch_size, prepare=Preparation(1), task=Classification(5),
-        parallel=Single(), place=ALONE,
-    )  # fmt: skip
+        Objective(model, task).train(model.training),
+        found,
+        task=task,
+        batch_size=batch_size,
+        prepare=ImagePreparation(1),
+        parallel=Single(),
+        place=ALONE,
+    )
+
+
+def same_table(evaluation: Evaluation, confusion: Tensor) -> bool:
+    table = evaluation.scores.table
+    return table is not None and np.array_equal(table, confusion.numpy())
 
 
 def expectation(model: nn.Module, found: Examples) -> tuple[float, Tensor]:
     """Loss and confusion matrix of the whole set at once."""
-    task, target = Classification(5), torch.from_numpy(found.labels)
+    task, target = Classification(5), torch.from_numpy(found.targets)
     with torch.no_grad():
-        output = copy.deepcopy(model).eval()(torch.from_numpy(found.images) / 255)
+        output = copy.deepcopy(model).eval()(torch.from_numpy(found.inputs) / 255)
     return task.loss(output.double(), target).item(), task.measure(output, target)
 
 
@@ -100,7 +112,7 @@ def test_an_evaluation_is_exact_for_any_size_of_batch(batch_size: int) -> None:
     loss, confusion = expectation(model, found)
     evaluation = evaluated(model, found, batch_size)
     assert evaluation.count == 37
-    assert torch.equal(evaluation.confusion, confusion)
+    assert same_table(evaluation, confusion)
     assert evaluation.loss == pytest.approx(loss, rel=1e-5)
     assert evaluation.accuracy == int(confusion.diagonal().sum()) / 37
 
@@ -124,14 +136,19 @@ class Team(Single):
 
 def evaluated_by(size: int, model: nn.Module, found: Examples) -> list[Evaluation]:
     """The evaluation as each of `size` processes gets it."""
-    team = Team(size)
+    team, task = Team(size), Classification(5)
 
     def work(rank: int) -> Evaluation:
         try:
             return evaluate(
-                copy.deepcopy(model), found, batch_size=8, prepare=Preparation(1),
-                task=Classification(5), parallel=team, place=Place(rank, size, CPU),
-            )  # fmt: skip
+                Objective(copy.deepcopy(model), task),
+                found,
+                task=task,
+                batch_size=8,
+                prepare=ImagePreparation(1),
+                parallel=team,
+                place=Place(rank, size, CPU),
+            )
         except BaseException:
             team.barrier.abort()
             raise
@@ -145,7 +162,7 @@ def test_an_evaluation_is_the_same_on_any_number_of_processes(count: int, size: 
     model, found = network(), examples(count)
     loss, confusion = expectation(model, found)
     for evaluation in evaluated_by(size, model, found):
-        assert torch.equal(evaluation.confusion, confusion)
+        assert same_table(evaluation, confusion)
         assert evaluation.loss == pytest.approx(loss, rel=1e-5)
 
 
@@ -154,21 +171,21 @@ def test_more_processes_than_examples_can_evaluate(size: int) -> None:
     model, found = network(), examples(2)
     loss, confusion = expectation(model, found)
     for evaluation in evaluated_by(size, model, found):
-        assert torch.equal(evaluation.confusion, confusion)
+        assert same_table(evaluation, confusion)
         assert evaluation.loss == pytest.approx(loss, rel=1e-5)
 
 
 def test_a_class_without_examples_has_no_accuracy() -> None:
     confusion = torch.tensor([[3, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 1]])
-    evaluation = Evaluation(0.0, confusion)
-    assert evaluation.per_class == [0.75, None, 0.5]
-    assert evaluation.accuracy == 4 / 6
+    scores = Classification(3).scores(confusion, ["a", "b", "c"])
+    assert scores.each == {"a": 0.75, "b": None, "c": 0.5}
+    assert scores.score == 4 / 6
 
 
 def test_a_prediction_outside_the_classes_is_wrong() -> None:
-    evaluation = Evaluation(0.0, torch.tensor([[1, 0, 3], [0, 2, 0]]))
-    assert evaluation.accuracy == 0.5
-    assert evaluation.per_class == [0.25, 1.0]
+    scores = Classification(2).scores(torch.tensor([[1, 0, 3], [0, 2, 0]]), [])
+    assert scores.score == 0.5
+    assert scores.each == {"0": 0.25, "1": 1.0}
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -192,8 +209,14 @@ def test_an_evaluation_draws_no_random_numbers_and_keeps_no_graph() -> None:
 
 
 def test_an_example_that_is_lost_on_the_way_is_noticed() -> None:
+    task = Classification(5)
     with pytest.raises(AssertionError, match="4 of 8 examples counted"):
         evaluate(
-            network(), examples(8), batch_size=8, prepare=Preparation(1), task=Classification(5),
-            parallel=Single(), place=Place(0, 2, CPU),
-        )  # fmt: skip
+            Objective(network(), task),
+            examples(8),
+            task=task,
+            batch_size=8,
+            prepare=ImagePreparation(1),
+            parallel=Single(),
+            place=Place(0, 2, CPU),
+        )

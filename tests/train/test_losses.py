@@ -105,3 +105,21 @@ def test_no_decay_keeps_no_average() -> None:
     with average.in_place():
         pass
     assert average.named() == {}
+
+
+def test_the_decay_is_warmed_up_and_goes_on_where_it_was() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(0.0)
+        average = Average(model, 0.5, warmup=True)
+        model.weight.fill_(1.0)
+        average.update()  # decay 1 / 10
+        assert average.named()["weight"].item() == pytest.approx(0.9)
+        average.updates = 7
+        average.update()  # decay 8 / 17
+        assert average.named()["weight"].item() == pytest.approx(0.9 + 0.1 * 9 / 17)
+        average.update()  # 9 / 18, and from then on 0.5
+        average.updates = 10**6
+        before = average.named()["weight"].item()
+        average.update()
+    assert average.named()["weight"].item() == pytest.approx(before + (1 - before) / 2)

@@ -1,0 +1,177 @@
+"""The keys of the options in conf/GROUP/: type, default and meaning of each that is ours.
+
+Arguments of PyTorch's optimizers and schedulers, of networks and of your own classes need no entry.
+"""
+
+from __future__ import annotations
+
+from ninefold.config.keys import BY_OPTION, SECONDS, Key
+from ninefold.config.kinds import (
+    CALL,
+    FLAG,
+    NAMES,
+    NUMBERS,
+    PARAMETER_GROUPS,
+    PART,
+    SECTION,
+    SHAPE,
+    TARGET,
+    TEXT,
+    number,
+    one_of,
+    optional,
+    whole,
+)
+
+GROUPS = {
+    "parallel": Key(SECTION, None, "How training is spread over devices and processes."),
+    "amp": Key(SECTION, None, "Precision: the dtype of the forward pass, and loss scaling."),
+    "dataset": Key(SECTION, None, "The examples, and how images are prepared."),
+    "task": Key(SECTION, None, "The loss and the scores."),
+    "model": Key(SECTION, None, "The network and the input that it takes."),
+    "optimizer": Key(SECTION, None, "The optimizer: a class and its arguments."),
+    "scheduler": Key(SECTION, None, "The learning-rate scheduler: a class and its arguments."),
+    "logger": Key(
+        SECTION, None, "Where figures are logged.", may_change=True, affects_results=False
+    ),
+}
+BUILT = ("parallel", "amp", "dataset", "task", "optimizer", "scheduler")  # groups of one object
+
+OPTIONS: dict[str, Key] = {
+    **{
+        f"{group}._target_": Key(TARGET, BY_OPTION, "Dotted name of the class or function to call.")
+        for group in BUILT
+    },
+    "parallel.processes": Key(
+        whole(1, otherwise=("auto",)),
+        BY_OPTION,
+        "Processes; auto: one per GPU, on a CPU launch.cpu_processes.",
+        may_change=True,
+    ),
+    "parallel.max_processes": Key(
+        whole(1, otherwise=(None,)),
+        BY_OPTION,
+        "Processes that the strategy can use at most; null: any number.",
+    ),
+    "parallel.device": Key(one_of("auto", "cpu", "cuda"), BY_OPTION, "The top-level key device."),
+    "parallel.timeout": Key(
+        SECONDS, BY_OPTION, "The key launch.timeout.", may_change=True, affects_results=False
+    ),
+    "parallel.gradient_as_bucket_view": Key(
+        FLAG, True, "Keep gradients inside DDP's communication buckets, which saves a copy."
+    ),
+    "parallel.broadcast_buffers": Key(
+        FLAG, True, "Broadcast buffers such as BatchNorm's statistics before each forward pass."
+    ),
+    "parallel.find_unused_parameters": Key(
+        FLAG, False, "Search for parameters without a gradient in each step."
+    ),
+    "parallel.static_graph": Key(
+        FLAG, False, "Promise DDP that the graph is the same in each step."
+    ),
+    "parallel.bucket_cap_mb": Key(
+        optional(number(0)),
+        None,
+        "Size of a DDP bucket in MiB; null: PyTorch's default of 25, and 1 for the first.",
+    ),
+    "parallel.sync_batchnorm": Key(
+        FLAG, False, "Replace BatchNorm by SyncBatchNorm, on GPUs only."
+    ),
+    "amp.dtype": Key(
+        one_of("auto", "float32", "float16", "bfloat16"),
+        BY_OPTION,
+        "dtype of autocast; auto: float16 on CUDA and bfloat16 on a CPU, float32: no autocast.",
+    ),
+    "amp.scaler": Key(FLAG, BY_OPTION, "Scale the loss with a GradScaler."),
+    "amp.tf32": Key(
+        FLAG, BY_OPTION, "Compute float32 convolutions and matrix products in TF32, on CUDA."
+    ),
+    "amp.init_scale": Key(number(0, below=2**127), 65536.0, "The GradScaler's initial scale."),
+    "amp.growth_factor": Key(
+        number(1), 2.0, "Factor of the scale after growth_interval steps without overflow."
+    ),
+    "amp.backoff_factor": Key(number(0, below=1), 0.5, "Factor of the scale after an overflow."),
+    "amp.growth_interval": Key(
+        whole(1), 2000, "Steps without overflow after which the scale grows."
+    ),
+    "dataset.root": Key(TEXT, BY_OPTION, "Folder of the data; null for a dataset that needs none."),
+    "dataset.download": Key(
+        FLAG, False, "Download the data into root if it is not there.", affects_results=False
+    ),
+    "dataset.limit": Key(
+        whole(1, otherwise=(None,)), None, "Use only this many training examples; null: all."
+    ),
+    "dataset.val": Key(
+        number(0, inclusive=True, below=1),
+        0,
+        "Share of the training examples kept for validation, drawn by the seed, on which patience "
+        "and best.pt are selected; 0: none, they are selected on the test set.",
+        later=True,
+    ),
+    "dataset.classes": Key(whole(1), BY_OPTION, "Number of classes."),
+    "dataset.class_names": Key(NAMES, BY_OPTION, "Names of the classes, for evaluations."),
+    "dataset.shape": Key(SHAPE, BY_OPTION, "Channels, height and width of an image."),
+    "dataset.mean": Key(
+        NUMBERS,
+        BY_OPTION,
+        "Mean of each channel, of pixels from 0 to 1, to normalize with; null: no normalization.",
+    ),
+    "dataset.std": Key(
+        NUMBERS, BY_OPTION, "Standard deviation of each channel; null together with mean."
+    ),
+    "dataset.flip": Key(FLAG, BY_OPTION, "Mirror training images at random."),
+    "dataset.crop": Key(
+        whole(0), BY_OPTION, "Pad training images by this many pixels and crop them at random."
+    ),
+    "dataset.train_count": Key(whole(1), 4096, "Training examples of dataset=synthetic."),
+    "dataset.test_count": Key(whole(1), 512, "Test examples of dataset=synthetic."),
+    "task.classes": Key(whole(1), BY_OPTION, "Number of classes."),
+    "model.net": Key(CALL, BY_OPTION, "The network: a _target_ and its arguments."),
+    "model.input_channels": Key(
+        whole(1), BY_OPTION, "Channels of the network's input; gray images are repeated."
+    ),
+    "model.input_size": Key(
+        whole(1, otherwise=(None,)),
+        BY_OPTION,
+        "Pixels that images are resized to in height and width; null: not resized.",
+    ),
+    "model.output": Key(
+        PART,
+        None,
+        "The part of what the network returns that is the prediction: a key of a mapping or an "
+        "index; null: it returns a tensor.",
+        later=True,
+    ),
+    "model.memory_format": Key(
+        one_of("contiguous_format", "channels_last"),
+        "channels_last",
+        "Memory layout of images and weights.",
+    ),
+    "optimizer.lr": Key(number(0), BY_OPTION, "Learning rate."),
+    "optimizer.weight_decay": Key(number(0, inclusive=True), BY_OPTION, "Weight decay."),
+    "optimizer.fused": Key(
+        FLAG, True, "One kernel per step; with a GradScaler it also saves a synchronization."
+    ),
+    "optimizer.groups": Key(
+        PARAMETER_GROUPS,
+        None,
+        "Parameter groups with options of their own: a list of {match: PATTERN, option: value}, "
+        "the pattern a glob of parameter names.",
+        later=True,
+    ),
+    "scheduler.per": Key(
+        one_of("epoch", "step"),
+        "epoch",
+        "When the scheduler is stepped: after each epoch or each optimizer step.",
+        later=True,
+    ),
+    "scheduler.warmup": Key(
+        whole(0), 0, "Optimizer steps of linear learning-rate warm-up; 0: none.", later=True
+    ),
+    "scheduler.T_max": Key(
+        whole(0), BY_OPTION, "Steps of the cosine from the initial learning rate to zero."
+    ),
+    "scheduler.patience": Key(
+        whole(0), 3, "Epochs without a lower training loss before the learning rate is reduced."
+    ),
+}

@@ -1,0 +1,300 @@
+"""The keys of train.py and evaluate.py outside the groups: type, default and meaning of each.
+
+docs/keys.md, `--help`, the JSON Schemas in conf/schema/ and the comments in conf/train.yaml and
+conf/evaluate.yaml are generated from here: `python -m ninefold.config.reference`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ninefold.config.kinds import (
+    FLAG,
+    PATH,
+    RUN,
+    SECTION,
+    STUDY,
+    Kind,
+    number,
+    one_of,
+    optional,
+    whole,
+)
+
+BY_OPTION = object()  # the default of a key whose value each option of its group sets
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the configuration.
+
+    kind: the values it accepts.
+    default: its value in conf/, or BY_OPTION.
+    meaning: one sentence for users.
+    may_change: a resumed run may have another value; holds for all keys below this one too.
+    affects_results: whether it can change a figure of the run; if not, all keys below neither.
+    later: older stored runs lack it, and mean its default.
+    """
+
+    kind: Kind
+    default: Any
+    meaning: str
+    may_change: bool = False
+    affects_results: bool = True
+    later: bool = False
+
+
+SEED = whole(0, most=2**32 - 1)
+SECONDS = number(0, below=10**8)  # a timedelta takes no more
+
+TRAIN: dict[str, Key] = {
+    "seed": Key(
+        SEED, 0, "Seed of the initial weights, the order of the examples and the augmentation."
+    ),
+    "epochs": Key(whole(0), 10, "Passes over the training examples.", may_change=True),
+    "batch_size": Key(
+        whole(1),
+        64,
+        "Examples in an optimizer step, over all processes: every strategy takes the same batches "
+        "in the same order.",
+    ),
+    "accumulate": Key(
+        whole(1),
+        1,
+        "Micro-batches that each batch is split into to save memory; their gradients are added.",
+    ),
+    "max_steps": Key(
+        whole(0, otherwise=(None,)),
+        None,
+        "Optimizer steps after which the run ends, counted from its very start; null: no limit.",
+        may_change=True,
+    ),
+    "patience": Key(
+        whole(1, otherwise=(None,)),
+        None,
+        "Epochs without a better score after which the run ends; null: never.",
+        may_change=True,
+    ),
+    "ema": Key(
+        optional(number(0, below=1)),
+        None,
+        "Decay of an exponential moving average of the weights, such as 0.999, which is evaluated "
+        "and saved; null: none.",
+    ),
+    "ema_warmup": Key(
+        FLAG,
+        False,
+        "Use the decay min(ema, (1 + t) / (10 + t)) at step t, so that the average forgets the "
+        "initial weights soon.",
+        later=True,
+    ),
+    "clip_grad_norm": Key(
+        optional(number(0)),
+        None,
+        "Clip the gradients to this total norm before each optimizer step; null: no clipping.",
+        later=True,
+    ),
+    "clip_grad_value": Key(
+        optional(number(0)),
+        None,
+        "Clip each gradient element to this absolute value before each optimizer step; null: no "
+        "clipping.",
+        later=True,
+    ),
+    "on_nonfinite": Key(
+        one_of("stop", "skip"),
+        "stop",
+        "What to do about a loss or gradient that is not finite: stop with exit code 6, or skip "
+        "the step.",
+    ),
+    "deterministic": Key(
+        FLAG,
+        False,
+        "Use deterministic algorithms only; on a GPU some are slower and some are missing.",
+    ),
+    "log_every": Key(
+        whole(1),
+        50,
+        "Steps between log points; each waits for the device and costs about 0.2 ms.",
+        may_change=True,
+    ),
+    "device": Key(
+        one_of("auto", "cpu", "cuda"),
+        "auto",
+        "Device to train on; auto: the GPUs if there are any.",
+    ),
+    "threads": Key(
+        whole(1, most=1024, otherwise=("auto",)),  # OpenMP crashes on very many
+        "auto",
+        "CPU threads of all processes on a host together; auto: all its cores.",
+    ),
+    "profile": Key(
+        FLAG,
+        False,
+        "Record five steps before training for TensorBoard and Perfetto, and print at the end what "
+        "the run is bound by.",
+        may_change=True,
+    ),
+    "numerics": Key(
+        whole(0),
+        0,
+        "First steps whose loss, gradient norm and update size are recorded for the report; the "
+        "steps are then undone.",
+    ),
+    "resume": Key(
+        RUN,
+        None,
+        "Folder of the run to resume in place; auto: the newest unfinished run of this job.",
+        affects_results=False,
+    ),
+    "checkpoint": Key(
+        SECTION, None, "Writing checkpoints.", may_change=True, affects_results=False
+    ),
+    "checkpoint.every": Key(
+        whole(0, otherwise=(None,)),
+        0,
+        "Steps between checkpoints; 0: at the end of each epoch, null: only when a signal stops "
+        "the run.",
+    ),
+    "checkpoint.keep": Key(
+        whole(2),  # if the newest is damaged, there is one before it
+        2,
+        "Step checkpoints that are kept besides last.pt and best.pt.",
+    ),
+    "checkpoint.on_error": Key(
+        one_of("stop", "continue"),
+        "stop",
+        "What to do when a checkpoint cannot be written: stop with exit code 5, or continue.",
+    ),
+    "loader": Key(SECTION, None, "Loading examples.", may_change=True),
+    "loader.workers": Key(
+        whole(0),
+        0,
+        "Threads per training process that read batches ahead, for dataset=folder and spare cores.",
+    ),
+    "compile": Key(SECTION, None, "torch.compile; compile=true is short for compile.mode=default."),
+    "compile.mode": Key(
+        optional(one_of(*COMPILE_MODES)),
+        None,
+        "Mode of torch.compile for training steps; reduce-overhead and max-autotune record CUDA "
+        "graphs; null: not compiled. Evaluation never is.",
+    ),
+    "clock": Key(SECTION, None, "Measuring speed."),
+    "clock.warmup": Key(
+        whole(0),
+        3,
+        "Untimed steps at the start, which are then undone; a compiled model takes at least 3.",
+    ),
+    "clock.sample": Key(whole(0), 20, "Time the phases of one step in this many; 0: of no step."),
+    "clock.probe": Key(
+        number(0, inclusive=True, below=60),
+        0.05,
+        "Seconds of fixed work before and after training that reveal a change in machine speed.",
+    ),
+    "clock.ceiling": Key(
+        whole(0),
+        0,
+        "Steps on a batch that is already in memory, then undone: the speed without loading data.",
+    ),
+    "launch": Key(SECTION, None, "Starting and stopping worker processes.", may_change=True),
+    "launch.inline": Key(
+        FLAG, False, "Run a job of one process inside the launcher, for a debugger."
+    ),
+    "launch.timeout": Key(
+        SECONDS, 1800, "Seconds that a process waits for its peers.", affects_results=False
+    ),
+    "launch.grace": Key(
+        SECONDS,
+        30,
+        "Seconds from a signal until workers that have not exited are killed.",
+        affects_results=False,
+    ),
+    "launch.max_restarts": Key(
+        whole(0),
+        0,
+        "Times that crashed workers are restarted from the last checkpoint.",
+        affects_results=False,
+    ),
+    "launch.cpu_processes": Key(
+        whole(1), 1, "Processes that parallel.processes=auto means on a CPU."
+    ),
+}
+
+# The keys of a sweep, which no single run has.
+SWEEP: dict[str, Key] = {
+    "study": Key(SECTION, None, "A sweep with repetitions; a round is one run of every cell."),
+    "study.seed": Key(SEED, 0, "Seed of the order in which the cells of a round are run."),
+    "study.repeats": Key(
+        whole(1, otherwise=(None, "auto")),
+        None,
+        "Rounds; null: one for each seed of the sweep, auto: until the answer is settled.",
+    ),
+    "study.budget": Key(
+        optional(number(0)), None, "Minutes after which no further round starts; null: no limit."
+    ),
+    "study.burn_in": Key(
+        whole(0),
+        50,
+        "Steps of a first run that is not counted, where cells are repeated; 0: none.",
+    ),
+    "study.drift": Key(
+        number(0),
+        0.1,
+        "Share by which the machine may become slower within a round before the round is repeated.",
+    ),
+    "study.retries": Key(whole(0), 2, "How often a round is repeated at most."),
+    "study.max_batch": Key(FLAG, False, "Also find the largest batch that fits, for each cell."),
+    "study.resume": Key(STUDY, None, "Folder of an interrupted study to resume."),
+    "study.mixed": Key(
+        FLAG,
+        False,
+        "Resume even if code or machine changed; runs from before and after are reported in "
+        "separate tables.",
+    ),
+    "report": Key(SECTION, None, "What the report of a sweep recommends."),
+    "report.margin": Key(
+        number(0),
+        0.5,
+        "Percentage points of the score that a cell may lose against none-fp32 and still be safe.",
+    ),
+    "report.same": Key(
+        number(0, below=1), 0.02, "Times that differ by less than this share count as equal."
+    ),
+    "report.target": Key(
+        optional(number(0, below=1)),
+        None,
+        "Score from 0 to 1 whose time to reach is measured; null: that of none-fp32 minus the "
+        "margin.",
+    ),
+}
+
+EVALUATE: dict[str, Key] = {
+    "ckpt": Key(
+        PATH,
+        "???",
+        "Run folder (its last.pt is evaluated), checkpoint, or any file with a state_dict.",
+    ),
+    "weights": Key(
+        optional(one_of("average", "raw")),
+        None,
+        "Evaluate the moving average of the weights or the raw weights; null: the average where "
+        "the checkpoint has one.",
+        later=True,
+    ),
+    "batch_size": replace(
+        TRAIN["batch_size"],
+        default=256,
+        meaning="Examples in a batch, over all processes; it need not divide anything.",
+    ),
+    "device": replace(
+        TRAIN["device"], meaning="Device to evaluate on; auto: the GPUs if there are any."
+    ),
+    "threads": TRAIN["threads"],
+    "load": Key(SECTION, None, "Loading weights."),
+    "load.partial": Key(
+        FLAG, False, "Load the tensors that fit and leave the others as initialized."
+    ),
+    **{name: key for name, key in TRAIN.items() if name.partition(".")[0] in ("loader", "launch")},
+}

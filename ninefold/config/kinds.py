@@ -1,0 +1,181 @@
+"""Types of configuration values: which values a key accepts, in words and as JSON Schema."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The values that a key accepts.
+
+    allowed: a sentence for error lines, such as "a number above 0 is allowed".
+    accepts: whether a resolved value is allowed.
+    json: the same as JSON Schema, as far as that can express it.
+    """
+
+    allowed: str
+    accepts: Callable[[Any], bool]
+    json: Mapping[str, Any]
+
+    def __call__(self, value: Any) -> str | None:
+        """Return what is allowed if `value` is not."""
+        return None if self.accepts(value) else self.allowed
+
+    @property
+    def words(self) -> str:
+        """What is allowed, as a phrase for a table."""
+        return re.sub(r",? (is|are) allowed", "", self.allowed)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def whole(least: int, *, most: float = math.inf, otherwise: tuple[Any, ...] = ()) -> Kind:
+    """An integer from `least` to `most`, or one of the values in `otherwise`."""
+
+    def accepts(value: Any) -> bool:
+        # 1 == True in Python: `in` alone would accept booleans
+        if any(value is other or value == other for other in otherwise if value is not True):
+            return True
+        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+    upper = "" if most == math.inf else f" and at most {most}"
+    also = "".join(f" or {'null' if value is None else value}" for value in otherwise)
+    json: dict[str, Any] = {"type": "integer", "minimum": least}
+    if most != math.inf:
+        json["maximum"] = most
+    if otherwise:
+        json = {"anyOf": [json, {"enum": list(otherwise)}]}
+    return Kind(f"a whole number of at least {least}{upper}{also} is allowed", accepts, json)
+
+
+def number(above: float, *, inclusive: bool = False, below: float = math.inf) -> Kind:
+    """A finite number above `above`, or equal to it if `inclusive`, and below `below`."""
+
+    def accepts(value: Any) -> bool:
+        return _is_number(value) and (above < value < below or (inclusive and value == above))
+
+    upper = "" if below == math.inf else f" and below {below:g}"
+    json: dict[str, Any] = {"type": "number", "minimum" if inclusive else "exclusiveMinimum": above}
+    if below != math.inf:
+        json["exclusiveMaximum"] = below
+    lower = f"{'of at least' if inclusive else 'above'} {above:g}"
+    return Kind(f"a number {lower}{upper} is allowed", accepts, json)
+
+
+def optional(kind: Kind) -> Kind:
+    """What `kind` accepts, or null."""
+    return Kind(
+        f"{kind.allowed}, or null",
+        lambda value: value is None or kind.accepts(value),
+        {"anyOf": [kind.json, {"type": "null"}]},
+    )
+
+
+def one_of(*choices: Any) -> Kind:
+    """One of `choices`."""
+
+    def accepts(value: Any) -> bool:
+        return any(
+            value is choice or (value == choice and type(value) is type(choice))
+            for choice in choices
+        )
+
+    names = ", ".join(str(choice).lower() for choice in choices)
+    return Kind(f"{names} are allowed", accepts, {"enum": list(choices)})
+
+
+def _is_target(value: Any) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", value))
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(map(whole(1).accepts, value))
+
+
+def _is_numbers(value: Any) -> bool:
+    filled = isinstance(value, list) and bool(value)
+    return value is None or (filled and all(_is_number(v) and abs(v) < math.inf for v in value))
+
+
+def _is_groups(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list)
+        and all(isinstance(each, Mapping) and isinstance(each.get("match"), str) for each in value)
+    )
+
+
+def _is_run(value: Any) -> bool:
+    return value is None or value == "auto" or (Path(str(value)) / "config.yaml").is_file()
+
+
+def _is_study(value: Any) -> bool:
+    return value is None or (Path(str(value)) / "sweep.json").is_file()
+
+
+TEXT_OR_NULL: Mapping[str, Any] = {"type": ["string", "null"]}
+FLAG = Kind("true, false are allowed", one_of(True, False).accepts, {"type": "boolean"})
+TEXT = Kind(
+    "text or null is allowed",
+    lambda value: value is None or (isinstance(value, str) and bool(value.strip())),
+    TEXT_OR_NULL,
+)
+SHAPE = Kind(
+    "[channels, height, width], whole numbers of at least 1, is allowed",
+    _is_shape,
+    {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 3},
+)
+NUMBERS = Kind(
+    "a list of numbers, one for each channel, or null is allowed",
+    _is_numbers,
+    {"anyOf": [{"type": "array", "items": {"type": "number"}, "minItems": 1}, {"type": "null"}]},
+)
+NAMES = Kind(
+    "a list of names, or null is allowed",
+    lambda value: (
+        value is None or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+    ),
+    {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+)
+PATH = Kind(
+    "the path of a folder or a file is allowed",
+    lambda value: not isinstance(value, list | Mapping),
+    {"type": "string"},
+)
+TARGET = Kind(
+    "the dotted name of a class or a function is allowed",
+    _is_target,
+    {"type": "string", "pattern": r"^\w+(\.\w+)+$"},
+)
+CALL = Kind(
+    "a section with a _target_ in it, the dotted name of what to call, is allowed",
+    lambda value: isinstance(value, Mapping) and _is_target(value.get("_target_")),
+    {"type": "object", "properties": {"_target_": TARGET.json}},
+)
+PARAMETER_GROUPS = Kind(
+    "a list of {match: PATTERN, option: value}, or null is allowed",
+    _is_groups,
+    {
+        "anyOf": [
+            {"type": "array", "items": {"type": "object", "required": ["match"]}},
+            {"type": "null"},
+        ]
+    },
+)
+PART = Kind(
+    "a key, an index or null is allowed",
+    lambda value: value is None or (isinstance(value, int | str) and not isinstance(value, bool)),
+    {"type": ["string", "integer", "null"]},
+)
+RUN = Kind("auto, or a folder with a config.yaml in it, is allowed", _is_run, TEXT_OR_NULL)
+STUDY = Kind("a folder with a sweep.json in it is allowed", _is_study, TEXT_OR_NULL)
+SECTION = Kind(
+    "KEY.NAME=value is allowed", lambda value: isinstance(value, Mapping), {"type": "object"}
+)

@@ -1,0 +1,95 @@
+"""The schema agrees with conf/: each key once, with the same default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from ninefold.config import schema
+from ninefold.config.group_keys import BUILT, GROUPS, OPTIONS
+from ninefold.config.keys import BY_OPTION, EVALUATE, SWEEP, TRAIN, Key
+from ninefold.config.kinds import SECTION
+
+CONF = Path(__file__).parents[2] / "conf"
+OURS = ("parallel", "amp", "dataset", "task", "model")  # groups whose keys are all in the schema
+FILES = [path for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+
+
+def tree(path: Path) -> dict[str, Any]:
+    found = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items() if key not in ("defaults", "hydra")}
+
+
+def flat(job: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a job with their values, and its sections with None."""
+    found: dict[str, Any] = {}
+    for name, value in job.items():
+        inner = value if isinstance(value, dict) else {}
+        found[name] = None if inner else value
+        found.update({f"{name}.{key}": each for key, each in inner.items()})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"), [("train", {**TRAIN, **SWEEP}), ("evaluate", EVALUATE)], ids=str
+)
+def test_the_file_of_a_command_has_each_key_of_the_schema_with_its_default(
+    command: str, keys: dict[str, Key]
+) -> None:
+    assert flat(tree(CONF / f"{command}.yaml")) == {name: key.default for name, key in keys.items()}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name} {path.stem}")
+def test_an_option_has_keys_of_the_schema_with_their_defaults(path: Path) -> None:
+    group = path.parent.name
+    for name, value in tree(path).items():
+        key = OPTIONS.get(f"{group}.{name}")
+        assert key is not None or group not in OURS, f"{group}.{name} is not in the schema"
+        if key is not None and key.default is not BY_OPTION:
+            assert value == key.default
+            assert type(value) is type(key.default)
+
+
+@pytest.mark.parametrize("name", schema.KEYS)
+def test_a_key_has_a_default_that_it_accepts_and_a_sentence(name: str) -> None:
+    key = schema.KEYS[name]
+    assert key.kind is SECTION or key.default is BY_OPTION or key.kind(key.default) is None
+    assert key.meaning[0] in key.meaning[0].upper() + "dt"  # dtype, torch.compile
+    assert key.meaning.endswith(".")
+
+
+def test_a_job_without_a_key_of_the_schema_is_incomplete() -> None:
+    train, evaluate = schema.required(False), schema.required(True)
+    assert {*TRAIN, *GROUPS, *(f"{group}._target_" for group in BUILT)} <= set(train)
+    assert set(evaluate) == {*EVALUATE, "parallel.processes", "parallel.max_processes"}
+
+
+def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
+    for name in ("checkpoint.every", "launch.grace", "logger.jsonl._target_", "epochs"):
+        assert schema.is_any_of(name, schema.MAY_CHANGE)
+    for name in ("seed", "epochs_", "dataset.limit", "parallel.static_graph", "compile.mode"):
+        assert not schema.is_any_of(name, schema.MAY_CHANGE)
+    without = set(schema.WITHOUT_EFFECT)
+    assert without == {
+        "resume",
+        "logger",
+        "checkpoint",
+        "dataset.download",
+        "launch.grace",
+        "launch.max_restarts",
+        "launch.timeout",
+        "parallel.timeout",
+    }
+
+
+def test_a_job_stored_before_a_key_was_added_has_its_default() -> None:
+    assert schema.completed({"seed": 3})["clip_grad_norm"] is None
+    assert schema.completed({"clip_grad_norm": 1.0})["clip_grad_norm"] == 1.0
+    before, now = {"seed": 3}, {"seed": 3, "ema_warmup": False, "scheduler.per": "epoch"}
+    assert dict(schema.without_defaults(before)) == dict(schema.without_defaults(now))
+    now["scheduler.per"] = "step"
+    assert dict(schema.without_defaults(now)) == {**before, "scheduler.per": "step"}

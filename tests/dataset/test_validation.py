@@ -1,0 +1,128 @@
+"""The validation split: drawn by the seed, what is selected on, and apart from the test set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ninefold.dataset import Examples, Split, train_and_val
+from ninefold.dataset.digits import Digits
+from ninefold.dataset.folder import Folder
+from ninefold.dataset.synthetic import Synthetic
+from ninefold.errors import DataError
+from tests.conftest import Shell, metrics, result
+
+
+def numbered(count: int, share: float) -> Synthetic:
+    class Numbered(Synthetic):
+        def load(self, split: Split) -> Examples:
+            return Examples(np.zeros((count, 1, 1, 1), np.uint8), np.arange(count))
+
+    return Numbered(val=share)
+
+
+def numbers(examples: Examples) -> list[int]:
+    return [int(n) for n in examples.targets[np.arange(len(examples))]]
+
+
+def test_the_validation_split_is_a_share_of_the_training_examples_drawn_by_the_seed() -> None:
+    splits = [train_and_val(numbered(50, 0.2), seed) for seed in (0, 0, 1)]
+    rows = []
+    for train, val in splits:
+        assert val is not None
+        assert (len(train), len(val)) == (40, 10)
+        assert sorted(numbers(train) + numbers(val)) == list(range(50))
+        rows.append(numbers(val))
+    assert rows[0] == rows[1] != rows[2]
+    assert rows[0] != list(range(10))
+
+
+def test_without_a_share_all_training_examples_are_trained_on() -> None:
+    train, val = train_and_val(numbered(50, 0), 0)
+    assert val is None
+    assert numbers(train) == list(range(50))
+
+
+def test_at_least_one_example_is_for_validation_and_one_for_training() -> None:
+    train, val = train_and_val(numbered(50, 0.001), 0)
+    assert val is not None
+    assert (len(train), len(val)) == (49, 1)
+    with pytest.raises(DataError, match=r"dataset.val=0.9: no training examples are left; 3 ex"):
+        train_and_val(numbered(3, 0.9), 0)
+
+
+def test_images_and_targets_of_a_split_belong_together() -> None:
+    whole = Digits().load("train")
+    images = np.asarray(whole.inputs[np.arange(len(whole))])
+    for part in train_and_val(Digits(val=0.3), 4):
+        assert part is not None
+        rows = np.arange(len(part))
+        for image, label in zip(part.inputs[rows], part.targets[rows], strict=True):
+            found = np.flatnonzero((images == image).all(axis=(1, 2, 3)))
+            assert label in whole.targets[found]
+        assert np.array_equal(part.inputs[3:7][np.array([1])], part.inputs[np.array([4])])
+
+
+def split_folders(root: Path, names: tuple[str, ...]) -> Folder:
+    for number, name in enumerate(names):
+        for kind in ("cat", "dog"):
+            (root / name / kind).mkdir(parents=True)
+            Image.new("L", (4, 4), number + 1).save(root / name / kind / "0.png")
+    return Folder(str(root), classes=2, shape=[1, 4, 4])
+
+
+def test_a_folder_val_beside_test_is_the_validation_split(tmp_path: Path) -> None:
+    dataset = split_folders(tmp_path, ("train", "val", "test"))
+    dataset.prepare()
+    _, val = train_and_val(dataset, 0)
+    assert val is not None
+    assert val.inputs[np.arange(2)].max() == 2
+    assert dataset.load("test").inputs[np.arange(2)].max() == 3
+    with pytest.raises(DataError, match=r"dataset.val=0.5: the dataset has a validation split;"):
+        train_and_val(Folder(str(tmp_path), classes=2, shape=[1, 4, 4], val=0.5), 0)
+
+
+def test_a_folder_val_without_test_is_the_test_split(tmp_path: Path) -> None:
+    dataset = split_folders(tmp_path, ("train", "val"))
+    dataset.prepare()
+    assert train_and_val(dataset, 0)[1] is None
+    assert dataset.load("test").inputs[np.arange(2)].max() == 2
+
+
+def test_a_run_selects_on_its_validation_split_and_measures_both(shell: Shell) -> None:
+    done = shell.train(
+        *("epochs=4", "dataset.val=0.1", "dataset.limit=400", "hydra.run.dir=run", "logger=quiet")
+    )
+    assert done.returncode == 0, done.stderr
+    folder = shell.folder / "run"
+    found, val = result(folder), metrics(folder, "val_accuracy")
+    assert (
+        len(val) == len(metrics(folder, "test_accuracy")) == len(metrics(folder, "val_loss")) == 4
+    )
+    assert (found["selection"], found["val_count"], found["test_count"]) == ("val", 40, 360)
+    assert found["best_accuracy"] == max(val)
+    assert found["val_accuracy"] == val[-1]
+    assert found["accuracy"] == metrics(folder, "test_accuracy")[-1]
+    assert not any("test set" in note for note in found["notes"])
+
+
+def test_a_run_without_a_validation_split_says_that_it_selected_on_the_test_set(
+    shell: Shell,
+) -> None:
+    done = shell.train("epochs=2", "dataset.limit=200", "hydra.run.dir=run", "logger=quiet")
+    assert done.returncode == 0, done.stderr
+    found = result(shell.folder / "run")
+    assert found["selection"] == "test"
+    assert found["val_count"] is None
+    assert found["best_accuracy"] == max(metrics(shell.folder / "run", "test_accuracy"))
+    assert any("dataset.val=0.1 keeps a validation split" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize("share", ["1", "-0.1", "x", "null"])
+def test_a_share_outside_zero_to_one_is_refused(shell: Shell, share: str, tmp_path: Path) -> None:
+    done = shell.train(f"dataset.val={share}")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: dataset.val={share}: ")

@@ -1,0 +1,120 @@
+"""A study whose runs take no time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ninefold.config import resolvers
+from ninefold.config.job import Job
+from ninefold.result import Result
+from ninefold.study import start
+from ninefold.study.compose import Composer
+from ninefold.study.max_batch import Largest
+from ninefold.study.plan import Cell, Plan
+from ninefold.study.runner import Study
+from tests.conftest import ROOT
+
+CELLS = [["parallel=none"], ["parallel=dp"], ["parallel=ddp"]]
+FITS = Largest(128, None, "whole_set", "the whole training set fits")
+
+
+@dataclass
+class Sweep:
+    """A study in `folder` whose runs take no time: each writes the files of a real run.
+
+    probes: seconds that the runs' probes take, in the order run; 1 after the last of them.
+    statuses: how the runs end, likewise; "late": well, but the command is interrupted meanwhile.
+    unlike: fields of the results of a strategy; dp's probes then take half the time.
+    found: by each search for a largest batch.
+    """
+
+    folder: Path
+    compose: Callable[[Sequence[str]], DictConfig]
+    probes: list[float] = field(default_factory=list)
+    statuses: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    resumed: list[str] = field(default_factory=list)
+    unlike: dict[str, dict[str, Any]] = field(default_factory=dict)
+    found: Largest = FITS
+    name: str | None = None  # of the study
+
+    def plan(self, *overrides: str, seeds: Sequence[int] = (0, 1), **study: Any) -> Plan:
+        jobs = [[f"seed={seed}", *cell, *overrides] for seed, cell in product(seeds, CELLS)]
+        return Plan(jobs, self.compose, self.settings(**study))
+
+    def settings(self, **study: Any) -> dict[str, Any]:
+        stored = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "train.yaml").study)
+        assert isinstance(stored, dict)
+        return {**{str(key): value for key, value in stored.items()}, "burn_in": 0, **study}
+
+    def study(self, *overrides: str, resume: bool = False, **given: Any) -> Study:
+        seeds = given.pop("seeds", (0, 1))
+        planned, study = self.plan(*overrides, seeds=seeds, **given), self.settings(**given)
+        settings, now = {"study": study, "report": {}}, time.time()
+        if resume:
+            recording = start.resume(self.folder, planned, settings, "basic", now)
+        else:
+            recording = start.begin(
+                self.folder, planned, settings, self.name, "basic", "train.py", now
+            )
+        return Study(planned, recording, study, self.launch, self.largest, concurrent=False)
+
+    def largest(self, cell: Cell) -> Largest:
+        self.names.append(cell.name)
+        time.sleep(0.001)
+        return self.found
+
+    def launch(self, jobs: Sequence[Sequence[str]], number: int) -> None:
+        (overrides,) = jobs
+        config = self.compose(overrides)
+        with open_dict(config):
+            config.hydra.job.num = number
+        name = str(OmegaConf.select(config, "hydra.sweep.subdir"))
+        folder = self.folder / name
+        self.names.append(name)
+        self.resumed += [name] * (config.resume is not None)
+        folder.mkdir(exist_ok=True)
+        job = Job(config, config.hydra)
+        (folder / "config.yaml").write_text(job.text())
+        status = self.statuses.pop(0) if self.statuses else "ok"
+        if status == "killed":
+            raise KeyboardInterrupt
+        probe, parallel = self.probes.pop(0) if self.probes else 1.0, job.choices["parallel"]
+        probe /= 1 + (parallel == "dp" and bool(self.unlike))
+        made = Result(
+            "ok" if status == "late" else status, parallel=parallel, amp="fp32", seed=config.seed,
+            accuracy=0.5, train_seconds=1.0, epochs=1, total_seconds=60.0, devices=["cpu"],
+            threads=1, probe_seconds=[probe, probe],
+        )  # fmt: skip
+        replace(made, **self.unlike.get(parallel, {})).write(folder)
+        if status == "late":
+            raise KeyboardInterrupt
+
+    def file(self) -> dict[str, Any]:
+        found = json.loads((self.folder / "sweep.json").read_text())
+        assert isinstance(found, dict)
+        return found
+
+    def rounds(self, *keys: str) -> list[tuple[Any, ...]]:
+        return [tuple(entry[key] for key in keys) for entry in self.file()["rounds"]]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Sweep]:
+    resolvers.register()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        sweep = loader.load_configuration("train", [], RunMode.MULTIRUN)
+        yield Sweep(tmp_path, Composer(loader, sweep))

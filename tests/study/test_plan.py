@@ -1,0 +1,115 @@
+"""A sweep becomes cells and rounds, in an order that only the seed of the study decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from hydra.types import RunMode
+from omegaconf import DictConfig, open_dict
+
+from ninefold.callback import odd_options
+from ninefold.config.job import Job
+from ninefold.errors import ConfigError
+from ninefold.study import plan
+from ninefold.study.plan import Plan
+from tests.conftest import ROOT
+from tests.study.conftest import Sweep
+
+
+def test_the_order_of_a_round_depends_on_the_seed_of_the_study_and_on_nothing_else(
+    made: Sweep,
+) -> None:
+    one, same = made.plan(seeds=[5, 6]), made.plan(seeds=[0, 1, 2], repeats=9)
+    other = made.plan(seed=1)
+    orders = [[p.order(n, shuffled=True) for n in range(20)] for p in (one, same, other)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_the_second_of_two_rounds_runs_the_cells_backwards(made: Sweep) -> None:
+    orders = [made.plan(seeds=[0, 1]).order(number, shuffled=True) for number in range(6)]
+    assert [order[::-1] for order in orders[::2]] == orders[1::2]
+    assert orders[0] == made.plan(seeds=[0, 1]).order(0, shuffled=True)
+    assert len({tuple(cell.name for cell in order) for order in orders}) > 2
+
+
+def test_repeats_continue_from_the_largest_seed_and_keep_all_named_seeds(
+    made: Sweep,
+) -> None:
+    made.study(seeds=[7, 2], repeats=4).run()
+    assert made.rounds("seed") == [(7,), (2,), (8,), (9,)]
+    with pytest.raises(ConfigError, match=r"study.repeats=2: the sweep names 3 seeds"):
+        made.plan(seeds=[0, 1, 2], repeats=2)
+    with pytest.raises(ConfigError, match=r"study.repeats=auto: the sweep names 21 seeds"):
+        made.plan(seeds=range(21), repeats="auto")
+    with pytest.raises(ConfigError, match=r"study.repeats=2,3: it has several values"):
+        Plan([["study.repeats=2"], ["++study.repeats=3"]], made.compose, made.settings())
+
+
+@pytest.mark.parametrize("key", ["logger", "profile", "dataset.root", "dataset.download"])
+def test_a_key_that_results_do_not_record_cannot_be_swept(made: Sweep, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}=a,b: it has several values; its runs would"):
+        Plan([[f"{key}=a"], [f"{key}=b"]], made.compose, made.settings())
+    for swept in (f"{key}=a,b", f"++{key}=choice(a,b)"):  # whichever sweeper it is for
+        (failure,) = odd_options(["seed=1,2", swept])
+        assert "its runs would stand in one cell" in str(failure)
+
+
+def test_a_swept_mapping_is_recorded_in_the_results(made: Sweep) -> None:
+    overrides = ["model=alexnet", "dataset={root: /a}"]
+    job = Job(config := made.compose(overrides), config.hydra)
+    assert job.variant == overrides[1:]
+
+
+def test_a_key_is_the_same_with_a_plus_before_it(made: Sweep) -> None:
+    jobs = [[f"++seed={seed}", f"++optimizer.lr={lr}"] for seed in (0, 1) for lr in (0.1, 0.2)]
+    planned = Plan(jobs, made.compose, made.settings())
+    assert [cell.name for cell in planned.cells] == [
+        "none-fp32 optimizer.lr=0.1", "none-fp32 optimizer.lr=0.2"
+    ]  # fmt: skip
+    assert planned.seeds == [0, 1]
+    assert planned.swept == {"optimizer.lr": ["0.1", "0.2"]}
+    assert planned.cells[0].keys == {"parallel": "none", "amp": "fp32", "optimizer.lr": "0.1"}
+
+
+@pytest.mark.parametrize(
+    ("subdir", "given", "fine"),
+    [
+        ("${hydra.job.num}", {"mixed": True}, True),
+        ("x", {"seeds": [0]}, False),
+        ("${seed}", {}, False),  # two cells
+        ("${hydra.runtime.choices.parallel}", {"retries": 0}, False),  # two rounds of a cell
+        ("${seed}-${hydra.runtime.choices.parallel}", {}, False),  # a round that is repeated
+        ("${seed}-${hydra.runtime.choices.parallel}", {"retries": 0}, True),
+        ("${seed}-${hydra.runtime.choices.parallel}", {"seeds": [0]}, True),
+        ("${seed}-${hydra.runtime.choices.parallel}", {"seeds": [0], "mixed": True}, False),
+    ],
+)
+def test_no_two_runs_of_a_study_are_in_one_folder(
+    made: Sweep, subdir: str, given: dict[str, Any], fine: bool
+) -> None:
+    def compose(overrides: Sequence[str]) -> DictConfig:
+        config = compose_before(overrides)
+        with open_dict(config):
+            config.hydra.sweep.subdir = subdir
+        return config
+
+    compose_before, made.compose = made.compose, compose
+    with nullcontext() if fine else pytest.raises(ConfigError, match=r"put \$\{hydra.job.num\}"):
+        made.plan(**given)
+
+
+def test_settings_of_a_study_are_refused_where_none_is_run(made: Sweep) -> None:
+    stored = ROOT / "conf" / "train.yaml"
+    single = made.compose(["study.repeats=3"])
+    (failure,) = plan.not_honored(single, stored)
+    assert str(failure).startswith("error: study.repeats=3: a single run has no rounds;")
+    assert not plan.not_honored(made.compose(["seed=1"]), stored)
+    with open_dict(single):
+        single.hydra.mode = RunMode.MULTIRUN
+        assert not plan.not_honored(single, stored)
+        single.hydra.runtime.choices["hydra/sweeper"] = "basic"
+    (failure,) = plan.not_honored(single, stored)
+    assert str(failure).startswith("error: study.repeats=3: hydra/sweeper=basic has no rounds;")

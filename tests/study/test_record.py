@@ -1,0 +1,62 @@
+"""sweep.json holds what a study needs to be resumed and reported."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ninefold.study.record import Recording
+from tests.study.conftest import Sweep
+
+
+@pytest.mark.parametrize(
+    ("dp", "others"), [({"devices": ["A"]}, {"devices": ["B", "B"]}), ({"threads": 2}, {})]
+)
+def test_a_cell_on_other_devices_or_threads_is_no_drift_of_the_machine(
+    made: Sweep, dp: dict[str, Any], others: dict[str, Any]
+) -> None:
+    made.unlike, made.probes = {"none": others, "dp": dp, "ddp": others}, [1.0] * 6 + [2.0] * 3
+    made.study(seeds=range(3), retries=0).run()
+    assert made.rounds("drift", "drifted") == [(0, False), (0, False), (1, True)]
+
+
+def test_a_recording_is_read_back_as_it_was_written(made: Sweep) -> None:
+    made.name = "nine_way"
+    made.study(burn_in=5, max_batch=True).run()
+    before = made.file()
+    recording = Recording.read(made.folder)
+    recording.write()
+    after = made.file()
+    assert {**after, "wall_seconds": 0} == {**before, "wall_seconds": 0}
+
+
+def test_the_question_and_the_planned_cells_are_recorded(made: Sweep) -> None:
+    made.name = "nine_way"
+    made.study("+optimizer.more=1", budget=0).run()
+    file = made.file()
+    assert file["question"].startswith("does the whole nine-way comparison run here")
+    assert file["planned_cells"] == [
+        {"parallel": parallel, "amp": "fp32"} for parallel in ("none", "dp", "ddp")
+    ]
+    folder, made.folder, made.name = made.folder, made.folder / "other", None
+    made.folder.mkdir()
+    made.study(budget=0).run()
+    assert made.file()["question"] is None
+    assert folder != made.folder
+
+
+def test_a_recording_of_an_older_version_can_be_resumed(made: Sweep) -> None:
+    made.statuses = ["ok"] * 4 + ["killed"]
+    with pytest.raises(KeyboardInterrupt):
+        made.study().run()
+    content = made.file()
+    assert all("part" in entry and "segment" not in entry for entry in content["rounds"])
+    assert len(content["parts"]) == 1
+    for key in ("question", "planned_cells", "planned_rounds", "looks", "search_seconds"):
+        del content[key]
+    (made.folder / "sweep.json").write_text(json.dumps(content))
+    made.study(resume=True).run()
+    assert [len(runs) for (runs,) in made.rounds("runs")] == [3, 3]
+    assert len(made.file()["planned_cells"]) == 3

@@ -1,0 +1,122 @@
+"""A study runs all that is planned, and when resumed only what is missing."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from ninefold.study.max_batch import Largest
+from tests.conftest import Shell, result
+from tests.faults.runs import RUN, fired, last_step, one_after_another, state_hash
+from tests.study.conftest import FITS, Sweep
+
+
+def test_a_burn_in_is_listed_and_not_counted(made: Sweep) -> None:
+    made.study(burn_in=5).run()
+    assert made.names[0] == made.file()["burn_in"] == "burn_in"
+    assert OmegaConf.load(made.folder / "burn_in" / "config.yaml").max_steps == 5
+    assert [len(runs) for (runs,) in made.rounds("runs")] == [3, 3]
+
+
+def test_drift_of_a_round_is_found_on_resume_if_the_command_ended_with_its_last_run(
+    made: Sweep,
+) -> None:
+    made.probes, made.statuses = [1.0] * 5 + [2.0], ["ok"] * 5 + ["late"]
+    with pytest.raises(KeyboardInterrupt):
+        made.study(retries=0).run()
+    made.study(retries=0, resume=True).run()
+    assert made.rounds("drift", "drifted") == [(0, False), (1, True)]
+
+
+def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(
+    made: Sweep,
+) -> None:
+    made.statuses = ["ok", "failed", "diverged", "preempted", "killed"]
+    with pytest.raises(KeyboardInterrupt):
+        made.study(seeds=range(3)).run()
+    failed, saved, killed = made.names[1], made.names[3], made.names[4]
+    before, made.names = made.names, []
+    checkpoints = made.folder / saved / "checkpoints"
+    checkpoints.mkdir()
+    entry = {"sha256": "0" * 64, "size": 1, "step": 1}
+    (checkpoints / "manifest.json").write_text(
+        json.dumps({"format": 2, "files": {"last.pt": [entry]}})
+    )
+    made.study(seeds=range(3), resume=True).run()
+    assert made.names[:3] == [failed, saved, killed]
+    assert made.resumed == [saved]
+    assert made.file()["superseded"] == [
+        f"superseded/{name}.1" for name in sorted([failed, killed])
+    ]
+    assert [name for (runs,) in made.rounds("runs") for name in runs][:5] == before
+    assert sorted(int(name.split("_")[0]) for name in {*before, *made.names}) == list(range(9))
+
+
+def test_a_resumed_study_looks_after_the_same_rounds_as_planned(
+    made: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    def settled(folder: Path) -> bool:
+        looked.append(len(made.file()["rounds"]))
+        return False
+
+    monkeypatch.setattr("ninefold.study.runner._settled", settled)
+    for runs in (10, 6):  # in the fourth round, and in the sixth
+        made.statuses = ["ok"] * runs + ["killed"]
+        with pytest.raises(KeyboardInterrupt):
+            made.study(seeds=[0], repeats="auto", resume=runs == 6).run()
+    assert looked == [3, 5]
+
+
+def test_a_study_that_is_killed_and_resumed_equals_one_that_was_not(shell: Shell) -> None:
+    study = ["-m", *RUN, "amp=fp32,autocast", "seed=0,1", "launch.inline=true", "threads=1",
+             "study.burn_in=1", "study.retries=0"]  # fmt: skip
+    mark = shell.folder / "mark"
+    kill = {"FAULT": "kill_rank0@step:0:11", "FAULT_MARK": str(mark)}
+    assert shell.train(*study, "hydra.sweep.dir=cut", env=kill).returncode == -signal.SIGKILL
+    assert fired(mark) == 1
+    assert last_step(shell.folder / "cut" / "0_none_fp32_seed0") > 0
+    ends = (f"study.resume=../{shell.folder.name}/cut", "hydra.sweep.dir=whole")
+    for done in one_after_another(shell, *(["train.py", *study, end] for end in ends)):
+        assert done.returncode == 0, done.stderr
+    assert not (shell.folder / "cut" / "superseded").exists()
+    whole, cut = (sorted((shell.folder / name).glob("[0-9]*")) for name in ("whole", "cut"))
+    assert [run.name for run in cut] == [run.name for run in whole]
+    for one, other in zip(whole, cut, strict=True):
+        assert state_hash(one) == state_hash(other), one.name
+        for key in ("status", "accuracy", "best_accuracy", "test_loss", "steps", "seed", "amp"):
+            assert result(one)[key] == result(other)[key], (one.name, key)
+
+
+def test_the_largest_batches_are_searched_once_and_after_the_rounds(made: Sweep) -> None:
+    made.study(seeds=(0,), max_batch=True).run()
+    assert made.names[3:] == ["none-fp32", "dp-fp32", "ddp-fp32"]
+    assert made.file()["max_batch"]["dp-fp32"] == asdict(FITS)
+    made.study(seeds=(0,), max_batch=True, resume=True).run()
+    assert len(made.names) == 6
+
+
+def test_the_budget_does_not_include_the_search_for_the_largest_batches(made: Sweep) -> None:
+    made.study(seeds=(0,), max_batch=True).run()
+    file = made.file()
+    assert file["search_seconds"] > 0
+    longer = {name: file[name] + 3600 for name in ("wall_seconds", "search_seconds")}
+    (made.folder / "sweep.json").write_text(json.dumps({**file, **longer}))
+    made.study(seeds=(0, 1), max_batch=True, resume=True, budget=10).run()
+    assert len(made.file()["rounds"]) == 2
+    assert made.file()["search_seconds"] == longer["search_seconds"]
+
+
+def test_a_failed_search_for_the_largest_batch_is_repeated_on_resume(made: Sweep) -> None:
+    made.found = Largest(None, None, "failed", "the search ended: error: file=x: ...")
+    made.study(seeds=(0,), max_batch=True).run()
+    made.found, made.names = FITS, []
+    made.study(seeds=(0,), max_batch=True, resume=True).run()
+    assert made.names == ["none-fp32", "dp-fp32", "ddp-fp32"]
+    assert {found["batch_size"] for found in made.file()["max_batch"].values()} == {128}

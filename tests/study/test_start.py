@@ -1,0 +1,92 @@
+"""A study begins in an empty folder and is resumed only as the same study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+
+from ninefold.callback import Check
+from ninefold.errors import ConfigError
+from ninefold.launch import Refused
+from tests.study.conftest import Sweep
+
+
+@pytest.mark.parametrize(
+    ("repeats", "looks"),
+    [((5, 5), None), ((5, 7, 7), 2), ((5, 3, 5), 2), (("auto", "auto"), 5), (("auto", 10), 5),
+     (("auto", 25), 6)],
+)  # fmt: skip
+def test_adding_rounds_to_a_study_counts_as_another_look(
+    made: Sweep, repeats: Sequence[int | str], looks: int | None
+) -> None:
+    for number, each in enumerate(repeats):
+        made.study(seeds=[0], repeats=each, budget=0, resume=number > 0).run()
+    assert made.file()["looks"] == looks
+
+
+@pytest.mark.parametrize(
+    ("overrides", "given", "wrong"),
+    [
+        (["epochs=3"], {}, r"epochs=3 \(was 10\) cannot change in a study"),
+        ([], {"seeds": [4, 1]}, r"seed=4 \(was 0\)"),
+        ([], {"seed": 1}, r"study.seed=1 \(was 0\)"),
+    ],
+)
+def test_a_study_cannot_be_resumed_with_another_configuration(
+    made: Sweep, overrides: list[str], given: dict[str, Any], wrong: str
+) -> None:
+    made.study().run()
+    before = made.file()
+    with pytest.raises(ConfigError, match=wrong):
+        made.study(*overrides, resume=True, mixed=True, **given)
+    made.study("checkpoint.keep=5", "logger=quiet", resume=True, drift=0.3)  # bear on no figure
+    assert made.file() == before
+
+
+@pytest.mark.parametrize("key", ["code", "launcher", "torch"])
+def test_other_code_launcher_or_machine_is_refused_or_gets_a_segment_of_its_own(
+    made: Sweep, key: str
+) -> None:
+    made.statuses = ["ok"] * 4 + ["killed"]
+    with pytest.raises(KeyboardInterrupt):
+        made.study(seeds=range(3)).run()
+    content = made.file()
+    content["max_batch"] = {"dp-fp32": asdict(made.found)}
+    before = content["parts"][0]
+    (before if key in before else before["machine"])[key] = "1.0"
+    (made.folder / "sweep.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=f"{key}.*changed since"):
+        made.study(seeds=range(3), resume=True)
+    made.study(seeds=range(3), resume=True, mixed=True).run()
+    assert made.file()["max_batch"] is None  # what there was is of the machine that was
+    keys = ("round", "part", "counted")
+    assert made.rounds(*keys) == [(0, 0, True), (1, 0, False), (1, 1, True), (2, 1, True)]
+    assert len(set(made.names)) == 5 + 6
+
+
+def test_a_folder_that_holds_a_study_takes_no_other(made: Sweep) -> None:
+    made.study().run()
+    with pytest.raises(ConfigError, match="a sweep has been run into it"):
+        made.study()
+
+
+def test_a_folder_that_holds_a_sweep_takes_none_of_another_sweeper(
+    made: Sweep,
+) -> None:
+    made.study(budget=0).run()
+    before = (made.folder / "sweep.json").read_bytes()
+    loader = GlobalHydra.instance().config_loader()
+    given = ["hydra/sweeper=basic", f"hydra.sweep.dir={made.folder}"]
+    config = loader.load_configuration("train", given, RunMode.MULTIRUN)
+    with pytest.raises(Refused) as left:
+        Check().on_multirun_start(config)
+    assert left.value.code == ConfigError.code
+    assert "a sweep has been run into it" in str(left.value.failures[0])
+    assert [path.name for path in made.folder.iterdir()] == ["sweep.json"]
+    assert (made.folder / "sweep.json").read_bytes() == before

@@ -1,0 +1,67 @@
+"""A command runs its sweep as a study and prints how to resume it."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import product
+
+import pytest
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import HydraContext, RunMode
+
+from ninefold import main, secrets
+from ninefold.config import overrides as messages
+from ninefold.errors import Busy
+from ninefold.launch.run_folder import exclusive
+from ninefold.study import sweep
+from tests.conftest import ROOT
+from tests.study.conftest import CELLS, Sweep
+
+
+def test_a_refused_command_changes_nothing_in_the_study_of_another(
+    made: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.study().run()
+    before = (made.folder / "sweep.json").read_bytes()
+    command = main.Command("train", [])
+    loader = GlobalHydra.instance().config_loader()
+    named = [f"study.resume={made.folder}", f"hydra.sweep.dir={made.folder}"]
+    config = loader.load_configuration("train", named, RunMode.MULTIRUN)
+    context = HydraContext(config_loader=loader, callbacks=Callbacks())
+    jobs = [[f"seed={seed}", *cell] for seed, cell in product((0, 1), CELLS)]
+    monkeypatch.setattr("ninefold.launch.run_folder.PATIENCE", 0.0)
+    with exclusive(made.folder, 0):
+        (made.folder / made.names[-1] / "result.json").touch()  # the other command continues
+        with pytest.raises(Busy):
+            sweep.run(config, context, command.task, BasicLauncher(), jobs, command)
+    assert command.finish(Busy.code) == Busy.code
+    assert (made.folder / "sweep.json").read_bytes() == before
+    assert not (made.folder / "report").exists()
+
+
+def test_the_printed_resume_command_can_be_pasted(
+    made: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = ["-m", "seed=0,1", "study.budget=2.9", "hydra.sweep.dir=s", "optimizer.lr=${x}"]
+    monkeypatch.setattr(secrets, "_KNOWN", {})
+    secrets.note("DATA", "/the/data")
+    given, argv = [*argv, "dataset.root=${oc.env:DATA}"], [*argv, "dataset.root=/the/data"]
+    assert f"'{given[-1]}'" in sweep.typed(argv)
+    assert shlex.split(sweep.typed(argv)) == ["python", "train.py", *given]
+    interrupted, spent = made.study(budget=2.9), made.study(budget=2.9)
+    spent.run()
+    for each, budget in ((interrupted, "study.budget=2.9"), (spent, "study.budget=null")):
+        words = shlex.split(sweep.resume_command(each, argv))[2:]
+        assert sorted(words) == sorted(
+            ["-m", "seed=0,1", budget, *given[-2:], f"study.resume={made.folder}"]
+        )
+        assert messages.of_arguments(words, "train", ROOT / "conf") == []
+
+
+@pytest.mark.parametrize("flags", [[], ["-m"]])
+def test_a_command_that_names_two_studies_is_refused(flags: list[str]) -> None:
+    given = [*flags, "experiments=nine_way,cifar10_cpu"]
+    (failure,) = messages.of_arguments(given, "train", ROOT / "conf")
+    assert "a command runs one study; give them one after the other" in str(failure)

@@ -1,0 +1,125 @@
+"""Clipping: bitwise what torch's functions do in the plainest loop, in every precision."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+
+from benchmarks import ours
+from ninefold.amp import CountingScaler
+from ninefold.errors import NumericsError
+from ninefold.train.loop import train
+from tests.conftest import Shell, metrics
+
+SMALL = [
+    "dataset=synthetic",
+    "dataset.shape=[3,8,8]",
+    "dataset.train_count=64",
+    "batch_size=16",
+    "model.net.width=8",
+    "threads=1",
+    "checkpoint.every=null",
+    "logger=jsonl",
+    "log_every=1",
+    "clock.warmup=2",
+    "epochs=2",
+]
+PRECISION = {
+    "fp32": ["amp=fp32"],
+    "autocast": ["amp=autocast"],
+    "fp16": ["amp=scaler", "amp.dtype=float16", "amp.init_scale=1024"],
+}
+LIMIT = 0.05
+
+
+def norm(parameters: Any) -> float:
+    return float(clip_grad_norm_(parameters, LIMIT))
+
+
+def value(parameters: Any) -> float:
+    clip_grad_value_(parameters, LIMIT)
+    return 0.0
+
+
+def raw(run: Any, clip: Callable[[Any], float], parts: int) -> tuple[nn.Module, list[float]]:
+    """The weights after training as PyTorch's documentation does, and the norms before clipping."""
+    model = copy.deepcopy(run.forward)
+    model.train()
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=0.001, weight_decay=0.01, fused=True)
+    scaler = torch.amp.GradScaler(
+        "cpu", enabled=run.state.scaler.is_enabled(), init_scale=run.state.scaler.get_scale()
+    )
+    norms = []
+    for epoch in range(2):
+        for inputs, targets in run.batches.epoch(epoch, 0, lambda: None, lambda phase: None):
+            for some, their in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
+                loss = run.task.loss(model(some), their)
+                scaler.scale(loss if parts == 1 else loss * (1 / parts)).backward()
+            scaler.unscale_(optimizer)
+            norms.append(clip(parameters))
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    return model, norms
+
+
+def trained(*overrides: str, clip: Callable[[Any], float] = norm, parts: int = 1) -> bool:
+    """Whether our weights and norms are bitwise those of the raw loop."""
+    with ours.training(*SMALL, *overrides) as run:
+        expected, norms = raw(run, clip, parts)
+        train(run)
+        logged = metrics(run.writer.checkpoints.folder.parent, "grad_norm")
+        pairs = zip(run.forward.parameters(), expected.parameters(), strict=True)
+        same = all(torch.equal(one, other) for one, other in pairs)
+    if clip is norm:
+        same = same and logged == norms
+        assert max(norms) > LIMIT  # else nothing was clipped
+    return same
+
+
+@pytest.mark.parametrize("precision", PRECISION)
+@pytest.mark.parametrize("parts", [1, 4])
+def test_clipping_by_norm_is_bitwise_the_raw_loops(precision: str, parts: int) -> None:
+    how = [*PRECISION[precision], f"accumulate={parts}", f"clip_grad_norm={LIMIT}"]
+    assert trained(*how, parts=parts)
+
+
+def test_clipping_by_value_is_bitwise_the_raw_loops() -> None:
+    assert trained(*PRECISION["fp16"], f"clip_grad_value={LIMIT}", clip=value)
+
+
+def test_without_unscaling_the_weights_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CountingScaler, "unscale_", lambda *arguments: None)
+    assert not trained(*PRECISION["fp16"], f"clip_grad_norm={LIMIT}")
+
+
+def test_the_first_bad_step_is_named_with_clipping_on() -> None:
+    with ours.training(*SMALL, "clip_grad_norm=1", "log_every=8") as run:
+        loss, calls = run.task.loss, []
+
+        def bad(*arguments: Any) -> Any:
+            calls.append(1)
+            return loss(*arguments) * (float("nan") if len(calls) >= 2 + 3 else 1)
+
+        object.__setattr__(run.task, "loss", bad)
+        with pytest.raises(NumericsError, match="not finite at step 3"):
+            train(run)
+
+
+def test_ddp_clips_the_gradients_of_the_global_batch(shell: Shell, tmp_path: Path) -> None:
+    job = ["max_steps=8", "log_every=1", "logger=quiet", f"clip_grad_norm={LIMIT}"]
+    for name, how in {"none": [], "ddp": ["parallel=ddp", "parallel.processes=2"]}.items():
+        done = shell.train(*job, *how, f"hydra.run.dir={name}")
+        assert done.returncode == 0, done.stderr
+    for key in ("loss", "grad_norm"):
+        none, ddp = (metrics(tmp_path / name, key) for name in ("none", "ddp"))
+        assert len(none) == 8
+        assert ddp == pytest.approx(none, abs=1e-5)

@@ -1,0 +1,135 @@
+"""Learning rates: warm-up and schedules by step, and their exact resume."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import ours
+from ninefold.errors import ConfigError
+from ninefold.train import build
+from ninefold.train.loop import train
+from ninefold.train.schedule import Schedule, schedule
+from tests.conftest import metrics
+
+SMALL = [
+    "dataset=synthetic",
+    "dataset.shape=[1,4,4]",
+    "dataset.train_count=64",
+    "batch_size=16",
+    "model.net.width=8",
+    "threads=1",
+    "checkpoint.every=null",
+    "logger=jsonl",
+    "log_every=1",
+    "epochs=3",
+]
+STEPS, PER_EPOCH, LR = 12, 4, 0.001
+
+
+def rates(*overrides: str) -> list[float]:
+    """The learning rate that each step was taken with, as metrics.jsonl has it."""
+    with ours.training(*SMALL, *overrides) as run:
+        train(run)
+        return metrics(run.writer.checkpoints.folder.parent, "lr")
+
+
+def cosine(position: float) -> float:
+    return LR * (1 + math.cos(math.pi * position)) / 2
+
+
+def test_a_scheduler_is_stepped_per_epoch_by_default() -> None:
+    expected = [cosine(step // PER_EPOCH / 3) for step in range(STEPS)]
+    assert rates("scheduler=cosine") == pytest.approx(expected)
+
+
+def test_a_scheduler_stepped_per_step_reaches_its_end_with_the_run() -> None:
+    expected = [cosine(step / STEPS) for step in range(STEPS)]
+    assert rates("scheduler=cosine", "scheduler.per=step") == pytest.approx(expected)
+
+
+def test_warm_up_rises_linearly_to_the_schedulers_rate() -> None:
+    warm = [LR * step / 5 for step in range(1, 6)]
+    then = [cosine(step / (STEPS - 5)) for step in range(STEPS - 5)]
+    assert rates("scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5") == pytest.approx(
+        warm + then
+    )
+    epochs = [cosine(step // PER_EPOCH / 3) for step in range(STEPS)]
+    factors = [min(1, step / 5) for step in range(1, STEPS + 1)]
+    assert rates("scheduler=cosine", "scheduler.warmup=5") == pytest.approx(
+        [rate * factor for rate, factor in zip(epochs, factors, strict=True)]
+    )
+
+
+def test_plateau_can_be_warmed_up_but_not_stepped_per_step() -> None:
+    assert rates("scheduler.warmup=2", "max_steps=3") == pytest.approx([LR / 2, LR, LR])
+    with (
+        pytest.raises(ConfigError, match=r"scheduler\.per=step: ReduceLROnPlateau takes an epoch"),
+        ours.training(*SMALL, "scheduler.per=step"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("per", ["epoch", "step"])
+@pytest.mark.parametrize("at", [3, 4, 9])
+def test_a_schedule_resumes_exactly(per: str, at: int) -> None:
+    def made() -> tuple[torch.optim.Optimizer, Schedule]:
+        optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
+        inner = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8, eta_min=1e-5)
+        return optimizer, schedule(inner, optimizer, per, warmup=5)
+
+    def advance(optimizer: Any, plan: Schedule, first: int, last: int) -> list[float]:
+        found = []
+        for step in range(first, last):
+            plan.begin_step()
+            optimizer.step()
+            found.append(optimizer.param_groups[0]["lr"])
+            if (step + 1) % PER_EPOCH == 0:
+                plan.end_epoch(1.0)
+        return found
+
+    optimizer, plan = made()
+    advance(optimizer, plan, 0, at)
+    saved = optimizer.state_dict(), plan.state_dict()
+    expected = advance(optimizer, plan, at, STEPS)
+    optimizer, plan = made()
+    optimizer.load_state_dict(saved[0])
+    plan.load_state_dict(saved[1])
+    assert advance(optimizer, plan, at, STEPS) == expected
+
+
+def test_parameter_groups_have_their_own_options() -> None:
+    groups = "optimizer.groups=[{match: '*.bias', weight_decay: 0}, {match: 'classifier*', lr: 1}]"
+    with ours.training(*SMALL, groups) as run:
+        first, biases, classifier = run.state.optimizer.param_groups
+        names = {id(p): name for name, p in run.state.model.named_parameters()}
+    assert (biases["weight_decay"], biases["lr"]) == (0, LR)
+    assert all(names[id(p)].endswith(".bias") for p in biases["params"])
+    assert [names[id(p)] for p in classifier["params"]] == ["classifier.weight"]
+    assert (classifier["lr"], first["lr"], first["weight_decay"]) == (1, LR, 0.01)
+    assert len(names) == sum(len(g["params"]) for g in (first, biases, classifier))
+
+
+def test_a_group_that_matches_nothing_names_the_nearest_parameter() -> None:
+    with (
+        pytest.raises(
+            ConfigError,
+            match=r"^error: optimizer\.groups\.0\.match=clasifier\.w\*: it matches no parameter; "
+            r"the nearest is classifier\.weight; ",
+        ),
+        ours.training(*SMALL, "optimizer.groups=[{match: 'clasifier.w*', lr: 1}]"),
+    ):
+        pass
+
+
+def test_the_default_schedule_and_groups_are_those_of_older_checkpoints(tmp_path: Path) -> None:
+    with ours.training(*SMALL) as run:
+        assert len(run.state.optimizer.param_groups) == 1
+        assert type(run.state.schedule) is Schedule
+        assert "begun" not in run.state.schedule.state_dict()
+    assert build.parameter_groups(nn.Linear(2, 2), None)[0].keys() == {"params"}
