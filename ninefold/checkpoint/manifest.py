@@ -31,7 +31,7 @@ def write(folder: Path, files: Files) -> None:
 
 
 def read(folder: Path) -> Files:
-    """The entries of the folder's manifest; malformed ones are left out, as the file may be foreign.
+    """The entries of the folder's manifest, without malformed ones: the file may be foreign.
 
     Raises OSError if there is one that cannot be read.
     """

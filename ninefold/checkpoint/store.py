@@ -78,7 +78,7 @@ class Checkpoints:
             path.unlink()
 
     def _too_many(self, files: Files, now: str) -> list[str]:
-        """The step-N.pt to delete: all but the last `keep`, and those of a later step than `now`."""
+        """The step-N.pt to delete: all but the last `keep`, and those of steps after `now`."""
         steps = sorted((name for name in files if name.startswith("step-")), key=_by_number)
         past = [name for name in steps if _by_number(name) <= _by_number(now)]
         return [name for name in steps if name not in past[-self._keep :]]
