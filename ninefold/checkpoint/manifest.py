@@ -31,7 +31,7 @@ def write(folder: Path, files: Files) -> None:
 
 
 def read(folder: Path) -> Files:
-    """What the folder's manifest lists, without what is not well-formed: anybody may have made it.
+    """The entries of the folder's manifest, without malformed ones: the file may be foreign.
 
     Raises OSError if there is one that cannot be read.
     """

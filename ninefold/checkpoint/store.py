@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 class Checkpoints:
     """The checkpoints folder of a run: last.pt, best.pt, and the last few step-N.pt.
 
-    A file is written under a temporary name, forced to disk, read back, added to the manifest,
-    and only then given its names; what the manifest said of those names before, and the files
-    that are too many, go last. At whatever instant the process dies, the file under each name is
-    one whose sha256 is listed. The names that one save gives share its bytes on disk.
+    A checkpoint is written to a temporary file, synced, read back, listed in the manifest and only
+    then linked to its names; old manifest entries and surplus step files are removed last. Whenever
+    the process dies, the file under each name is one whose sha256 the manifest lists. The names
+    given in one save are hard links to one file.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -42,7 +42,7 @@ class Checkpoints:
     def save(self, content: Mapping[str, Any], best: bool) -> None:
         """Write `content` as last.pt and as step-N.pt, and as best.pt if it is the `best`.
 
-        Raises ResourceError if the disk does not take it; what was there before stays.
+        Raises ResourceError if it cannot be written; earlier checkpoints stay.
         """
         new = self.folder / ".new.pt"
         step = f"step-{content['step']:08d}.pt"
@@ -78,7 +78,7 @@ class Checkpoints:
             path.unlink()
 
     def _too_many(self, files: Files, now: str) -> list[str]:
-        """The step-N.pt that are not the last few, or are ahead of the one just written."""
+        """The step-N.pt to delete: all but the last `keep`, and those of steps after `now`."""
         steps = sorted((name for name in files if name.startswith("step-")), key=_by_number)
         past = [name for name in steps if _by_number(name) <= _by_number(now)]
         return [name for name in steps if name not in past[-self._keep :]]
@@ -88,9 +88,9 @@ class Checkpoints:
         return manifest.read(self.folder)
 
     def newest(self, tell: bool = True) -> Path:
-        """The newest file that verifies; one warning line for each that does not.
+        """The newest checkpoint whose sha256 matches the manifest; warns of each that does not.
 
-        Where several processes ask, one is enough to `tell` the user; the log has it anyway.
+        tell: whether to print the warnings too, for one of several processes. All log them.
         Raises CheckpointError if there is none.
         """
         files: Files = {}
@@ -122,11 +122,11 @@ class Checkpoints:
         )  # fmt: skip
 
     def verifies(self, path: Path) -> bool:
-        """Whether the file is, byte for byte, one that the manifest lists under its name."""
+        """Whether the sha256 of the file is one that the manifest lists under its name."""
         return _digest(path) in manifest.sums(self.manifest(), path.name)
 
     def _refused(self, error: OSError, content: Mapping[str, Any]) -> ResourceError:
-        """What the system did not allow, and the room that is needed and left."""
+        """The error for a checkpoint that could not be written, with the space needed and free."""
         size = _Hashing(None)
         torch.save(dict(content), size)  # type: ignore[arg-type]
         mount = Path(os.path.realpath(self.folder))

@@ -35,7 +35,9 @@ def flat(job: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("command", "keys"), [("train", {**TRAIN, **SWEEP}), ("evaluate", EVALUATE)], ids=str
+    ("command", "keys"),
+    [("train", {**TRAIN, **SWEEP}), ("evaluate", EVALUATE)],
+    ids=["train", "evaluate"],
 )
 def test_the_file_of_a_command_has_each_key_of_the_schema_with_its_default(
     command: str, keys: dict[str, Key]

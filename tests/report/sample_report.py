@@ -316,7 +316,7 @@ def _answer(winner: str | None, tables: dict, unavailable: Sequence[str]) -> dic
         "Mixed precision takes 1.22 times as long here.",
         "goals": goals,
         "caveats": ["One round drifted by 18 % and was repeated.",
-                    "Times that differ by less than 1.3 % mean nothing in this sitting."],
+                    "Times that differ by less than 1.3 % mean nothing in this recording."],
         "train": f"python train.py experiments={winner.replace('-', '_')}/recommended.yaml "
         "dataset.root=data",
     }  # fmt: skip

@@ -81,7 +81,7 @@ def test_runs_that_do_not_count_are_listed_and_enter_no_figure(tmp_path: Path) -
     assert (counted.round, counted.attempt, counted.part) == (0, 1, 0)
 
 
-def test_what_a_study_went_on_with_after_a_change_is_a_group_of_its_own(tmp_path: Path) -> None:
+def test_what_a_study_resumed_after_a_change_measured_is_a_group_of_its_own(tmp_path: Path) -> None:
     study(
         tmp_path, result(), result(seed=1, train_seconds=40.0),
         rounds=[entry(0, ["{0}"]), entry(1, ["{1}"], part=1)],
@@ -252,7 +252,7 @@ def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> No
     assert "the A/A control did not hold" in sentence(target)
 
 
-def test_memory_that_is_the_same_to_the_byte_in_every_round_is_told_apart() -> None:
+def test_memory_that_is_the_same_to_the_byte_in_every_round_is_shown_to_differ() -> None:
     runs = [
         replace(run, peak_memory_bytes=[2**30 if run.amp == "fp32" else 2**29])
         for run in runs_of({"none-fp32": 5.0, "none-autocast": 4.0})
@@ -263,7 +263,7 @@ def test_memory_that_is_the_same_to_the_byte_in_every_round_is_told_apart() -> N
     assert reasons_of(found)[0] == "It is the same with each of 6 seeds."
 
 
-def test_memory_to_the_byte_is_told_apart_beside_cells_whose_memory_varies() -> None:
+def test_memory_to_the_byte_is_shown_to_differ_among_cells_whose_memory_varies() -> None:
     taken = {"none-fp32": [1000] * 6, "none-autocast": [970] * 6,
              "ddp-fp32": [2000, 2300, 1800, 2100, 1700, 2200]}  # fmt: skip
     runs = [
@@ -417,7 +417,7 @@ def test_a_cell_is_data_bound_if_it_misses_its_ceiling_and_spends_its_time_on_ba
     assert evidence(runs_of({PLAIN: 5.0})).ceiling(PLAIN) is None
 
 
-def test_a_speedup_is_held_against_the_devices_and_a_cpu_is_one() -> None:
+def test_a_speedup_is_compared_with_the_number_of_devices_and_a_cpu_counts_as_one() -> None:
     runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 4.0})
     assert evidence(runs).speedup("ddp-fp32") == Speedup(1.25, ideal=1, devices=1)
     gpus = [replace(run, devices=["H", "H"]) if run.parallel == "ddp" else run for run in runs]
@@ -512,7 +512,7 @@ def test_of_a_search_the_best_trials_have_tables_and_all_are_listed() -> None:
     assert progress_text(runs).endswith("4 more conditions are in table.md of the report")
 
 
-def test_a_study_that_was_stopped_says_so_and_how_to_go_on(tmp_path: Path) -> None:
+def test_a_study_that_was_stopped_says_so_and_how_to_resume(tmp_path: Path) -> None:
     stopped = {**failure("none", "fp32"), "status": "preempted", "batch_size": 64}
     study(
         tmp_path, result("none", "autocast"), result("ddp"), stopped,

@@ -1,4 +1,4 @@
-"""The gate: when a sitting is slower than one before it, and when it is not."""
+"""The gate: when a recording is slower than one before it, and when it is not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ninefold.report.__main__ import main
 from tests.report.test_report import failure, result, sweep
 
 
-def sitting(folder: Path, factor: float = 1.0, noise: float = 0.005, **changes: Any) -> Path:
+def recording(folder: Path, factor: float = 1.0, noise: float = 0.005, **changes: Any) -> Path:
     """A sweep of two cells, five seeds; `factor` slows ddp. The folder's name sets the noise."""
     chance = random.Random(folder.name)
     return sweep(
@@ -36,7 +36,7 @@ def gate(new: Path, old: Path, *more: str) -> int:
 def test_a_cell_that_is_slower_by_more_than_is_allowed_fails_the_gate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old, new = sitting(tmp_path / "old"), sitting(tmp_path / "new", 1.1)
+    old, new = recording(tmp_path / "old"), recording(tmp_path / "new", 1.1)
     assert gate(new, old, "--fail-if-slower", "3%") == 8
     shown = capsys.readouterr()
     assert shown.err.startswith("error: ddp-fp32=×1.")
@@ -50,12 +50,12 @@ def test_a_cell_that_is_slower_by_more_than_is_allowed_fails_the_gate(
 
 
 def test_a_difference_that_the_interval_does_not_show_passes(tmp_path: Path) -> None:
-    old, new = sitting(tmp_path / "old", noise=0.2), sitting(tmp_path / "new", 1.1, noise=0.2)
+    old, new = recording(tmp_path / "old", noise=0.2), recording(tmp_path / "new", 1.1, noise=0.2)
     assert gate(new, old, "--fail-if-slower", "3%") == 0
 
 
-def test_a_recorded_sitting_will_do_on_either_side(tmp_path: Path) -> None:
-    old, new = sitting(tmp_path / "old"), sitting(tmp_path / "new", 1.1)
+def test_a_recording_can_be_on_either_side(tmp_path: Path) -> None:
+    old, new = recording(tmp_path / "old"), recording(tmp_path / "new", 1.1)
     write(old)
     recorded = (old / "report").rename(tmp_path / "recorded")
     before = {path.name: path.stat().st_mtime_ns for path in recorded.iterdir()}
@@ -73,10 +73,10 @@ def test_a_recorded_sitting_will_do_on_either_side(tmp_path: Path) -> None:
         ({"steps": 440}, "error: steps per epoch=44: the other recording has 22"),
     ],
 )
-def test_sittings_of_different_work_are_refused_and_what_differs_is_named(
+def test_recordings_of_different_work_are_refused_and_what_differs_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], said: str
 ) -> None:
-    new, old = sitting(tmp_path / "new", **changes), sitting(tmp_path / "old")
+    new, old = recording(tmp_path / "new", **changes), recording(tmp_path / "old")
     assert gate(new, old, "--fail-if-slower", "3%") == 2
     assert capsys.readouterr().err.startswith(said)
 
@@ -86,7 +86,7 @@ def test_what_a_study_set_otherwise_is_other_work(
 ) -> None:
     recorded = []
     for name, width in (("old", 8), ("new", 16)):
-        write(sitting(tmp_path / name))
+        write(recording(tmp_path / name))
         recorded.append((tmp_path / name / "report").rename(tmp_path / f"{name}_recorded"))
         path = recorded[-1] / "environment.json"
         overlay = {"choices": {"model": "convnet"}, "values": {"model": {"net": {"width": width}}}}
@@ -96,7 +96,7 @@ def test_what_a_study_set_otherwise_is_other_work(
     assert capsys.readouterr().err.startswith(
         "error: model.net.width=16: the other recording has 8;"
     )
-    assert gate(sitting(tmp_path / "renamed", study="another"), recorded[0]) == 2
+    assert gate(recording(tmp_path / "renamed", study="another"), recorded[0]) == 2
     assert "experiments=another: the other recording has made_up" in capsys.readouterr().err
 
 
@@ -104,21 +104,21 @@ def test_another_machine_version_or_pace_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = {**result()["environment"], "cpu": "Another CPU", "torch": "2.16.0"}
-    new = sitting(tmp_path / "new", environment=there, probe_seconds=[0.05, 0.06])
-    assert gate(new, sitting(tmp_path / "old", probe_seconds=[0.05, 0.05])) == 0
+    new = recording(tmp_path / "new", environment=there, probe_seconds=[0.05, 0.06])
+    assert gate(new, recording(tmp_path / "old", probe_seconds=[0.05, 0.05])) == 0
     shown = capsys.readouterr().err
     assert "warning: cpu was A CPU and is Another CPU" in shown
     assert "warning: torch was 2.15.0 and is 2.16.0" in shown
     assert "warning: a fixed piece of work took ×1.100 of its time before" in shown
 
 
-def test_what_only_one_sitting_has_is_named(
+def test_what_only_one_recording_has_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new = sitting(tmp_path / "new")
+    new = recording(tmp_path / "new")
     other = sweep(tmp_path / "new" / "more", result(batch_size=128))
     assert other.is_dir()
-    assert gate(new, sitting(tmp_path / "old")) == 0
+    assert gate(new, recording(tmp_path / "old")) == 0
     said = "warning: convnet on digits, batch 128, 10 epochs of the new recording is compared with"
     assert said in capsys.readouterr().err
 
@@ -135,10 +135,10 @@ def test_a_gate_that_could_judge_no_cell_fails(
     assert gate(new, old) == 0
 
 
-def test_a_cell_that_has_failed_is_warned_of_and_a_sitting_that_has_is_refused(
+def test_a_cell_that_has_failed_is_warned_of_and_a_recording_that_has_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = sitting(tmp_path / "old")
+    old = recording(tmp_path / "old")
     runs = [result(seed=seed, train_seconds=20 + seed / 10) for seed in range(3)]
     assert gate(sweep(tmp_path / "new", *runs, failure("ddp", "fp32")), old) == 0
     assert capsys.readouterr().err == "warning: ddp-fp32 has no time now\n"

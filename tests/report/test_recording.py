@@ -101,7 +101,7 @@ def test_the_question_is_that_of_the_recording(tmp_path: Path) -> None:
     recording = gather_recording(tmp_path)
     assert recording is not None
     found = evidence_of(recording)
-    assert build(recording, found, recommend(found[0]))["question"] == "does it run?"
+    assert build(recording, found, recommend(found[0])).question == "does it run?"
     (tmp_path / "sweep.json").write_text(json.dumps(FACTS))
     report.write(tmp_path)
     assert read_recording(tmp_path / "report").question is None

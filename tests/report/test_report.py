@@ -80,11 +80,11 @@ def row(text: str, section: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
-def rebuilt(sitting: Path) -> bytes:
+def rebuilt(recording: Path) -> bytes:
     """The bytes of table.md as the recorded files give them."""
-    environment = read_json(sitting / "environment.json")
-    runs = read_csv(sitting / "runs.csv")
-    return table(runs, environment, read_published(sitting)).encode()
+    environment = read_json(recording / "environment.json")
+    runs = read_csv(recording / "runs.csv")
+    return table(runs, environment, read_published(recording)).encode()
 
 
 def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def like_published(**changes: Any) -> dict[str, Any]:
     return {**conditions, "epochs": 20, "train_seconds": 120.0, "accuracy": 0.8, **changes}
 
 
-def test_the_published_table_stands_beside_ours_with_differences(tmp_path: Path) -> None:
+def test_the_published_table_is_compared_with_ours(tmp_path: Path) -> None:
     text = write(sweep(tmp_path, result(**like_published()), result("ddp", **like_published())))
     section = "Compared with the published table"
     assert row(text, section, "none-fp32") == ["22", "2.00", "-20.0", "81.91", "80.00", "-1.91"]
@@ -433,7 +433,7 @@ def test_the_first_report_on_a_machine_says_nothing_of_fonts(tmp_path: Path) -> 
 
 
 def test_every_recorded_table_follows_from_its_recorded_files(tmp_path: Path) -> None:
-    """The sittings below experiments/, and one made here so that there always is one."""
+    """The recordings below experiments/, and one made here so that there always is one."""
     write(
         sweep(
             tmp_path, result(notes=["a note"]), result("dp", seed=1, accuracy=0.1 + 0.2),
@@ -441,18 +441,18 @@ def test_every_recorded_table_follows_from_its_recorded_files(tmp_path: Path) ->
         )
     )  # fmt: skip
     recorded = [path.parent for path in sorted((ROOT / "experiments").glob("*/*/runs.csv"))]
-    for sitting in [tmp_path / "report", *recorded]:
-        assert rebuilt(sitting) == (sitting / "table.md").read_bytes(), sitting
+    for recording in [tmp_path / "report", *recorded]:
+        assert rebuilt(recording) == (recording / "table.md").read_bytes(), recording
 
 
-def test_a_recorded_sitting_is_rebuilt_in_place(tmp_path: Path) -> None:
+def test_a_recording_is_rebuilt_in_place(tmp_path: Path) -> None:
     write(sweep(tmp_path / "sweep", result(), result("dp")))
-    sitting = (tmp_path / "sweep" / "report").rename(tmp_path / "2026-01-02_a_machine")
-    recorded = {path.name: path.read_bytes() for path in sitting.iterdir()}
+    recording = (tmp_path / "sweep" / "report").rename(tmp_path / "2026-01-02_a_machine")
+    recorded = {path.name: path.read_bytes() for path in recording.iterdir()}
     for name in recorded.keys() - {"runs.csv", "curves.csv", "environment.json"}:
-        (sitting / name).unlink()
-    write(sitting)
-    assert {path.name: path.read_bytes() for path in sitting.iterdir()} == recorded
+        (recording / name).unlink()
+    write(recording)
+    assert {path.name: path.read_bytes() for path in recording.iterdir()} == recorded
 
 
 def test_reporting_twice_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""How a report is shown: the page, Markdown, the console, and figure.png."""

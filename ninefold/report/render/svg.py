@@ -1,4 +1,4 @@
-"""Makes a plot's SVG a part of the page: its colors and its font are the page's."""
+"""Turns matplotlib's SVG into an element of a page that uses the page's colors and font."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ _SVG = "{http://www.w3.org/2000/svg}"
 def adopt(text: str, colors: Mapping[str, str], tips: Mapping[str, str], about: str) -> str:
     """Return matplotlib's SVG as an element of the page.
 
-    `colors` are the CSS custom properties to show instead of colors (`#000001` to `ink`), `tips`
-    what elements with an id say when pointed at, `about` is the picture in words. Ids are made
-    unique: of two pictures with the same ones, the hidden one's would be taken.
+    colors: CSS custom properties by the color they replace, such as `ink` by `#000001`.
+    tips: tooltips by the id of their element.
+    about: the picture in words.
+
+    Ids are made unique on the page: a browser would use the first of two equal ones, which may be
+    in a hidden picture.
     """
     root = ElementTree.fromstring(text)
     linked = set(re.findall(r"#([\w.-]+)", text))
@@ -43,7 +46,7 @@ def adopt(text: str, colors: Mapping[str, str], tips: Mapping[str, str], about: 
                 element.set(key, _short(value))
             elif key == "transform" and value.startswith("rotate(-0 "):
                 del element.attrib[key]
-        if fill := element.attrib.pop("fill", None):  # a property is known in a style only
+        if fill := element.attrib.pop("fill", None):  # custom properties work in a style only
             element.set("style", f"fill: {fill}; {element.get('style', '')}")
         if style := element.get("style"):
             element.set("style", _styled(style.replace("url(#", f"url(#{prefix}"), colors))
@@ -59,7 +62,7 @@ def adopt(text: str, colors: Mapping[str, str], tips: Mapping[str, str], about: 
 
 
 def _short(numbers: str) -> str:
-    """The numbers of a path to a hundredth of a pixel, on one line."""
+    """Return the numbers of a path rounded to a hundredth of a pixel, on one line."""
     return " ".join(re.sub(r"-?\d+\.\d+", lambda n: f"{float(n[0]):.2f}", numbers).split())
 
 

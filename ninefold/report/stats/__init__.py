@@ -1,0 +1,1 @@
+"""Statistics of a report: means, intervals, verdicts on pairs. Pure functions of `data`."""
