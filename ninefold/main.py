@@ -181,8 +181,9 @@ class Command:
             self._print(outcome.failures)
         if found := outcome.result:
             print(
-                f"accuracy {found.accuracy:.4f} (best {found.best_accuracy:.4f})  trained "
-                f"{found.train_seconds:.2f} s of {found.total_seconds:.2f} s  folder {folder}",
+                f"{found.score or 'accuracy'} {found.accuracy:.4f} "
+                f"(best {found.best_accuracy:.4f})  trained {found.train_seconds:.2f} s "
+                f"of {found.total_seconds:.2f} s  folder {folder}",
                 flush=True,
             )
 

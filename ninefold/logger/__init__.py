@@ -20,6 +20,7 @@ class Run:
     steps: optimizer steps in all.
     batch_size: global.
     settings: the configuration with dotted keys.
+    score: the name of the task's score.
     """
 
     folder: Path
@@ -28,6 +29,7 @@ class Run:
     steps: int
     batch_size: int
     settings: Mapping[str, Any]
+    score: str = "accuracy"
 
 
 class Logger(Protocol):

@@ -14,7 +14,7 @@ class Console:
     """The bar goes to stderr where that is a terminal; the lines to stdout."""
 
     def __init__(self, run: Run) -> None:
-        self._batch_size = run.batch_size
+        self._score = run.score
         self._bar = bar(
             total=run.steps,
             initial=run.first_step,
@@ -29,11 +29,12 @@ class Console:
             speed = values["images_per_second"]
             self._bar.set_postfix_str(f"loss {values['loss']:.4f}, {speed:,.0f} images/s")
         if "test_accuracy" in values:
-            self._bar.write(
-                f"epoch {values['epoch']:.4g}  step {step}  test accuracy "
-                f"{values['test_accuracy']:.4f}  test loss {values['test_loss']:.4f}",
-                file=sys.stdout,
-            )
+            line = f"epoch {values['epoch']:.4g}  step {step}"
+            for split in ("val", "test"):
+                if f"{split}_accuracy" in values:
+                    line += f"  {split} {self._score} {values[f'{split}_accuracy']:.4f}"
+                    line += f"  {split} loss {values[f'{split}_loss']:.4f}"
+            self._bar.write(line, file=sys.stdout)
             sys.stdout.flush()
 
     def close(self, result: Result | None) -> None:

@@ -177,7 +177,7 @@ def training(
         parallel=parallel,
         place=place,
         stop=stop,
-        loggers=_loggers(job, folder, state, last_step) if place.rank == 0 else [],
+        loggers=_loggers(job, folder, state, last_step, task.score) if place.rank == 0 else [],
         clock=clock,
         writer=AsyncWriter(checkpoints, place.device),
         batch_size=job.batch_size,
@@ -282,9 +282,9 @@ def restore(state: State, checkpoints: Checkpoints, parallel: Parallel, place: P
         ) from error
 
 
-def _loggers(job: DictConfig, folder: Path, state: State, steps: int) -> list[Logger]:
+def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: str) -> list[Logger]:
     settings = flat(OmegaConf.to_container(job))
-    run = Run(folder, state.step, state.measured, steps, job.batch_size, settings)
+    run = Run(folder, state.step, state.measured, steps, job.batch_size, settings, score)
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 
 
