@@ -63,9 +63,7 @@ def test_the_dataset_model_precision_and_logger_recipes_train_together(
     assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4", "accuracy"]
 
 
-def test_the_preparation_task_and_schedule_recipes_train_together(
-    shell: Shell, mine: Path
-) -> None:
+def test_the_preparation_task_and_schedule_recipes_train_together(shell: Shell, mine: Path) -> None:
     random = np.random.default_rng(0)
     for split, count in (("train", 64), ("test", 32)):
         np.savez(
