@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, Shell, metrics, only_run
+from tests.conftest import ROOT, Shell, metrics, only_run, result
 
 PAGE = ROOT / "docs" / "bring-your-own.md"
 BLOCK = re.compile(r"^`(mine/[\w./]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -63,6 +63,27 @@ def test_the_dataset_model_precision_and_logger_recipes_train_together(
     assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4", "accuracy"]
 
 
+def test_the_preparation_task_and_schedule_recipes_train_together(shell: Shell, mine: Path) -> None:
+    random = np.random.default_rng(0)
+    for split, count in (("train", 64), ("test", 32)):
+        np.savez(
+            mine / f"{split}.npz",
+            images=random.normal(size=(count, 1, 1, 64)).astype(np.float32),
+            labels=random.integers(0, 10, count, dtype=np.int64),
+        )
+    done = shell.train(
+        "--config-dir", "mine/conf", "model=mlp", "dataset=signals", f"dataset.root={mine}",
+        "dataset.val=0.25", "task=topk", "scheduler=decay", "optimizer.lr=0.01", "batch_size=8",
+        "epochs=1", "max_steps=4", "log_every=1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = only_run(shell.folder)
+    assert metrics(folder, "lr") == pytest.approx([0.005, 0.01, 0.01, 0.009])
+    found = result(folder)
+    assert found["score"] == "top-k accuracy"
+    assert (found["selection"], found["val_count"], found["test_count"]) == ("val", 16, 32)
+
+
 def test_every_recipe_has_its_configuration(mine: Path) -> None:
     groups = {path.parent.name for path in (mine / "conf").glob("*/*.yaml")}
-    assert groups == {"model", "dataset", "parallel", "amp", "logger"}
+    assert groups == {"model", "dataset", "parallel", "amp", "scheduler", "logger", "task"}
