@@ -1,4 +1,4 @@
-"""Which run is gone on with, and with what of the command that says so."""
+"""Which run a command resumes, and which of its overrides a resumed run takes."""
 
 from __future__ import annotations
 
