@@ -44,6 +44,7 @@ class Composer:
             composed = self._loader.load_sweep_config(self._sweep, list(others))
             self._composed[others] = pickle.dumps(composed)
         config: DictConfig = pickle.loads(self._composed[others])  # 5 times as fast as deepcopy
+        OmegaConf.copy_cache(self._sweep, config)  # so that ${now:} is that of the sweep
         try:
             for override in values:
                 OmegaConf.update(config, override.key_or_group, override.value())

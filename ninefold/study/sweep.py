@@ -49,14 +49,15 @@ def run(
         for section in rules.OF_A_SWEEP
     }
     resumed, settings["study"]["resume"] = settings["study"]["resume"], None
+    # Without the .. that a path may have, as Hydra names the folders of runs. It may be named after
+    # the time of its first use, so this comes before the configurations of the runs.
+    folder = Path(os.path.abspath(config.hydra.sweep.dir))
     compose = Composer(context.config_loader, config)
     chosen = config.hydra.runtime.choices["hydra/launcher"]
     concurrent = chosen != "basic"
     if not concurrent:
         look_ahead(compose(jobs[0]))
     planned = plan.Plan(jobs, compose, settings["study"])
-    # Without the .. that a path may have, as Hydra names the folders of runs.
-    folder = Path(os.path.abspath(config.hydra.sweep.dir))
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder, 0, "study.resume", "folder of a study"):
         if resumed is None:
