@@ -211,6 +211,7 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
     assert (job["log_every"], job["max_steps"], job["threads"]) == (1, 2, 1)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_processes_in_the_same_order(shell: Shell) -> None:
     """It begins with two, goes on with one, and with two again, as a run with two throughout."""
     begin = ["train.py", *JOB, "parallel=ddp", "amp=scaler", "parallel.processes=2"]

@@ -226,6 +226,7 @@ def options(root: Path) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_loader_threads_in_each_of_two_processes(
     shell: Shell, pictures: Path
 ) -> None:

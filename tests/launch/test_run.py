@@ -352,6 +352,7 @@ def test_a_scheduler_that_stops_a_run_with_a_checkpoint_is_answered_with_75(
     assert first.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_between_two_cells_ends_the_sweep_which_can_go_on_as_is_told(shell: Shell) -> None:
     seeds = ",".join(map(str, range(4)))
     process = shell.start(

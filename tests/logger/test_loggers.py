@@ -54,6 +54,7 @@ def test_a_logger_from_outside_sees_the_result(here: Shell, tmp_path: Path) -> N
     assert not (run / "tensorboard").exists()
 
 
+@pytest.mark.slow
 def test_after_a_failure_a_logger_is_closed_with_nothing(here: Shell, tmp_path: Path) -> None:
     done = here.train("max_steps=4", "optimizer.lr=1e30", "logger=quiet", TOY, "log_every=1")
     assert done.returncode == 6, done.stderr

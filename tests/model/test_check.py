@@ -107,6 +107,7 @@ def test_a_run_with_images_too_small_for_its_model_ends_with_one_line(shell: She
     assert line.startswith("error: model=alexnet: it cannot be trained on examples of [3, 8, 8]; ")
 
 
+@pytest.mark.slow
 def test_a_run_with_a_segmentation_model_and_a_classification_ends_with_one_line(
     shell: Shell,
 ) -> None:

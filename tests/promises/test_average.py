@@ -20,11 +20,13 @@ def evaluation(folder: Path) -> dict[str, Any]:
     return found
 
 
+QUICK = (1, 0.99, DDP)
+
+
 @pytest.mark.parametrize(
     ("seed", "ema", "how"),
-    [(0, 0.9, []), (1, 0.99, DDP)]
-    + [
-        pytest.param(seed, ema, how, marks=pytest.mark.slow)
+    [
+        pytest.param(seed, ema, how, marks=[] if (seed, ema, how) == QUICK else pytest.mark.slow)
         for seed in range(3)
         for ema in (0.9, 0.99)
         for how in ([], DDP)

@@ -45,6 +45,7 @@ def test_an_invalid_search_space_is_reported_in_one_line(shell: Shell) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_joblib_makes_concurrent_runs_and_a_failed_one_is_reported_once(shell: Shell) -> None:
     done = shell.train(
         *SMALL, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "batch_size=-1,64"

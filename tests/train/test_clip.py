@@ -114,6 +114,7 @@ def test_the_first_bad_step_is_named_with_clipping_on() -> None:
             train(run)
 
 
+@pytest.mark.slow
 def test_ddp_clips_the_gradients_of_the_global_batch(shell: Shell, tmp_path: Path) -> None:
     job = ["max_steps=8", "log_every=1", "logger=quiet", f"clip_grad_norm={LIMIT}"]
     for name, how in {"none": [], "ddp": ["parallel=ddp", "parallel.processes=2"]}.items():
