@@ -1,6 +1,6 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (40 minutes; Linux, root).
-# make long: the statistics on thousands of simulated studies, and studies killed and disturbed on purpose.
+# make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
 # Each installs what it needs into .venv first (in editable mode: conf/ stays in the checkout).
 PYTHON ?= python3

@@ -792,6 +792,8 @@ def test_a_report_of_nothing_is_one_line(
 ) -> None:
     for name in ("empty", "rows", "bytes"):
         (shell.folder / name).mkdir()
+    for name in ("rows", "bytes"):  # a recording that lacks it is refused for that
+        (shell.folder / name / "environment.json").write_text("{}")
     (shell.folder / "file").touch()
     (shell.folder / "rows" / "runs.csv").write_text("folder,status\n")
     (shell.folder / "bytes" / "runs.csv").write_bytes(b"folder\n\xff\x00\n")
