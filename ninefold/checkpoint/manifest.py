@@ -66,7 +66,7 @@ def _entry(found: Any) -> Entry | None:
 
 
 def sums(files: Files, name: str) -> set[str]:
-    """The sha256 that the file of that name may have."""
+    """The sha256 accepted for file `name`: two while a checkpoint replaces another."""
     return {entry["sha256"] for entry in files.get(name, [])}
 
 

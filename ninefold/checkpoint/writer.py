@@ -75,7 +75,7 @@ class AsyncWriter:
 
 
 class Staging:
-    """Host memory that each copy is made in, allocated once: its first use is what costs.
+    """A host buffer reused for each checkpoint copy, as the first use of new memory is slow.
 
     For a GPU it is pinned (in sizes that torch rounds up to powers of two); the copies are queued
     in the stream, behind the work that produces their values, and awaited together.

@@ -119,7 +119,7 @@ class Job:
 
     @property
     def variant(self) -> list[str]:
-        """The overrides in which runs of one cell and seed may differ."""
+        """The overrides that a result has no fields for, as it has for cell and seed."""
         return [
             text
             for text in self.overrides

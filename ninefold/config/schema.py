@@ -61,7 +61,7 @@ def completed(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_defaults(flat: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The values of a flat job, but for keys added later that have their default.
+    """A flat job without newer keys that have their default.
 
     So that a job stored before a key was added equals the same job composed now.
     """

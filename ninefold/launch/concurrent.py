@@ -1,4 +1,4 @@
-"""Sweeps with another sweeper or launcher of Hydra's: announcing them, and signals.
+"""Sweeps run by another Hydra sweeper or launcher (Optuna, joblib): signals to their runs.
 
 Hydra gives its callback and the processes of such a launcher nothing of ours. So the callback makes
 a folder, named in the environment: it says which sweep there is, and concurrent runs register in

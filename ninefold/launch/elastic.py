@@ -1,4 +1,4 @@
-"""Start worker processes with torch elastic, forked from the forkserver, with a local store.
+"""Runs on one host with torch elastic: forked workers that meet in a store on the loopback.
 
 Imported late, because it imports torch: see ninefold.launch.run.
 """
@@ -155,7 +155,7 @@ def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig
 def first_failure(
     supervisor: Supervisor, folder: Path, exits: dict[int, int], spec: RunSpec
 ) -> Failure:
-    """Why a run failed: the earliest report or a signal; a missing peer only if nothing else."""
+    """The failure to show: the earliest error, else the signal, else that a peer was lost."""
     found = mailbox.read(folder)
     causes = [report for report in found if report.kind != PeerError.__name__]
     if causes:

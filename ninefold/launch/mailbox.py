@@ -54,7 +54,7 @@ def unregister(folder: Path, rank: int, attempt: int) -> None:
 
 
 def workers(folder: Path) -> dict[int, int]:
-    """Process id of each rank of the newest attempt."""
+    """Process ids by rank, after the latest restart."""
     attempt = _newest(folder)
     found = {}
     for path in folder.glob(f"rank*.{attempt}.pid"):
@@ -91,7 +91,7 @@ def tell_to_stop(folder: Path, number: int) -> None:
 
 
 def final(folder: Path, kinds: Container[str]) -> int | None:
-    """In a starting worker: the exit code to exit with, None if it is to run."""
+    """The exit code if a starting worker must not run (a signal, or a lasting failure), or None."""
     stop = folder / "stop"
     if stop.exists() and (text := stop.read_text()):
         return ending(int(text)).code

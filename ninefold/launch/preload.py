@@ -1,4 +1,4 @@
-"""Preloaded first in the forkserver: makes it die with the launcher and blocks signals.
+"""Imported first in the forkserver: it dies with the launcher, and blocks signals for workers.
 
 Workers hold the write end of the pipe by which a forkserver notices that its parent has ended, so
 without the kernel's signal it would outlive a killed launcher together with them. A signal to the

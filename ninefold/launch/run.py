@@ -200,7 +200,7 @@ def first_to_report(failure: Failure) -> bool:
 
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
-    """`error` as one line. argv: the overrides, one of which may be the cause.
+    """Convert an error of the launcher to a Failure. argv: the overrides that may have caused it.
 
     A configuration that Hydra or OmegaConf refuses, a file that the system refuses, or a bug.
     """

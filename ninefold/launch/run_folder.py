@@ -106,7 +106,7 @@ def _locked(file: IO[str]) -> bool:
 
 
 def stopped(number: int, folder: Path) -> Failure:
-    """The failure of a run that signal `number` stopped and that did not report its last step."""
+    """The failure to report if signal `number` ended a run that left no report itself."""
     saved = has_checkpoint(folder)
     return ending(number)(
         "signal",

@@ -110,7 +110,7 @@ COMMANDS = {"train": train, "evaluate": evaluate}
 
 @contextmanager
 def stopping(spec: RunSpec, inline: bool) -> Iterator[Stop]:
-    """Handle signals while the block runs; the Stop says whether and when the run is to stop."""
+    """Handle signals in the block; yield a Stop: whether, and after which step, to stop."""
     ranks = found(os.environ)
     notice = spec.folder / f".stop-{spec.started:.6f}"
     if ranks.rank == 0:

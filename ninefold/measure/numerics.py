@@ -26,7 +26,7 @@ MOST = 1 << 18  # elements of the parameters that are kept: 1 MB for each array 
 
 
 class Losses(Protocol):
-    """What is used of the loss tracker."""
+    """The part of LossTracker that is used here."""
 
     @property
     def last(self) -> float:
@@ -122,7 +122,7 @@ class Numerics:
 
 
 def normalizes_batches(model: nn.Module) -> bool:
-    """Whether a layer of `model` normalizes by statistics of its process's share of a batch."""
+    """Whether `model` has batch normalization that is not synchronized across processes."""
     return any(
         isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm) for m in model.modules()
     )
@@ -144,7 +144,7 @@ class Sample:
             first += parameter.numel()
 
     def of(self, tensors: list[Any]) -> npt.NDArray[np.float32]:
-        """The elements in `tensors`, one like each parameter or None for zeros: float32 [n]."""
+        """The sampled elements of `tensors` (one per parameter; None means zeros): float32 [n]."""
         kept = [
             torch.zeros(len(places))
             if tensor is None

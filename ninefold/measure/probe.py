@@ -72,7 +72,7 @@ class Probe:
 
 
 def on_cpu(threads: int, limit: float) -> float:
-    """Seconds of the median unit of the slowest of so many concurrent threads."""
+    """Median seconds per unit of work, in the slowest of `threads` concurrent threads."""
     with ThreadPoolExecutor(threads) as pool:
         return max(pool.map(hashing, [limit] * threads))
 
@@ -94,7 +94,7 @@ def hashing(limit: float) -> float:
 
 
 def on_gpus(indices: list[int], limit: float) -> tuple[float, list[list[float]]]:
-    """Seconds of the median unit of the slowest GPU, and the state of each while it works."""
+    """Median seconds per unit of work on the slowest GPU, and the state of each meanwhile."""
     matrices = [
         [torch.ones(SIDE, SIDE, dtype=torch.float16, device=index) for _ in range(3)]
         for index in indices

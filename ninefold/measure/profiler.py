@@ -174,5 +174,5 @@ def without(these: Intervals, those: Intervals) -> Intervals:
 
 
 def length(intervals: Intervals) -> float:
-    """Their total length."""
+    """Total length of the intervals."""
     return sum(end - start for start, end in intervals)

@@ -1,4 +1,4 @@
-"""Composes the configurations of a study's runs: by Hydra once for each cell, not for each run."""
+"""Compose the configuration of each run. Hydra does it once per cell; plain values are then set."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def search(
 
 
 def largest_batch(refuses: Refuses, start: int, most: int, step: int) -> Largest:
-    """The largest multiple of `step` up to `most` that `refuses` gives no reason against.
+    """The largest multiple of `step` up to `most` that fits: `refuses(size)` says why not, or None.
 
     The size is doubled or halved from `start` until one fits and one does not, then bisected until
     they differ by one step, or by PRECISION of what fits.

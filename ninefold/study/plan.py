@@ -158,7 +158,7 @@ def key_of(override: str) -> str:
 
 
 def in_one_cell(key: str, values: str) -> ConfigError:
-    """The failure of a sweep over a key that results do not record."""
+    """The error for sweeping a key that does not distinguish cells in the results."""
     return ConfigError(
         key,
         values,
@@ -225,7 +225,7 @@ def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], S
 
 
 def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
-    """The values of the section `study` that have no effect, as the command runs no study.
+    """The `study.*` values that have no effect because this command is not a study.
 
     stored: the configuration file with the defaults.
     """

@@ -224,7 +224,7 @@ class Recording:
         return bool(manifest.read(self.folder / name / "checkpoints"))
 
     def count(self, entry: Round) -> None:
-        """Mark `entry` as counted, and no other attempt at its round in its segment."""
+        """Use `entry` in the results, and no other attempt at the same round in its segment."""
         for other in self.attempts(entry):
             other.counted = other is entry
 
@@ -234,7 +234,7 @@ class Recording:
         return [other for other in self.rounds if (other.round, other.segment) == place]
 
     def find_drift(self, allowed: float | None) -> list[tuple[Round, str]]:
-        """Set drift and drifted of this segment's rounds, from the probes of their runs.
+        """Find the rounds of this segment in which the machine was slower, by their runs' probes.
 
         A run is compared with the fastest probe of its segment on the same devices and threads. Its
         own faster probe is used: a slow one alone may be a short disturbance, and what lasts

@@ -1,4 +1,7 @@
-"""Which round of a study comes next, which of its runs are still to be made, and the budget."""
+"""Decides what a study runs next: unfinished rounds, new ones, drifted ones again, in budget.
+
+A round is one run of each cell with one seed. It drifted if the machine became slower meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,11 @@ class Schedule:
         return entry
 
     def left(self, entry: Round) -> list[int]:
-        """Places in a round's order of the runs to be made; the caller removes those it has run."""
+        """Indices, in the round's order, of the runs left; the caller deletes those done."""
         return self._left[self._recording.rounds.index(entry)]
 
     def to_come(self, stage: int) -> int:
-        """How many runs are to be made, unless more rounds drift."""
+        """Number of runs left; more if further rounds have to be repeated."""
         return sum(map(len, self._left.values())) + len(self._plan.cells) * len(self._due(stage))
 
     def done(self) -> int:

@@ -135,7 +135,7 @@ def for_accuracy(hydra: DictConfig) -> None:
 
 
 def outcomes_since(folder: Path, began: float) -> list[Outcome]:
-    """How the runs of a sweep ended that other processes made after `began`, time.time()."""
+    """Outcomes of the runs that other processes finished since `began` (a time.time())."""
     ended = [
         (path.stat().st_mtime, path)
         for path in folder.rglob(FILE)

@@ -17,7 +17,7 @@ from ninefold.task import Scores, Task
 
 @dataclass(frozen=True)
 class Evaluation:
-    """loss: mean over the examples. count: of the examples. scores: the task's."""
+    """loss: mean over the examples. count: number of examples. scores: from the task."""
 
     loss: float
     count: int

@@ -74,7 +74,7 @@ def train(run: Training) -> Evaluations:
 
 
 def in_micro_batches(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`gradients` of a batch summed over its micro-batches: the same ones, in less memory."""
+    """Accumulate gradients over micro-batches: the same gradients, in less memory."""
     count = run.accumulate
 
     def compute(inputs: Tensor, targets: Tensor) -> Tensor:

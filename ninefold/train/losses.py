@@ -1,4 +1,4 @@
-"""The loss tracker: sums the losses of an epoch and finds the first that is not finite.
+"""The loss tracker: sums an epoch's losses, finds the first that is not finite, then stops updates.
 
 The host never waits for the device between log points.
 """

@@ -29,7 +29,7 @@ class Schedule:
             self._scheduler.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """The scheduler's own."""
+        """The scheduler's state_dict."""
         return self._scheduler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ class SteppedSchedule(Schedule):
         self._apply(self._begun / self._warmup)
 
     def state_dict(self) -> dict[str, Any]:
-        """The scheduler's own, with `begun` and `rates` of the warm-up."""
+        """The scheduler's state_dict, with `begun` and `rates` of the warm-up."""
         return {**super().state_dict(), "begun": self._begun, "rates": list(self._rates)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -83,7 +83,7 @@ class State:
         return torch.tensor(values, dtype=torch.float64, device=place.device)
 
     def drop_gradients(self) -> None:
-        """As `optimizer.zero_grad()`, whose profiling hooks take longer than a small layer."""
+        """Set gradients to None; `optimizer.zero_grad()` has profiler hooks that are slow."""
         for parameter in self._parameters:
             parameter.grad = None
 
