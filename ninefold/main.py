@@ -176,7 +176,8 @@ class Command:
         return outcome
 
     def _keep(self, outcome: Outcome, folder: Path) -> None:
-        self.outcomes.append(outcome)
+        # Without the failures: their tracebacks would keep the model of a failed inline run alive.
+        self.outcomes.append(Outcome(outcome.code, result=outcome.result))
         if outcome.failures and first_to_report(outcome.failures[0]):
             self._print(outcome.failures)
         if found := outcome.result:
@@ -245,15 +246,17 @@ class Command:
     def _collect_concurrent(self) -> None:
         """Find the sweep of another sweeper or launcher of Hydra's, and read its runs' outcomes."""
         announced = concurrent.announced()
-        if announced is not None and self.sweep is None and announced.sweep is not None:
-            self.sweep, self.study_name = announced.sweep, announced.study_name
-        if self.sweep is not None and not self.outcomes:
-            self.outcomes += study.outcomes_since(self.sweep, self.started)
+        other = None if announced is None or self.sweep is not None else announced.sweep
+        folder = self.sweep or other
+        if folder is not None and not self.outcomes:
+            self.outcomes += study.outcomes_since(folder, self.started)
+        if other is not None and self.outcomes:  # else it may be refused or stopped before a run
+            assert announced is not None
+            self.sweep, self.study_name = other, announced.study_name
 
     def finish(self, code: int) -> int:
         """Write the report of the sweep if there was one; returns the command's exit code."""
-        begun = self.outcomes or self.resume_command is not None
-        if self.sweep is not None and begun and any(self.sweep.rglob(FILE)):
+        if self.sweep is not None and any(self.sweep.rglob(FILE)):
             try:
                 study.finish(self.sweep, self, len(self.outcomes))
             except KeyboardInterrupt:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from pathlib import Path
 
 import pytest
 
+from ninefold.errors import NumericsError
+from ninefold.launch import Outcome
+from ninefold.main import Command
 from tests.conftest import ROOT, Shell
 
 
@@ -20,3 +25,23 @@ def test_a_command_whose_output_is_closed_ends_quietly_as_cat_does(
     os.close(writer)
     assert process.communicate(timeout=60)[1] == ""
     assert process.returncode == 128 + signal.SIGPIPE
+
+
+def test_a_command_does_not_keep_the_failures_of_its_runs_and_so_their_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = Command("train", [])
+    command._keep(Outcome(6, (NumericsError("loss", "nan", "a", "b", "c"),)), tmp_path)
+    assert command.outcomes == [Outcome(6)]
+    assert "error: loss=nan" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_study_that_is_resumed_with_nothing_left_to_run_writes_its_report(shell: Shell) -> None:
+    sweep = ["-m", "amp=fp32", "seed=0", "max_steps=2", "logger=quiet"]
+    assert shell.train(*sweep, "hydra.sweep.dir=study").returncode == 0
+    report = shell.folder / "study" / "report"
+    shutil.rmtree(report)
+    done = shell.train(*sweep, "study.resume=study")
+    assert done.returncode == 0, done.stderr
+    assert (report / "report.html").exists()

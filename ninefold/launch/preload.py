@@ -19,7 +19,8 @@ from ninefold.signals import SIGNALS, follow_parent
 FORKSERVER = os.getpid()  # the parent of the workers
 LAUNCHER = "NINEFOLD_LAUNCHER"  # environment variable: process id of the forkserver's parent
 
-follow_parent(int(os.environ[LAUNCHER]))
+launcher = os.environ.get(LAUNCHER)  # unset where multiprocessing restarts a killed forkserver
+follow_parent(None if launcher is None else int(launcher))
 gc.disable()
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

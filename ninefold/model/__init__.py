@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ninefold.errors import ConfigError, Failure, memory_failure
 
@@ -47,8 +47,7 @@ def check(
     try:
         with torch.no_grad(), torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
             try:
-                state = {key: value.to("meta") for key, value in tensors(model)}
-                output = functional_call(model, state, (inputs.to("meta"),))
+                output = on_meta(model)(inputs.to("meta"))
                 loss(picked(output, part, name), targets.to("meta"))
             except Failure:
                 raise
@@ -70,9 +69,12 @@ def check(
         model.train(was_training)
 
 
-def tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """The parameters and buffers of `model` by name."""
-    return [*model.named_parameters(), *model.named_buffers()]
+def on_meta(model: nn.Module) -> nn.Module:
+    """A copy of `model` on the meta device: it takes no memory, and may keep what it computes."""
+    parameters = {id(p): nn.Parameter(p.to("meta"), p.requires_grad) for p in model.parameters()}
+    memo = {**parameters, **{id(buffer): buffer.to("meta") for buffer in model.buffers()}}
+    copied: nn.Module = copy.deepcopy(model, memo)
+    return copied
 
 
 def picked(output: Any, part: str | int | None, name: str) -> Tensor:

@@ -62,7 +62,7 @@ class Plan:
         composed = {each: compose(each) for each in overrides}
         self.cells = [Cell(self._keys(config, each), each) for each, config in composed.items()]
         self.seeds, self.stages = _repeated(
-            _seeds(jobs, composed[self.cells[0].overrides]), study["repeats"]
+            _seeds(jobs, [composed[cell.overrides] for cell in self.cells]), study["repeats"]
         )
         self.looks = len(self.stages)
         self._require_folders(bool(study["mixed"] or (self.compares and study["retries"])))
@@ -189,14 +189,15 @@ def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     return swept
 
 
-def _seeds(jobs: Sequence[Sequence[str]], config: DictConfig) -> list[Any]:
-    """The seeds that `jobs` name, each once, or that of `config`, which is changed."""
+def _seeds(jobs: Sequence[Sequence[str]], cells: Sequence[DictConfig]) -> list[Any]:
+    """The seeds that `jobs` name, each once, or else those of `cells`; the first is changed."""
     seeds: list[Any] = []
+    config = cells[0]
     parser = OverridesParser.create()
     for text in dict.fromkeys(text for job in jobs for text in job if key_of(text) == "seed"):
         OmegaConf.update(config, "seed", parser.parse_override(text).value())
         seeds += [config.seed] * (config.seed not in seeds)
-    return seeds or [config.seed]
+    return seeds or list(dict.fromkeys(cell.seed for cell in cells))
 
 
 def _targets(tree: Any) -> set[str]:

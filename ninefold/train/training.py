@@ -19,7 +19,7 @@ from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.preparation import Preparation
-from ninefold.errors import NumericsError, ResourceError
+from ninefold.errors import NumericsError, ResourceError, one_line
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
 from ninefold.measure.numerics import Numerics
@@ -27,6 +27,7 @@ from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.parallel import Parallel, Place, gather
 from ninefold.result import Result
+from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
 from ninefold.task import Objective
 from ninefold.train.clip import NoClip
@@ -268,8 +269,9 @@ def wait_for_writer(run: Training, must: bool = False) -> None:
 def closing(run: Training) -> Iterator[None]:
     """At the end, also after a failure, finish the latest checkpoint and close the loggers.
 
-    They get `run.result`, or None after a failure. Raises ResourceError as `wait_for_writer`
-    does, unless another exception ends the run.
+    They get `run.result`, or None after a failure. A logger that cannot be closed is a warning:
+    the result is written already. Raises ResourceError as `wait_for_writer` does, unless another
+    exception ends the run.
     """
     try:
         try:
@@ -288,4 +290,9 @@ def closing(run: Training) -> Iterator[None]:
                 log.warning("%s", error)
         raise
     for logger in run.loggers:
-        logger.close(run.result)
+        try:
+            logger.close(run.result)
+        except Exception as error:
+            line = f"{type(logger).__name__} could not be closed ({redact(one_line(str(error)))})"
+            log.warning(line)
+            print(f"warning: {line}", file=sys.stderr, flush=True)

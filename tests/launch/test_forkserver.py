@@ -32,3 +32,24 @@ def test_a_launcher_that_is_killed_before_its_forkserver_begins_leaves_none(shel
         assert process.poll() is None
     shell.kill(process)
     assert not (shell.folder / "imported").exists(), "it went on without its launcher"
+
+
+KILLED = """
+import multiprocessing, os, signal, time
+from multiprocessing import forkserver as server
+from ninefold.launch import forkserver
+if __name__ == "__main__":
+    forkserver.start({})
+    os.kill(server._forkserver._forkserver_pid, signal.SIGKILL)
+    time.sleep(1)  # it is dead by then
+    process = multiprocessing.get_context("forkserver").Process(target=print, args=("it works",))
+    process.start()
+    process.join()
+    raise SystemExit(process.exitcode)
+"""
+
+
+def test_workers_can_be_started_again_after_the_forkserver_was_killed(shell: Shell) -> None:
+    (shell.folder / "killed.py").write_text(KILLED)
+    done = shell.run("killed.py", env={"PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stdout.strip()) == (0, "it works"), done.stderr

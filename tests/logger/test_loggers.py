@@ -60,3 +60,19 @@ def test_after_a_failure_a_logger_is_closed_with_nothing(here: Shell, tmp_path: 
     assert done.returncode == 6, done.stderr
     seen = json.loads((only_run(tmp_path) / "toy.json").read_text())
     assert (seen["result"], seen["written"]) == (None, False)
+
+
+class Unclosable(Toy):
+    """A logger whose place is gone at the end."""
+
+    def close(self, result: Result | None) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_logger_that_cannot_be_closed_is_a_warning_after_a_run_that_is_ok(
+    here: Shell, tmp_path: Path
+) -> None:
+    done = here.train("max_steps=2", "logger=quiet", TOY.replace("Toy", "Unclosable"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("warning: Unclosable could not be closed") == 1
+    assert result(only_run(tmp_path))["status"] == "ok"

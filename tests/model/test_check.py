@@ -126,3 +126,24 @@ def test_a_run_with_a_segmentation_model_and_a_classification_ends_with_one_line
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
         assert line.startswith(said)
+
+
+class Caching(nn.Module):
+    """Keeps a tensor that it makes on the device of the first inputs it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 10)
+        self.places: Tensor | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.places is None:
+            self.places = torch.arange(4.0, device=inputs.device)
+        output: Tensor = self.layer(inputs.flatten(1) + self.places)
+        return output
+
+
+def test_a_model_that_keeps_what_it_computes_can_be_trained_after_the_check() -> None:
+    model = Caching()
+    fits(model, (1, 2, 2))
+    assert model(torch.ones(1, 1, 2, 2)).device.type == "cpu"

@@ -48,6 +48,16 @@ def test_repeats_continue_from_the_largest_seed_and_keep_all_named_seeds(
         Plan([["study.repeats=2"], ["++study.repeats=3"]], made.compose, made.settings())
 
 
+def test_seeds_that_are_named_by_options_alone_are_all_run(made: Sweep) -> None:
+    def compose(overrides: Sequence[str]) -> DictConfig:
+        config = made.compose(overrides)
+        config.seed = 3 if "amp=fp32" in overrides else 7
+        return config
+
+    planned = Plan([["amp=fp32"], ["amp=autocast"]], compose, made.settings())
+    assert planned.seeds == [3, 7]
+
+
 @pytest.mark.parametrize("key", ["logger", "profile", "dataset.root", "dataset.download"])
 def test_a_key_that_results_do_not_record_cannot_be_swept(made: Sweep, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}=a,b: it has several values; its runs would"):
