@@ -36,7 +36,7 @@ class Check(Callback):
                 job = job_of(config, config.hydra)
                 problems = check(job, Path(config.hydra.run.dir))
         except Exception as error:  # Hydra would continue, with a warning
-            problems = [failure_of(error, list(config.hydra.overrides.task))]
+            problems = [failure_of(error, as_written(config))]
         if problems:
             raise Refused(problems)
         self._job = job
@@ -79,6 +79,13 @@ class Check(Callback):
             concurrent.announce(
                 folder, choices.get("experiments"), config.launch.grace, concurrently
             )
+
+
+def as_written(config: DictConfig) -> list[str]:
+    """The overrides of the command, unresolved: `key=${other}` reads like a reference."""
+    given = OmegaConf.to_container(config.hydra.overrides, resolve=False)
+    assert isinstance(given, dict)
+    return [*given["task"], *given["hydra"]]
 
 
 def odd_options(overrides: Sequence[str]) -> list[Failure]:

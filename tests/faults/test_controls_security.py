@@ -16,8 +16,9 @@ LOADS_ANYTHING = (
     "torch.load = lambda *given, **more: load(*given, **{**more, 'weights_only': False})"
 )
 BUILDS_ANYTHING = (
-    "from ninefold import stored; stored.require_known_targets = lambda *given, **more: None; "
-    "stored._foreign_keys = lambda taken: ()"
+    "from ninefold.config import untrusted; "
+    "untrusted.require_known_targets = lambda *given, **more: None; "
+    "untrusted._foreign_keys = lambda taken: ()"
 )
 
 
