@@ -14,6 +14,7 @@ from torchvision.models import resnet18 as torchvision_resnet18
 
 from ninefold.model.convnet import ConvNet
 from ninefold.model.resnet18 import resnet18
+from ninefold.model.unet import UNet
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -100,3 +101,24 @@ def test_alexnet_is_the_published_one_at_227_pixels() -> None:
     model, config = configured("alexnet", [3, 32, 32], 1000)
     assert config.input_size == 227
     assert sum(parameter.numel() for parameter in model.parameters()) == 61_100_840
+
+
+@pytest.mark.parametrize(("dims", "sides"), [(2, (17, 30)), (2, (8, 8)), (3, (9, 12, 10))])
+def test_the_unet_maps_sides_of_any_length_to_logits_of_each_pixel(
+    dims: int, sides: tuple[int, ...]
+) -> None:
+    model = UNet(2, classes=5, width=4, depth=3, dims=dims)
+    logits = model(torch.rand(2, 2, *sides))
+    assert logits.shape == (2, 5, *sides)
+    logits.square().sum().backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert all(grad is not None and grad.abs().sum() > 0 for grad in gradients.values())
+
+
+def test_the_unets_logits_of_an_example_do_not_depend_on_its_batch() -> None:
+    torch.manual_seed(0)
+    model = UNet(3, 4, width=8, depth=2).train()
+    images = torch.rand(3, 3, 12, 16)
+    with torch.no_grad():
+        parts = torch.cat([model(image[None]) for image in images])
+        assert torch.allclose(model(images), parts, rtol=1e-5, atol=1e-5)
