@@ -9,6 +9,7 @@ from ninefold.config.keys import BY_OPTION, SECONDS, Key
 from ninefold.config.kinds import (
     CALL,
     FLAG,
+    LOSS,
     NAMES,
     NUMBERS,
     PARAMETER_GROUPS,
@@ -110,7 +111,7 @@ OPTIONS: dict[str, Key] = {
     ),
     "dataset.classes": Key(whole(1), BY_OPTION, "Number of classes."),
     "dataset.class_names": Key(NAMES, BY_OPTION, "Names of the classes, for evaluations."),
-    "dataset.shape": Key(SHAPE, BY_OPTION, "Channels, height and width of an image."),
+    "dataset.shape": Key(SHAPE, BY_OPTION, "Channels, (depth,) height and width of an example."),
     "dataset.mean": Key(
         NUMBERS,
         BY_OPTION,
@@ -123,9 +124,38 @@ OPTIONS: dict[str, Key] = {
     "dataset.crop": Key(
         whole(0), BY_OPTION, "Pad training images by this many pixels and crop them at random."
     ),
+    "dataset.cache": Key(
+        one_of(None, "ram", "disk"),
+        None,
+        "Where decoded examples are kept, to be decoded once: ram, disk; null: nowhere.",
+        may_change=True,
+        later=True,
+    ),
+    "dataset.cache_rate": Key(
+        number(0, most=1),
+        1.0,
+        "Share of the examples that cache=ram keeps; the others are decoded when they are needed.",
+        may_change=True,
+        later=True,
+    ),
+    "dataset.cache_dir": Key(
+        TEXT,
+        "~/.cache/ninefold",
+        "Folder in which cache=disk keeps decoded examples, for all runs.",
+        may_change=True,
+        later=True,
+        affects_results=False,
+    ),
     "dataset.train_count": Key(whole(1), 4096, "Training examples of dataset=synthetic."),
     "dataset.test_count": Key(whole(1), 512, "Test examples of dataset=synthetic."),
     "task.classes": Key(whole(1), BY_OPTION, "Number of classes."),
+    "task.loss": Key(
+        LOSS,
+        None,
+        "A loss function in place of the task's own: a _target_ and its arguments; called with "
+        "the network's output and the targets, and returns a number for each example.",
+        later=True,
+    ),
     "model.net": Key(CALL, BY_OPTION, "The network: a _target_ and its arguments."),
     "model.input_channels": Key(
         whole(1), BY_OPTION, "Channels of the network's input; gray images are repeated."

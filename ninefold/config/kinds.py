@@ -56,16 +56,22 @@ def whole(least: int, *, most: float = math.inf, otherwise: tuple[Any, ...] = ()
     return Kind(f"a whole number of at least {least}{upper}{also} is allowed", accepts, json)
 
 
-def number(above: float, *, inclusive: bool = False, below: float = math.inf) -> Kind:
-    """A finite number above `above`, or equal to it if `inclusive`, and below `below`."""
+def number(
+    above: float, *, inclusive: bool = False, below: float = math.inf, most: float = math.inf
+) -> Kind:
+    """A finite number above `above`, or equal if `inclusive`, below `below`, at most `most`."""
 
     def accepts(value: Any) -> bool:
-        return _is_number(value) and (above < value < below or (inclusive and value == above))
+        low = _is_number(value) and (above < value or (inclusive and value == above))
+        return low and value < below and value <= most
 
     upper = "" if below == math.inf else f" and below {below:g}"
+    upper += "" if most == math.inf else f" and of at most {most:g}"
     json: dict[str, Any] = {"type": "number", "minimum" if inclusive else "exclusiveMinimum": above}
     if below != math.inf:
         json["exclusiveMaximum"] = below
+    if most != math.inf:
+        json["maximum"] = most
     lower = f"{'of at least' if inclusive else 'above'} {above:g}"
     return Kind(f"a number {lower}{upper} is allowed", accepts, json)
 
@@ -97,7 +103,7 @@ def _is_target(value: Any) -> bool:
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(map(whole(1).accepts, value))
+    return isinstance(value, list) and len(value) in (3, 4) and all(map(whole(1).accepts, value))
 
 
 def _is_numbers(value: Any) -> bool:
@@ -128,9 +134,10 @@ TEXT = Kind(
     TEXT_OR_NULL,
 )
 SHAPE = Kind(
-    "[channels, height, width], whole numbers of at least 1, is allowed",
+    "[channels, height, width] or [channels, depth, height, width], whole numbers of at least 1, "
+    "is allowed",
     _is_shape,
-    {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 3},
+    {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 4},
 )
 NUMBERS = Kind(
     "a list of numbers, one for each channel, or null is allowed",
@@ -158,6 +165,11 @@ CALL = Kind(
     "a section with a _target_ in it, the dotted name of what to call, is allowed",
     lambda value: isinstance(value, Mapping) and _is_target(value.get("_target_")),
     {"type": "object", "properties": {"_target_": TARGET.json}},
+)
+LOSS = Kind(
+    "a loss that the task knows by name, a section with a _target_ in it, or null is allowed",
+    lambda value: value is None or (isinstance(value, str) and bool(value)) or CALL.accepts(value),
+    {"anyOf": [{"type": ["string", "null"]}, CALL.json]},
 )
 PARAMETER_GROUPS = Kind(
     "a list of {match: PATTERN, option: value}, or null is allowed",

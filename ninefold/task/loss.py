@@ -1,0 +1,45 @@
+"""A loss function of the user's choice, as a mean over the examples of a batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+from torch import Tensor
+
+from ninefold.errors import ConfigError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def unreduced(loss: Loss) -> Loss:
+    """`loss` with reduction="none" where it has that attribute, as PyTorch's loss modules have."""
+    if getattr(loss, "reduction", "none") == "none":
+        return loss
+    loss = copy.copy(loss)
+    loss.reduction = "none"  # type: ignore[attr-defined]
+    return loss
+
+
+def mean_over_examples(values: Tensor, count: int, valid: Tensor | None = None) -> Tensor:
+    """The mean over `count` examples of what an unreduced loss returned: a scalar.
+
+    values: [n], or [n, ...] of which each example's mean is taken first.
+    valid: bool like `values`, the elements that count; the others must be 0. An example without
+        any counts as 0.
+    Raises ConfigError if `values` has no number for each example.
+    """
+    if values.ndim == 0 or len(values) != count:
+        raise ConfigError(
+            "task.loss",
+            list(values.shape),
+            "the loss has no number for each example",
+            f"it must return {count} values, or {count} along its first dimension",
+            "take its mean over all dimensions but the first, or set reduction=none",
+        )
+    if values.ndim == 1:
+        return values.mean()
+    values = values.flatten(1)
+    if valid is None:
+        return values.mean()
+    return (values.sum(dim=1) / valid.flatten(1).sum(dim=1).clamp(min=1)).mean()
