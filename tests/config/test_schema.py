@@ -80,6 +80,7 @@ def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
         "resume",
         "logger",
         "checkpoint",
+        "dataset.cache_dir",
         "dataset.download",
         "launch.grace",
         "launch.max_restarts",
