@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -43,6 +44,7 @@ def training(*overrides: str, test: int = 64) -> Iterator[Training]:
         assert isinstance(config, DictConfig)
         parallel, amp = build.begin(config)
         with parallel.join() as place:
+            torch.set_num_threads(place.share_of(config.threads))  # as train.run does
             amp = amp.on(place.device)
             run = build.training(
                 config, text, Path(folder), parallel, amp, place, Stop(), resume=False

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from benchmarks import ours
 from benchmarks.measure import (
     CONTROL,
     OURS,
@@ -27,6 +29,7 @@ from benchmarks.measure import (
     take_turns,
     verdict,
 )
+from benchmarks.step import MLP
 
 ROOT = Path(__file__).parents[1]
 
@@ -106,3 +109,13 @@ def test_the_documentation_shows_the_latest_recorded_table() -> None:
     table = (RECORDED[-1].parent / "table.md").read_text()
     assert shown.splitlines()[0].startswith("| what")
     assert shown.strip() == table.partition("\n\n")[0].strip()
+
+
+def test_our_contestants_use_as_many_threads_as_their_job_says() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with ours.training(*MLP):
+            assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
