@@ -32,6 +32,11 @@ def spread(mean: float, sd: float | None, decimals: int) -> str:
     return shown if sd is None else f"{shown} ± {sd:.{decimals}f}"
 
 
+def capitalized(text: str) -> str:
+    """Return a text with its first letter as a capital: `mean IoU` as `Mean IoU`."""
+    return text[:1].upper() + text[1:]
+
+
 def ratio(value: float | None) -> str:
     """Return a ratio such as `×1.234`."""
     return MISSING if value is None else f"×{value:.3f}"

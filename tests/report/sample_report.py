@@ -112,6 +112,8 @@ def sample(
                                    else [(0, 0.01 + 0.008 * number)])
         ],
         "published": _published(tables) if published else None,
+        "score": "accuracy",
+        "further": [],
     }  # fmt: skip
     notes = []
     if "dp" in parallels:

@@ -86,7 +86,7 @@ def _cell(cell: str, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any]
 def _by_design(run: Run, first: Row) -> bool:
     """Whether batch norm over parts of a batch explains what a run does otherwise.
 
-    That is how its strategy is meant to work, and accuracy has to tell what it costs.
+    That is how its strategy is meant to work, and the score has to tell what it costs.
     """
     update = first["update_ratio"]
     fine = update is not None and _off(update) <= math.log(SAME_SIZE)
