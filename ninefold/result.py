@@ -39,6 +39,7 @@ class Result:
     threads: CPU threads of all processes together.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
+    tf32: whether float32 products were computed in TF32.
     compile_seconds: included in total_seconds only; None: not compiled.
     phase_seconds: estimated share of each of PHASES in train_seconds.
     probe_seconds: duration of a fixed piece of work before and after training.
@@ -59,6 +60,7 @@ class Result:
     seed: int | None = None
     dtype: str | None = None
     grad_scaler: bool | None = None
+    tf32: bool | None = None
     processes: int | None = None
     replicas: int | None = None
     devices: list[str] = field(default_factory=list)

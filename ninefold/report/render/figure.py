@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
 
 # Okabe and Ito's colors, which color-blind people can tell apart: first those of AMP.
-_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#F0E442")
+_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _OTHER = "#777777"
 _INK, _MUTED = ON_PAPER["ink"], ON_PAPER["muted"]
 

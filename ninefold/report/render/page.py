@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ninefold.report.answer.tree import Further, Group, Report, RunLine
 from ninefold.report.data.cells import MOST, score_of
-from ninefold.report.numbers import MISSING, counted, decimals_for
+from ninefold.report.numbers import MISSING, counted, decimals_for, with_article
 from ninefold.report.render import matrix, pictures
 from ninefold.report.render.heat import panels
 from ninefold.report.render.strips import number, signed, small, times
@@ -63,7 +63,12 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     templates.filters.update(
-        number=number, signed=signed, times=times, small=small, counted=counted
+        number=number,
+        signed=signed,
+        times=times,
+        small=small,
+        counted=counted,
+        with_article=with_article,
     )
     return templates.get_template("page.html")
 

@@ -29,7 +29,7 @@ from ninefold.report.data.environment import values
 from ninefold.report.data.published import Published
 from ninefold.report.data.rounds import why_not
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.numbers import MISSING, decimals_for, listed, signed, spread
+from ninefold.report.numbers import MISSING, decimals_for, listed, signed, spread, with_article
 from ninefold.report.render.markdown import code, grid, items, plain, section
 from ninefold.report.stats.measures import (
     MEMORY,
@@ -165,8 +165,8 @@ def _further_section(group: Group) -> str:
     if not columns:
         return ""
     about = (
-        f"In addition to the {plain(group.score)}, after the last epoch; in brackets the mean "
-        "difference to none-fp32, in points for a percentage."
+        f"In addition to {plain(with_article(group.score))}, after the last epoch; in brackets the "
+        "mean difference to none-fp32, in points for a percentage."
     )
     header, *rows = zip(["cell", *cells_of(group)], *columns, strict=True)
     return section("### Further figures", header, rows, about)

@@ -12,7 +12,7 @@ from ninefold.report.answer.tree import Answer, Report
 from ninefold.report.answer.tree import Group as ReportGroup
 from ninefold.report.data.cells import MOST, Group, groups, shown
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import MISSING, decimals_for, ratio
+from ninefold.report.numbers import MISSING, decimals_for, ratio, with_article
 from ninefold.report.render import matrix
 from ninefold.report.render.markdown import code, grid, items, plain, section
 from ninefold.report.render.tables import mark_cells, measure_table, superscript
@@ -72,7 +72,7 @@ def _verdicts(group: ReportGroup, report: Report) -> list[str]:
     margin = settings.margin or 0.0
     found.append(
         section(
-            f"## Is {score} safe?",
+            f"## Is {with_article(score)} safe?",
             ["cell", "verdict", "difference, points", "lower bound", *tested],
             [
                 [row.name, row.verdict, row.value, row.interval, *_tested(row)]

@@ -99,11 +99,12 @@ def _judge(run: Run, first: Row) -> tuple[str, str]:
         return SAME, "The other cells are compared with it."
     if not _wrong(run, first, ROUNDING):
         return SAME, "Loss, gradient and update of the first step differ by no more than rounding."
-    short = run.dtype in ("float16", "bfloat16") or run.amp == "tf32"
-    wrong = _wrong(run, first, SHORT if short else ROUNDING)
+    short = run.dtype in ("float16", "bfloat16")
+    tf32 = run.tf32 or run.amp == "tf32"  # older results only name the precision
+    wrong = _wrong(run, first, SHORT if short or tf32 else ROUNDING)
     if wrong:
         return OTHER, wrong
-    precision = "TF32" if run.amp == "tf32" else run.dtype
+    precision = run.dtype if short else "TF32"
     return WITHIN, (
         f"The gradient of the first step has a cosine of {_text(first['cosine'])} with "
         f"none-fp32's: what {precision} rounds away."
