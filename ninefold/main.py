@@ -132,7 +132,7 @@ class Command:
         hydra.main(version_base="1.3", config_path=conf, config_name=self.name)(task)()
 
     def task(self, config: DictConfig) -> float | None:
-        """Hydra's task function: one run. Returns its best test accuracy.
+        """Hydra's task function: one run. Returns its best score.
 
         A failure is printed at once and gives None, so that the other runs of a sweep follow. (NaN
         would end an Optuna study: its plugin for Hydra 1.3 fails over it, see hydra#2237.)

@@ -14,6 +14,9 @@ FILE = "result.json"
 SWEEP = "sweep.json"  # in a study's folder: its recording
 NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size of the first steps
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
+SCORE = "accuracy"  # the score's name in results that name none
+# A further figure whose name ends in one of these words is an error in that unit.
+UNITS = ("mm", "cm", "m", "px", "voxels", "degrees", "s")
 
 
 @dataclass
@@ -24,7 +27,8 @@ class Result:
 
     accuracy: the task's score on the test set, with the last weights.
     score: the task's name for it.
-    scores: further scores of the task on the test set.
+    scores: further figures of the task on the test set: a share between 0 and 1, more is better;
+        or, where the name ends in one of UNITS, an error in that unit, less is better.
     val_accuracy, val_loss, val_count: of the validation split; None if there is none.
     selection: the set that best.pt and patience are selected on, val or test (None in results of
         older versions: test).
@@ -35,6 +39,7 @@ class Result:
     threads: CPU threads of all processes together.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
+    tf32: whether float32 products were computed in TF32.
     compile_seconds: included in total_seconds only; None: not compiled.
     phase_seconds: estimated share of each of PHASES in train_seconds.
     probe_seconds: duration of a fixed piece of work before and after training.
@@ -55,6 +60,7 @@ class Result:
     seed: int | None = None
     dtype: str | None = None
     grad_scaler: bool | None = None
+    tf32: bool | None = None
     processes: int | None = None
     replicas: int | None = None
     devices: list[str] = field(default_factory=list)

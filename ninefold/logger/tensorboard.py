@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 
@@ -17,6 +18,8 @@ SECONDS = 5  # values are written this often; TensorBoard reads every 30 s
 class TensorBoard:
     """Writes to tensorboard/ in the run folder; a resumed run replaces what its checkpoint lacks.
 
+    The score stands under the task's name for it, such as test/mean_IoU.
+
     Values are collected and written together: single events take several times as long, and slow
     the training, because the thread that writes them needs Python's lock.
     """
@@ -27,13 +30,19 @@ class TensorBoard:
             key: value if isinstance(value, bool | int | float | str) else str(value)
             for key, value in run.settings.items()
         }
+        score = re.sub(r"[^\w.-]", "_", run.score)  # TensorBoard allows no blanks in a tag
+        self._scores = {f"{split}_accuracy": f"{split}_{score}" for split in ("test", "val")}
         self._final: dict[str, float] = {}
         self._waiting: list[tuple[int, float, dict[str, float]]] = []
         self._written = 0.0
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         now = time.time()
-        named = {n: value for n, value in values.items() if n not in ("epoch", "seconds")}
+        named = {
+            self._scores.get(n, n): value
+            for n, value in values.items()
+            if n not in ("epoch", "seconds")
+        }
         self._waiting.append((step, now, named))
         if now - self._written > SECONDS:
             self._write(now)

@@ -74,7 +74,7 @@ def settled(folder: Path) -> bool:
 
 
 def progress_table(folder: Path) -> str:
-    """Return the tables of seconds per epoch and accuracy of the runs that a study has so far."""
+    """Return the tables of seconds per epoch and score of the runs that a study has so far."""
     return progress_text(read_runs(folder))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ninefold.result import SCORE
+
 MISSING = "–"  # stands where a number is not known
 
 
@@ -30,6 +32,16 @@ def spread(mean: float, sd: float | None, decimals: int) -> str:
     """Return `mean ± sd`, or the mean alone where a single seed has no deviation."""
     shown = f"{mean:.{decimals}f}"
     return shown if sd is None else f"{shown} ± {sd:.{decimals}f}"
+
+
+def capitalized(text: str) -> str:
+    """Return a text with its first letter as a capital: `mean IoU` as `Mean IoU`."""
+    return text[:1].upper() + text[1:]
+
+
+def with_article(score: str) -> str:
+    """Return a score's name with its article: `the mean IoU`, but `accuracy`."""
+    return score if score == SCORE else f"the {score}"
 
 
 def ratio(value: float | None) -> str:

@@ -123,7 +123,7 @@ def _handed_to(launcher: Launcher) -> Launch:
 
 
 def for_accuracy(hydra: DictConfig) -> None:
-    """Have an optimizing sweeper maximize the best accuracy, which a run returns.
+    """Have an optimizing sweeper maximize the best score, which a run returns.
 
     Optuna's minimizes, and stops at a failure. Values on the command line have priority.
     """

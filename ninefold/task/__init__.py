@@ -17,7 +17,9 @@ class Scores:
     """What an evaluation says of a model.
 
     score: the task's score, a share between 0 and 1, more is better.
-    others: further figures by name; None: undefined.
+    others: further figures by name; None: undefined. A figure is a share between 0 and 1, more is
+        better, shown in percent; or, where the last word of its name is one of
+        ninefold.result.UNITS (`mean error mm`), an error in that unit, less is better.
     each: the score of each class, landmark, ... by name; None: it has no examples.
     table: counts to draw, int64 [true, predicted], for a task that has a confusion matrix.
     """
@@ -37,7 +39,10 @@ class Task(Protocol):
 
     @property
     def score(self) -> str:
-        """The name of the score, such as `accuracy`."""
+        """The name of the score as a noun, which all output uses: `accuracy`, `mean IoU`.
+
+        A name that begins with "within" (`within 4 mm`) is reported as "share within 4 mm".
+        """
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """A float32 scalar: the mean over the examples of a number that each gives alone.

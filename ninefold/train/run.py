@@ -108,6 +108,7 @@ def ended(
         **identity(job),
         dtype=amp.dtype,
         grad_scaler=amp.scaler,
+        tf32=amp.tf32 and place.device.type == "cuda",
         processes=place.world_size,
         replicas=place.replicas,
         devices=device_names(place),

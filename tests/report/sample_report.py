@@ -112,6 +112,11 @@ def sample(
                                    else [(0, 0.01 + 0.008 * number)])
         ],
         "published": _published(tables) if published else None,
+        "score": "accuracy",
+        "further": [
+            {"name": "mean error", "unit": "mm", "better": "less", "cells": _further(tables, 31.0)},
+            {"name": "top-5 accuracy", "unit": "%", "better": "more", "cells": _further(tables, 1)},
+        ],
     }  # fmt: skip
     notes = []
     if "dp" in parallels:
@@ -168,6 +173,17 @@ def _values(cell: str, seeds: int, unavailable: Sequence[str]) -> dict[str, dict
         "max_batch": {0: {"none": 4096.0, "dp": 4096.0, "ddp": 2048.0}[parallel]},
     }  # fmt: skip
     return {key: value for key, value in values.items() if key not in unavailable}
+
+
+def _further(tables: dict, divisor: float) -> dict[str, Any]:
+    """A further figure in proportion to the score."""
+    return {
+        cell: {
+            "n": len(table["accuracy"]), "sd": 0.25, "low": None, "high": None, "relative": -0.125,
+            "mean": statistics.fmean(table["accuracy"].values()) / divisor, "values": {},
+        }
+        for cell, table in tables.items() if "accuracy" in table
+    }  # fmt: skip
 
 
 def _interval(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:

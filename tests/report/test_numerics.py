@@ -219,3 +219,11 @@ def test_a_table_that_is_damaged_is_read_as_far_as_it_is_ours(tmp_path: Path) ->
     assert read_csv(path) == whole
     path.write_bytes(b"\xff\xfe\x00")
     assert read_csv(path) == []
+
+
+def test_a_precision_of_ones_own_is_judged_by_what_it_computes_in(tmp_path: Path) -> None:
+    own, content = replace(RUN, folder="own", amp="fast", tf32=True), arrays()
+    content["loss"] *= 1.001
+    entry = judged(tmp_path, own, content)
+    assert entry["verdict"] == WITHIN
+    assert "what TF32 rounds away" in entry["sentence"]

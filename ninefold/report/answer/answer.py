@@ -22,7 +22,7 @@ from ninefold.report.data.rounds import drift_allowed, is_unfinished, why_not
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed
 from ninefold.report.stats import numerics
-from ninefold.report.stats.measures import ACCURACY, SECONDS
+from ninefold.report.stats.measures import SECONDS, of_score
 
 
 def evidence_of(recording: Recording) -> list[Evidence]:
@@ -94,7 +94,7 @@ def _answer(
         caveats.append(wording.values_to_give(keys))
     if len(found) > 1:
         most = first.group.ok > found[1].group.ok
-        caveats.insert(0, wording.several_groups(one_line(first.group.title), len(found), most))
+        caveats.insert(0, wording.several_groups(first.group, len(found), most))
     return Answer(
         sentence=wording.answer(goals),
         goals=[
@@ -165,7 +165,7 @@ def _run(run: Run, sweep: Mapping[str, Any]) -> RunLine:
         counted=run.counts,
         drifted=bool(run.drifted),
         seconds=SECONDS.value(run),
-        accuracy=ACCURACY.value(run),
+        accuracy=of_score().value(run),
         error=None if run.error is None else one_line(run.error),
         why=why_not(run, sweep),
     )

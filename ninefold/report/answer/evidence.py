@@ -13,12 +13,12 @@ from ninefold.report.data.curves import Point
 from ninefold.report.data.rounds import planned_cells
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.stats.measures import (
-    ACCURACY,
     BYTES,
     SECONDS,
     THROUGHPUT,
     TO_TARGET,
     Measure,
+    of_score,
     to_target,
 )
 from ninefold.report.stats.numerics import OTHER
@@ -45,7 +45,7 @@ class Evidence:
 
     points: the evaluations of its runs.
     settings: thresholds of the statistics.
-    given_target: accuracy to time the way to, percent; None: derived from the baseline.
+    given_target: score to time the way to, percent; None: derived from the baseline.
     numerics: comparison of the first steps, None where none was recorded.
     planned: the cells that the study is to run.
     unfinished: whether the study has runs left to do.
@@ -81,7 +81,7 @@ class Evidence:
         """
         found: dict[str, dict[int, float]] = {}
         for cell in self.cells:
-            if measure.key != ACCURACY.key and self._rounds_repeat_seeds:
+            if not measure.learned and self._rounds_repeat_seeds:
                 values = {
                     run.round: value
                     for run in self.runs(cell)
@@ -102,17 +102,17 @@ class Evidence:
 
     @functools.cached_property
     def accuracy(self) -> dict[str, dict[int, float]]:
-        """Test accuracies in percent."""
-        return self.values(ACCURACY)
+        """The task's score on the test set, in percent."""
+        return self.values(of_score(self.group.score))
 
     @functools.cached_property
     def comparison(self) -> Comparison:
-        """Seconds per epoch and accuracy, every pair of cells."""
+        """Seconds per epoch and score, every pair of cells."""
         return compare(self.values(SECONDS), self.accuracy, self.settings, self.controls)
 
     @functools.cached_property
     def target(self) -> float | None:
-        """The accuracy in percent to time the way to, None where nothing gives one."""
+        """The score in percent to time the way to, None where nothing gives one."""
         if self.given_target is not None:
             return self.given_target
         plain = list(self.accuracy.get(PLAIN, {}).values())
@@ -120,7 +120,9 @@ class Evidence:
 
     @functools.cached_property
     def to_target(self) -> Measure | None:
-        return None if self.target is None else to_target(self.target, self.points)
+        if self.target is None:
+            return None
+        return to_target(self.target, self.points, self.group.score)
 
     def of_goal(self, key: str) -> dict[str, dict[int, float]]:
         """Return the values of a goal's measure: of all, less is better."""
@@ -178,13 +180,13 @@ class Evidence:
 
     @functools.cached_property
     def batch_norm(self) -> list[str]:
-        """The cells whose batch norm differs by design, so that only their accuracy can judge."""
+        """The cells whose batch norm differs by design, so that only their score can judge."""
         rows = (self.numerics or {}).get("rows") or []
         return [row["cell"] for row in rows if row.get("by_design")]
 
     @functools.cached_property
     def safe(self) -> dict[str, str]:
-        """The verdict on each cell's accuracy: safe, worse, not enough runs."""
+        """The verdict on each cell's score: safe, worse, not enough runs."""
         found = {safety.cell: str(safety.verdict) for safety in self.comparison.safety}
         for cell in self.cells:
             found.setdefault(cell, OPEN)
@@ -228,7 +230,7 @@ class Evidence:
         )
 
     def safety(self, cell: str) -> Safety | None:
-        """Return the test of a cell's accuracy against the baseline's."""
+        """Return the test of a cell's score against the baseline's."""
         return next((each for each in self.comparison.safety if each.cell == cell), None)
 
     def _ok(self, cell: str) -> list[Run]:

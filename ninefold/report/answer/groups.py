@@ -16,6 +16,7 @@ from ninefold.report.answer.tree import (
     Cell,
     Curve,
     Figures,
+    Further,
     Group,
     MeasureInfo,
     PairVerdicts,
@@ -26,13 +27,14 @@ from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import rounds_of
 from ninefold.report.data.runs import finite
 from ninefold.report.stats.measures import (
-    ACCURACY,
     BYTES,
     ENERGY,
     SECONDS,
     THROUGHPUT,
     TO_TARGET,
     Measure,
+    of_figures,
+    of_score,
 )
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.summaries import phase_shares, summarize
@@ -68,6 +70,8 @@ def describe(evidence: Evidence, recording: Recording) -> Group:
         curves=_curves(evidence),
         rounds=[_round(entry) for entry in rounds_of(recording.sweep, group.part)],
         published=compare(group, recording.published),
+        score=group.score,
+        further=[_further(evidence, measure) for measure in of_figures(group.runs)],
     )
 
 
@@ -91,7 +95,8 @@ def _cell(evidence: Evidence, name: str, measures: list[MeasureFigures], marks: 
 
 def _measures(evidence: Evidence) -> list[MeasureFigures]:
     found: list[MeasureFigures] = []
-    for measure in (SECONDS, THROUGHPUT, ACCURACY, BYTES, ENERGY, evidence.to_target):
+    score = of_score(evidence.group.score)
+    for measure in (SECONDS, THROUGHPUT, score, BYTES, ENERGY, evidence.to_target):
         if measure is None:
             continue
         figures = {
@@ -116,10 +121,22 @@ def _measures(evidence: Evidence) -> list[MeasureFigures]:
         )
         found.append((info, figures))
     if evidence.to_target is None:
-        why_not = f"There is no target: {PLAIN} has no accuracy to derive one from."
-        title = "Seconds to a target accuracy"
+        why_not = f"There is no target: {PLAIN} has no {evidence.group.score} to derive one from."
+        title = f"Seconds to a target {evidence.group.score}"
         found.append((MeasureInfo(TO_TARGET, title, "s", "", "less", False, why_not), {}))
     return found
+
+
+def _further(evidence: Evidence, measure: Measure) -> Further:
+    return Further(
+        name=measure.title,
+        unit=measure.unit,
+        better=measure.better or None,
+        cells={
+            cell: _figures(evidence, cell, measure, known)
+            for cell, known in evidence.values(measure).items()
+        },
+    )
 
 
 def _figures(

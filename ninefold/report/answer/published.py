@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from ninefold.report.answer.tree import PublishedRow, PublishedTable
 from ninefold.report.data.cells import Group
 from ninefold.report.data.published import Published
-from ninefold.report.stats.measures import ACCURACY, SECONDS
+from ninefold.report.stats.measures import SECONDS, of_score
 from ninefold.report.stats.summaries import summarize
+from ninefold.result import SCORE
 
 SOURCE = "a 2021-22 blog post, one RTX 2060 laptop"
 DATASET, MODEL, BATCH_SIZE, EPOCHS = "cifar10", "alexnet", 64, 20
@@ -23,8 +24,8 @@ LIMITS = (
 
 
 def applies(group: Group) -> bool:
-    """Return whether the published table is of a group's dataset and model."""
-    return (group.dataset, group.model) == (DATASET, MODEL)
+    """Return whether the published table is of a group's dataset, model and score."""
+    return (group.dataset, group.model, group.score) == (DATASET, MODEL, SCORE)
 
 
 def compare(group: Group, published: Sequence[Published]) -> PublishedTable | None:
@@ -48,7 +49,7 @@ def _about(group: Group) -> str:
 
 def _row(group: Group, cell: Published) -> PublishedRow:
     seconds = summarize(group, cell.parallel, cell.amp, SECONDS).mean
-    accuracy = summarize(group, cell.parallel, cell.amp, ACCURACY).mean
+    accuracy = summarize(group, cell.parallel, cell.amp, of_score()).mean
     theirs = None if cell.accuracy is None else 100 * cell.accuracy
     points = None
     if group.epochs == EPOCHS and accuracy is not None and theirs is not None:

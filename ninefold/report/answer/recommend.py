@@ -1,4 +1,4 @@
-"""Decides which cell to train with, for each goal: the best of those whose accuracy is safe.
+"""Decides which cell to train with, for each goal: the best of those whose score is safe.
 
 Of cells that are not shown to differ from the best, the simplest is taken. The sentences are in
 `wording`.

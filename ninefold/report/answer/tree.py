@@ -1,7 +1,8 @@
 """The report as typed objects: what report.json holds, and what all renderers read.
 
 Field names and their order are the keys of report.json. A number is None where it is not known.
-Times are in seconds, memory in bytes, accuracies in percent, energies in joules.
+Times are in seconds, memory in bytes, scores in percent, energies in joules. The key of the task's
+score is `accuracy`, whatever its name is: `Group.score`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ FORMAT = 1
 class Limits:
     """The thresholds that verdicts were reached with.
 
-    margin: points of accuracy that a cell may lose.
+    margin: percentage points of the score that a cell may lose.
     same: share of time within which two cells tie.
     level: probability of any false verdict in a study.
     looks: times that the verdicts are computed in a study.
     confidence: of the intervals, percent.
     drift: share of slowdown above which a round has drifted.
-    target: test accuracy to time the way to, percent.
+    target: test score to time the way to, percent.
     """
 
     margin: float | None
@@ -80,7 +81,7 @@ class Figures:
 
     n: values that the mean is of.
     mean, sd, low, high: mean, standard deviation (n - 1) and 95 % interval of the mean.
-    relative: to none-fp32: a ratio, or for the accuracy a difference in points.
+    relative: to none-fp32: a ratio, or for scores and further figures a difference.
     values: by seed, or by round where rounds repeat seeds.
     """
 
@@ -98,6 +99,16 @@ class LargestBatch(Figures):
     """The largest batch that fits; why: why it is not known, or may be larger."""
 
     why: str | None
+
+
+@dataclass(frozen=True)
+class Further:
+    """A further figure of the task by cell. better: "less", "more" or None: not known."""
+
+    name: str
+    unit: str
+    better: str | None
+    cells: dict[str, Figures]
 
 
 @dataclass(frozen=True)
@@ -151,7 +162,7 @@ class PairVerdicts:
 
 @dataclass(frozen=True)
 class Curve:
-    """The evaluations of one run: points of [epoch, seconds, accuracy]."""
+    """The evaluations of one run: points of [epoch, seconds, score]."""
 
     cell: str
     seed: int | None
@@ -205,6 +216,8 @@ class Group:
     part: number of the segment of a resumed study whose code or machine changed, from 0.
     planned: the cells that the study is to run.
     numerics: comparison of the first steps, None where none was recorded.
+    score: the name of the task's score.
+    further: what else the task reports.
     """
 
     title: str
@@ -226,6 +239,8 @@ class Group:
     curves: list[Curve]
     rounds: list[Round]
     published: PublishedTable | None
+    score: str
+    further: list[Further]
 
 
 @dataclass(frozen=True)

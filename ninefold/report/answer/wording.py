@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs, Ratio
 from ninefold.report.answer.recommend import (
@@ -18,7 +19,7 @@ from ninefold.report.answer.recommend import (
     Recommendation,
     excluded,
 )
-from ninefold.report.data.cells import BASELINE, PLAIN, plainness
+from ninefold.report.data.cells import BASELINE, PLAIN, Group, plainness
 from ninefold.report.data.rounds import round_number, rounds_of
 from ninefold.report.numbers import counted, listed_and, three_digits
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
@@ -91,8 +92,14 @@ def sentence(found: Recommendation) -> str:
         return f"{cell}: {value}, and no safe cell is shown to do better."
     ratio = pairs.ratio(PLAIN, cell)
     if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
-        return f"{cell}: {value}, and its accuracy is safe."
-    return f"{cell}: {value}, {_times(ratio, PLAIN, found.evidence)}; its accuracy is safe."
+        return f"{cell}: {value}, and its {_score(found)} is safe."
+    apart = _times(ratio, PLAIN, found.evidence)
+    return f"{cell}: {value}, {apart}; its {_score(found)} is safe."
+
+
+def _score(found: Recommendation) -> str:
+    """The name of the task's score."""
+    return found.evidence.group.score
 
 
 def reasons(found: Recommendation) -> list[str]:
@@ -138,7 +145,7 @@ def _why_not(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str 
         return None if slower_copy else why
     if evidence.safe[other] == "worse" and verdict == "faster":
         return (
-            f"{other} {better}, {apart}, but its accuracy is worse than {PLAIN}'s: "
+            f"{other} {better}, {apart}, but its {_score(found)} is worse than {PLAIN}'s: "
             f"{_loss(evidence, other)}."
         )
     if other not in found.unsure:
@@ -175,8 +182,8 @@ def _nothing_safe(found: Recommendation) -> str:
     if evidence.unfinished and PLAIN in (*evidence.planned, *evidence.cells):
         do = UNFINISHED
     return (
-        f"No answer on the {goal.name}: {PLAIN}, which accuracies are compared with, has no run "
-        f"that ended well. {do}"
+        f"No answer on the {goal.name}: {PLAIN}, which the {_score(found)} of the other cells is "
+        f"compared with, has no run that ended well. {do}"
     )
 
 
@@ -219,7 +226,7 @@ def _with_unit(found: Recommendation, cell: str) -> str:
         return f"{value / 2**20:.0f} MiB"
     if found.goal.key == SECONDS.key:
         return f"{three_digits(value)} s per epoch"
-    return f"{three_digits(value)} s to {found.evidence.target:.2f} % test accuracy"
+    return f"{three_digits(value)} s to {found.evidence.target:.2f} % test {_score(found)}"
 
 
 def _times(ratio: Ratio, cell: str, evidence: Evidence) -> str:
@@ -243,13 +250,14 @@ def _uncertainty(found: Estimate) -> str:
 
 def _why_safe(evidence: Evidence, cell: str) -> str:
     safety, margin = evidence.safety(cell), evidence.settings.margin
+    score = evidence.group.score
     if safety is None or safety.difference is None or safety.low is None:
-        return f"Its accuracy may be up to {margin:g} points below {PLAIN}'s."
+        return f"Its {score} may be up to {margin:g} points below {PLAIN}'s."
     if safety.difference == safety.low:
-        return f"Its accuracy is {PLAIN}'s with each of {counted(safety.n, 'seed')}."
+        return f"Its {score} is {PLAIN}'s with each of {counted(safety.n, 'seed')}."
     return (
-        f"Its accuracy differs by {safety.difference:+.2f} points from {PLAIN}'s, and is shown not "
-        f"to be below {safety.low:+.2f}, where {-margin:+g} would still be allowed."
+        f"Its {score} differs by {safety.difference:+.2f} points from {PLAIN}'s, and is shown "
+        f"not to be below {safety.low:+.2f}, where {-margin:+g} would still be allowed."
     )
 
 
@@ -288,8 +296,8 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
     if evidence.batch_norm:
         found.append(
             "Batch norm computes its statistics over a part of each batch in "
-            f"{_simplest_first(evidence.batch_norm)}: the accuracies show whether that costs "
-            "anything (parallel.sync_batchnorm=true uses the whole batch)."
+            f"{_simplest_first(evidence.batch_norm)}: their {evidence.group.score} shows whether "
+            "that costs anything (parallel.sync_batchnorm=true uses the whole batch)."
         )
     if evidence.bad:
         found.append(f"Not every run ended well: {_simplest_first(evidence.bad)}.")
@@ -304,7 +312,8 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             "would change the times."
         )
     if evidence.group.dataset == "synthetic":
-        found.append("The images are random: their accuracy says nothing about a real dataset.")
+        score = evidence.group.score
+        found.append(f"The images are random: their {score} says nothing about a real dataset.")
     return found
 
 
@@ -334,12 +343,12 @@ def _failed_control(evidence: Evidence, control: Control) -> str:
     )
 
 
-def several_groups(title: str, count: int, most: bool) -> str:
+def several_groups(group: Group, count: int, most: bool) -> str:
     """Return which of several groups the answer is of."""
-    why = "has the most of them" if most else "has the best accuracy of those with as many"
+    why = "has the most of them" if most else f"has the best {group.score} of those with as many"
     return (
         f"Runs of {count} different conditions are never averaged together; the answer is of "
-        f"{title}, which {why}."
+        f"{one_line(group.title)}, which {why}."
     )
 
 

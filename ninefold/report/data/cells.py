@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ninefold.report.data.runs import AMP, PARALLEL, Run, finite, position
+from ninefold.result import SCORE
 
 BASELINE = ("none", "fp32")
 PLAIN = "-".join(BASELINE)  # the cell that the others are compared with
@@ -20,6 +21,7 @@ class Group:
 
     variant: the settings that its runs share and the runs of other groups do not
     part: the segment of a resumed study whose code or machine changed, from 0
+    score: the name of the task's score
     """
 
     dataset: str | None
@@ -29,6 +31,7 @@ class Group:
     variant: str
     runs: tuple[Run, ...]
     part: int = 0
+    score: str = SCORE
 
     @property
     def title(self) -> str:
@@ -63,7 +66,7 @@ class Group:
 
     @property
     def accuracy(self) -> float:
-        """The mean test accuracy of the runs that completed, as a fraction; 0 without any."""
+        """The mean test score of the runs that completed, as a fraction; 0 without any."""
         known = [finite(run.accuracy) for run in self.runs if run.ok]
         return statistics.fmean([value for value in known if value is not None] or [0.0])
 
@@ -80,16 +83,18 @@ class _Key:
     epochs: float | None
     settings: tuple[str, ...]
     part: int
+    score: str
 
     @property
     def order(self) -> tuple[Any, ...]:
         size = (self.batch_size or 0, self.epochs or 0)
-        return (self.dataset or "", self.model or "", *size, self.part)
+        return (self.dataset or "", self.model or "", *size, self.part, self.score)
 
     def fits(self, run: Run) -> bool:
         """Whether a run that may not know all its conditions contradicts none of these.
 
-        Its epochs are not compared: a run that ended early may record those it completed.
+        Its epochs are not compared: a run that ended early may record those it completed. Nor is
+        its score: only runs that completed name it.
         """
         known = ((run.dataset, self.dataset), (run.model, self.model))
         same = all(mine in (None, own) for mine, own in known)
@@ -102,7 +107,15 @@ class _Key:
 
 
 def _key(run: Run, epochs: float | None) -> _Key:
-    return _Key(run.dataset, run.model, run.batch_size, epochs, run.settings, run.part or 0)
+    return _Key(
+        run.dataset,
+        run.model,
+        run.batch_size,
+        epochs,
+        run.settings,
+        run.part or 0,
+        run.score_name,
+    )
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
@@ -129,22 +142,27 @@ def groups(runs: Sequence[Run]) -> list[Group]:
         if not fitting:
             found[_key(run, None)] = [run]
     shared = set.intersection(*(set(key.settings) for key in found)) if found else set()
+    scores = {key.score for key in found}
     return [
         Group(
             key.dataset,
             key.model,
             key.batch_size,
             key.epochs,
-            variant=", ".join(text for text in key.settings if text not in shared),
+            variant=", ".join(
+                [text for text in key.settings if text not in shared]
+                + [key.score] * (len(scores) > 1)
+            ),
             runs=tuple(found[key]),
             part=key.part,
+            score=key.score,
         )
         for key in sorted(found, key=lambda key: key.order)
     ]
 
 
 def largest_first(found: Sequence[Group]) -> list[Group]:
-    """Return the groups, those with most completed runs first, of these the most accurate.
+    """Return the groups, those with most completed runs first, of these the best by their score.
 
     The answer of a report is about the first.
     """
@@ -154,6 +172,19 @@ def largest_first(found: Sequence[Group]) -> list[Group]:
 def shown(found: Sequence[Group]) -> list[Group]:
     """Return the groups with figures and tables: all of a few, the first MOST of many."""
     return list(found) if len(found) <= MOST else largest_first(found)[:MOST]
+
+
+class Scored(Protocol):
+    """A group of runs with the name of its score."""
+
+    @property
+    def score(self) -> str: ...
+
+
+def score_of(found: Sequence[Scored]) -> str:
+    """Return the name of the groups' score, `score` where they have different ones."""
+    names = {group.score for group in found} or {SCORE}
+    return names.pop() if len(names) == 1 else "score"
 
 
 def parts(cell: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ class Point:
     folder: of the run
     epoch: a fraction within an epoch
     seconds: of the inner clock, None if unknown
-    accuracy: a fraction
+    accuracy: the task's score, a fraction
     loss: None if unknown
     """
 

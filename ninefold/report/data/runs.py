@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.config.rules import NAME
-from ninefold.errors import ConfigError
-from ninefold.result import PHASES, Result
+from ninefold.errors import ConfigError, one_line
+from ninefold.result import PHASES, SCORE, Result
 
 PARALLEL = ("none", "dp", "ddp")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
 NAMES = ("status", "study", "dataset", "model", "parallel", "amp", "dtype")
+LONGEST = 64  # characters of the name of a score or of a further figure
 LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
 RESTORE = "restore the file from version control"
 
@@ -63,6 +64,12 @@ class Run(Result):
         """The name of the run's cell, such as `ddp-scaler`."""
         return f"{self.parallel or 'unknown'}-{self.amp or 'unknown'}"
 
+    @property
+    def score_name(self) -> str:
+        """The name of its score as a noun: `accuracy`, `mean IoU`, `share within 4 mm`."""
+        name = one_line(self.score or "")[:LONGEST] or SCORE
+        return f"share {name}" if name.startswith("within ") else name
+
     def phase(self, name: str) -> float | None:
         """Return the seconds sampled in a phase, None if unknown."""
         return self.phase_seconds.get(name)
@@ -99,6 +106,16 @@ def _list_of(item: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     return read
 
 
+def _figures(text: str) -> dict[str, float | None]:
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("an object is expected")
+    return {
+        one_line(name)[:LONGEST]: None if value is None else _float(json.dumps(value))
+        for name, value in values.items()
+    }
+
+
 def _columns() -> dict[str, Callable[[str], Any]]:
     """The columns of runs.csv in their order, with the function that reads the text of each."""
     by_type: dict[str, Callable[[str], Any]] = {
@@ -109,6 +126,7 @@ def _columns() -> dict[str, Callable[[str], Any]]:
         "list[str]": _list_of(str),
         "list[int]": _list_of(_int),
         "list[float]": _list_of(_float),
+        "dict[str, float | None]": _figures,
     }
     columns: dict[str, Callable[[str], Any]] = {"folder": str}
     for field in fields(Run):
@@ -132,7 +150,7 @@ def row_of(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    if value is None or value in ([], ()):
+    if value is None or value in ([], (), {}):
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -1,8 +1,9 @@
-"""Draws figure.png: time, where it goes, accuracy and memory of each cell, each seed a dot."""
+"""Draws figure.png: time, where it goes, score and memory of each cell, each seed a dot."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,16 @@ from ninefold.report.answer.tree import Group, Report
 from ninefold.report.data.cells import MOST
 from ninefold.report.data.runs import AMP
 from ninefold.report.render.plots import HATCHES, ON_PAPER, matplotlib, phase_bars, style
+from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.result import PHASES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import SubFigure
 
-# Okabe and Ito's colors, which color-blind people can tell apart.
-_AMP_COLORS = dict(zip(AMP, ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"), strict=True))
-_OTHER = "#555555"
+# Okabe and Ito's colors, which color-blind people can tell apart: first those of AMP.
+_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+_OTHER = "#777777"
 _INK, _MUTED = ON_PAPER["ink"], ON_PAPER["muted"]
 
 
@@ -39,20 +41,27 @@ def draw(path: Path, report: Report) -> None:
         figure.savefig(path, metadata={"Software": None})
 
 
+def colors_of(amps: Sequence[str]) -> dict[str, str]:
+    """Return the color of each precision: known ones have their own, others take what is left."""
+    found = dict(zip(AMP, _COLORS, strict=False))
+    left = iter(_COLORS[len(AMP) :])
+    return {amp: found.get(amp) or next(left, _OTHER) for amp in amps}
+
+
 def _draw_group(figure: SubFigure, group: Group, report: Report) -> None:
     _head(figure, group, report)
     grid = figure.add_gridspec(
         2, 2, left=0.065, right=0.98, top=0.8, bottom=0.055, wspace=0.27, hspace=0.34
     )
-    time, phases, accuracy, memory = (
+    time, phases, score, memory = (
         figure.add_subplot(grid[row, column]) for row in (0, 1) for column in (0, 1)
     )
     _cells(time, group, "seconds")
     time.set_title("Training time: seconds per epoch")
     _phases(phases, group)
     phases.set_title("Where the time goes: % of a training step", pad=24)
-    _cells(accuracy, group, "accuracy")
-    accuracy.set_title("Test accuracy: %, the line is the mean")
+    _cells(score, group, SCORE_KEY)
+    score.set_title(f"Test {group.score}: %, the line is the mean", parse_math=False)
     _cells(memory, group, "memory", unit=2**20)
     memory.set_title("Peak memory: MiB, all devices together")
 
@@ -76,7 +85,7 @@ def _head(figure: SubFigure, group: Group, report: Report) -> None:
         parse_math=False,
     )
     legend = [
-        *(Patch(color=_AMP_COLORS.get(amp, _OTHER), label=amp) for amp in group.amps),
+        *(Patch(color=color, label=amp) for amp, color in colors_of(group.amps).items()),
         Line2D([], [], marker="o", color=_INK, ls="", ms=5, label="one seed"),
     ]
     if _has_ratios(group):
@@ -95,15 +104,16 @@ def _head(figure: SubFigure, group: Group, report: Report) -> None:
 def _cells(axes: Axes, group: Group, key: str, unit: float = 1.0) -> None:
     """Draw a measure by strategy and precision: the mean as a bar or a line, each seed a dot.
 
-    Accuracies are drawn as lines: a bar from 0 would hide their differences.
+    Scores are drawn as lines: a bar from 0 would hide their differences.
     """
-    bars = key != "accuracy"
+    bars = key != SCORE_KEY
     width = 0.84 / len(group.amps)
     cells = {(cell.parallel, cell.amp): cell for cell in group.cells}
+    colors = colors_of(group.amps)
     for row, parallel in enumerate(group.parallels):
         for column, amp in enumerate(group.amps):
             center = row - 0.42 + width * (column + 0.5)
-            color = _AMP_COLORS.get(amp, _OTHER)
+            color = colors[amp]
             cell = cells.get((parallel, amp))
             found = cell.measures.get(key) if cell else None
             if found is None or found.mean is None:

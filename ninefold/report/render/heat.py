@@ -10,9 +10,10 @@ from ninefold.report.answer.tree import Cell, Figures, Group, LargestBatch, Meas
 from ninefold.report.data.cells import PLAIN
 from ninefold.report.numbers import counted, decimals_for
 from ninefold.report.render.strips import Strip, between, number, scale, signed, times
+from ninefold.report.stats.measures import SCORE_KEY
 
 # The darkest and the lightest tint are at least this far apart, as a share of the best value, or in
-# points of accuracy: in a table of nearly equal values the tints are nearly equal.
+# points of a score: in a table of nearly equal values the tints are nearly equal.
 _LEAST_RANGE, _LEAST_POINTS = 0.1, 1.0
 
 
@@ -96,8 +97,8 @@ class _Measured:
         self.extremes = [name for name, mean in self.means.items() if self.show(mean) in ahead]
 
     def possible(self, value: float) -> float:
-        """Limit the end of an interval: no measure is negative, and no accuracy above 100 %."""
-        return max(0.0, min(value, 100.0) if self.measure.key == "accuracy" else value)
+        """Limit the end of an interval: no measure is negative, and no score above 100 %."""
+        return max(0.0, min(value, 100.0) if self.measure.key == SCORE_KEY else value)
 
     def show(self, value: float | None) -> str:
         """Return a value in the unit of the table."""
@@ -110,7 +111,7 @@ class _Measured:
             span = f"{self.show(min(self.ends))} to {self.show(max(self.ends))} {self.unit}"
         return Panel(
             key=measure.key,
-            title=measure.title.partition(",")[0],
+            title=measure.title.removesuffix(", percent"),
             unit=self.unit,
             about=measure.about,
             why_not=None if measure.available else measure.why_not or "It was not measured.",
@@ -152,7 +153,7 @@ class _Measured:
     def relative(self, name: str, figures: Figures) -> str:
         if figures.relative is None or name == PLAIN:
             return ""
-        if self.measure.key == "accuracy":
+        if self.measure.key == SCORE_KEY:
             return f"{signed(figures.relative, 2)} pt"
         return times(figures.relative)
 
@@ -186,7 +187,7 @@ def _tints(means: Mapping[str, float], measure: MeasureInfo) -> dict[str, float]
     ends: tuple[Callable[..., float], Callable[..., float]] = (min, max)
     best, worst = ends if measure.better == "less" else ends[::-1]
     top = best(means.values())
-    least = _LEAST_POINTS if measure.key == "accuracy" else _LEAST_RANGE * abs(top)
+    least = _LEAST_POINTS if measure.key == SCORE_KEY else _LEAST_RANGE * abs(top)
     width = max(abs(worst(means.values()) - top), least) or 1.0
     return {name: round(1 - abs(mean - top) / width, 3) for name, mean in means.items()}
 
@@ -200,7 +201,7 @@ def _unit(unit: str, means: Sequence[float]) -> tuple[str, float]:
 
 
 def _decimals(key: str, sizes: Sequence[float]) -> int:
-    if key in ("accuracy", "max_batch"):
-        return 2 if key == "accuracy" else 0
+    if key in (SCORE_KEY, "max_batch"):
+        return 2 if key == SCORE_KEY else 0
     known = [size for size in sizes if size and math.isfinite(size)]
     return decimals_for(min(known, default=1.0))

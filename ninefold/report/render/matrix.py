@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from ninefold.report.answer.tree import Group
 from ninefold.report.data.cells import PLAIN
-from ninefold.report.numbers import MISSING, counted
+from ninefold.report.numbers import MISSING, capitalized, counted
 from ninefold.report.render.strips import Strip, between, chance, scale, signed, times
+from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.report.stats.verdicts import OPEN, Control, Pair, Safety
 
 # Glyph and word of a verdict, which do without color, and the class of its color.
@@ -66,12 +67,12 @@ class Matrix:
 
 
 def pairs(group: Group) -> list[Matrix]:
-    """Return the verdicts on time and on accuracy; none where there are no pairs."""
+    """Return the verdicts on time and on the score; none where there are no pairs."""
     found = []
     if group.pairs.seconds:
         found.append(_matrix(group, group.pairs.seconds, "seconds"))
     if group.pairs.accuracy:
-        found.append(_matrix(group, group.pairs.accuracy, "accuracy"))
+        found.append(_matrix(group, group.pairs.accuracy, SCORE_KEY))
     return found
 
 
@@ -98,7 +99,7 @@ def _matrix(group: Group, items: Sequence[Pair], key: str) -> Matrix:
     named = {cell for pair in items for cell in (pair.first, pair.second)}
     return Matrix(
         key,
-        "Time" if time else "Accuracy",
+        "Time" if time else capitalized(group.score),
         "ratio of seconds per epoch" if time else "difference in points",
         _summary(items),
         [cell.cell for cell in group.cells if cell.cell in named],
@@ -143,7 +144,7 @@ def _pair_row(pair: Pair, show: Show, place: Callable[[float | None], float], ev
 
 
 def safety(group: Group, margin: float) -> list[Row]:
-    """Return a row for each cell whose accuracy was tested against the baseline's."""
+    """Return a row for each cell whose score was tested against the baseline's."""
     place = scale(
         [0.0, -margin, *(end for test in group.safety for end in (test.low, test.difference))]
     )

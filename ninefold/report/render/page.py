@@ -13,9 +13,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from ninefold.report.answer.tree import Group, Report, RunLine
-from ninefold.report.data.cells import MOST
-from ninefold.report.numbers import MISSING, counted
+from ninefold.report.answer.tree import Further, Group, Report, RunLine
+from ninefold.report.data.cells import MOST, score_of
+from ninefold.report.numbers import MISSING, counted, decimals_for, with_article
 from ninefold.report.render import matrix, pictures
 from ninefold.report.render.heat import panels
 from ninefold.report.render.strips import number, signed, small, times
@@ -43,6 +43,7 @@ def page(report: Report) -> str:
         plain=_plain(report),
         conditions=_conditions(report),
         endings=_endings(report.runs),
+        score=score_of(report.groups),
         environment=_flat(environment),
         phases=PHASES,
         interval=f"{report.settings.confidence or 95:.3g} % interval",
@@ -62,7 +63,12 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     templates.filters.update(
-        number=number, signed=signed, times=times, small=small, counted=counted
+        number=number,
+        signed=signed,
+        times=times,
+        small=small,
+        counted=counted,
+        with_article=with_article,
     )
     return templates.get_template("page.html")
 
@@ -87,6 +93,17 @@ def _group(group: Group, report: Report) -> dict[str, Any]:
         "ceilings": any(cell.ceiling for cell in group.cells),
         "bound": [cell.cell for cell in group.cells if cell.data_bound],
         "numerics_looks": _NUMERICS,
+        "further": [_further(figure) for figure in group.further],
+    }
+
+
+def _further(figure: Further) -> dict[str, Any]:
+    """Return a further figure with its heading and the decimals of its values."""
+    means = [abs(found.mean) for found in figure.cells.values() if found.mean]
+    return {
+        **vars(figure),
+        "title": f"{figure.name}, {figure.unit}" if figure.unit else figure.name,
+        "decimals": 2 if figure.unit == "%" else decimals_for(min(means, default=1.0)),
     }
 
 

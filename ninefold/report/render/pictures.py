@@ -99,7 +99,7 @@ def speedups(group: Group) -> Picture | None:
 
 
 def curves(group: Group, over: int) -> Picture | None:
-    """Draw the accuracy of every run over epochs (`over` 0) or seconds (1), a panel per cell."""
+    """Draw the score of every run over epochs (`over` 0) or seconds (1), a panel per cell."""
     found: dict[str, list[tuple[int | None, Line]]] = {}
     for curve in group.curves:
         if line := _line(curve, over):
@@ -166,8 +166,8 @@ def curves(group: Group, over: int) -> Picture | None:
     return picture(
         draw,
         height,
-        f"Test accuracy in percent over {unit}, a panel for each cell and a line for each run; "
-        "dashed: the mean of none-fp32.",
+        f"Test {group.score} in percent over {unit}, a panel for each cell and a line for each "
+        "run; dashed: the mean of none-fp32.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ninefold.report.answer.conditions import conditions
@@ -21,15 +22,23 @@ from ninefold.report.data.cells import (
     groups,
     largest_first,
     parts,
+    score_of,
     shown,
 )
 from ninefold.report.data.environment import values
 from ninefold.report.data.published import Published
 from ninefold.report.data.rounds import why_not
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.numbers import MISSING, decimals_for, listed, signed, spread
+from ninefold.report.numbers import MISSING, decimals_for, listed, signed, spread, with_article
 from ninefold.report.render.markdown import code, grid, items, plain, section
-from ninefold.report.stats.measures import ACCURACY, MEASURES, SECONDS, Measure
+from ninefold.report.stats.measures import (
+    MEMORY,
+    SECONDS,
+    THROUGHPUT,
+    Measure,
+    of_figures,
+    of_score,
+)
 from ninefold.report.stats.summaries import Summary, phase_shares, summarize
 from ninefold.result import PHASES
 
@@ -48,7 +57,9 @@ def table(
     for group in found:
         sections.append(f"## {plain(group.title)}")
         marks = mark_cells(group, notes)
-        sections += [_measure_section(group, measure, marks) for measure in MEASURES]
+        measures = (SECONDS, THROUGHPUT, of_score(group.score), MEMORY)
+        sections += [_measure_section(group, measure, marks) for measure in measures]
+        sections.append(_further_section(group))
         sections.append(_phase_section(group))
         if published:
             sections.append(_published_section(group, published))
@@ -126,7 +137,7 @@ def _how_to_read(found: Sequence[Group]) -> str:
         lines.append("Runs of the same cell and seed are averaged first.")
     lines.append(
         "In brackets is the ratio to none-fp32, computed seed by seed: the geometric mean (for "
-        "the accuracy: the mean of the differences)."
+        f"the {plain(score_of(found))}: the mean of the differences)."
     )
     lines.append(
         "Mean and deviation over a few seeds describe these runs; they are no test of a difference."
@@ -138,7 +149,39 @@ def _measure_section(group: Group, measure: Measure, marks: Mapping[str, str]) -
     about = measure.about
     if measure.brackets:
         about = f"{about.removesuffix('.')}; in brackets {measure.brackets}."
-    return f"### {measure.title}\n\n{about}\n\n{measure_table(group, measure, marks)}"
+    return f"### {plain(measure.title)}\n\n{about}\n\n{measure_table(group, measure, marks)}"
+
+
+def _further_section(group: Group) -> str:
+    measures = of_figures(group.runs)
+    found = [
+        [summarize(group, *parts(cell), measure) for measure in measures]
+        for cell in cells_of(group)
+    ]
+    columns = [
+        _further_column(measure, cells)
+        for measure, cells in zip(measures, zip(*found, strict=True), strict=True)
+    ]
+    if not columns:
+        return ""
+    about = (
+        f"In addition to {plain(with_article(group.score))}, after the last epoch; in brackets the "
+        "mean difference to none-fp32, in points for a percentage."
+    )
+    header, *rows = zip(["cell", *cells_of(group)], *columns, strict=True)
+    return section("### Further figures", header, rows, about)
+
+
+def _further_column(measure: Measure, cells: Sequence[Summary]) -> list[str]:
+    """Return the heading of a further figure, then its text for each cell."""
+    better = f" ({measure.better} is better)" if measure.better else ""
+    heading = ", ".join(filter(None, (measure.title, measure.unit)))
+    decimals = measure.decimals
+    if decimals is None:
+        known = [abs(cell.mean) for cell in cells if cell.mean]
+        decimals = decimals_for(min(known, default=1.0))
+    signs = replace(measure, pair_text=lambda pair: signed(pair, decimals))
+    return [plain(heading) + better, *(_cell(cell, signs, decimals) for cell in cells)]
 
 
 def _cell(cell: Summary, measure: Measure, decimals: int) -> str:
@@ -184,7 +227,7 @@ def _published_section(group: Group, published: Sequence[Published]) -> str:
 
 def _published_row(group: Group, row: PublishedRow) -> list[str]:
     seconds, accuracy = (
-        summarize(group, *parts(row.cell), measure) for measure in (SECONDS, ACCURACY)
+        summarize(group, *parts(row.cell), measure) for measure in (SECONDS, of_score())
     )
     deviation = None if seconds.sd is None else seconds.sd * EPOCHS / 60
     return [
@@ -208,11 +251,11 @@ def _all_conditions(every: Sequence[Group], found: Sequence[Group]) -> str:
     """Return a line for each cell of every group, where some groups have no tables."""
     if len(every) == len(found):
         return ""
-    rows = []
+    rows, score_name = [], plain(score_of(every))
     for group in largest_first(every):
         for cell in cells_of(group):
-            time, accuracy = (
-                summarize(group, *parts(cell), measure) for measure in (SECONDS, ACCURACY)
+            time, score = (
+                summarize(group, *parts(cell), measure) for measure in (SECONDS, of_score())
             )
             rows.append(
                 [
@@ -220,14 +263,14 @@ def _all_conditions(every: Sequence[Group], found: Sequence[Group]) -> str:
                     cell,
                     str(time.seeds),
                     _cell(time, SECONDS, decimals_for(time.mean or 1.0)),
-                    _cell(accuracy, ACCURACY, 2),
+                    _cell(score, of_score(), 2),
                 ]
             )
     about = (
         f"{len(every)} conditions were run. The tables above are of {len(found)} of them: those "
-        "with the most runs, and of these the most accurate."
+        f"with the most runs, and of these the best by {score_name}."
     )
-    header = ["conditions", "cell", "seeds", SECONDS.title.lower(), ACCURACY.title.lower()]
+    header = ["conditions", "cell", "seeds", "seconds per epoch", f"test {score_name}, percent"]
     return section("## All conditions", header, rows, about)
 
 

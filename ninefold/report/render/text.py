@@ -12,11 +12,11 @@ from ninefold.report.answer.tree import Answer, Report
 from ninefold.report.answer.tree import Group as ReportGroup
 from ninefold.report.data.cells import MOST, Group, groups, shown
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import MISSING, decimals_for, ratio
+from ninefold.report.numbers import MISSING, decimals_for, ratio, with_article
 from ninefold.report.render import matrix
 from ninefold.report.render.markdown import code, grid, items, plain, section
 from ninefold.report.render.tables import mark_cells, measure_table, superscript
-from ninefold.report.stats.measures import ACCURACY, SECONDS
+from ninefold.report.stats.measures import SCORE_KEY, SECONDS, of_score
 from ninefold.report.stats.recordings import Change
 from ninefold.report.stats.statistics import estimate
 
@@ -56,10 +56,11 @@ def _verdicts(group: ReportGroup, report: Report) -> list[str]:
     settings = report.settings
     interval = f"{settings.confidence or 95:.3g} % interval"
     tested = ["p", "seeds", "seeds needed"]
-    headings = {"seconds": "Verdicts on seconds per epoch", "accuracy": "Verdicts on test accuracy"}
+    score = plain(group.score)
+    headings = {SECONDS.key: "seconds per epoch", SCORE_KEY: f"test {score}"}
     found = [
         section(
-            f"## {headings[each.key]}",
+            f"## Verdicts on {headings[each.key]}",
             ["cell", "against", "verdict", "estimate", interval, *tested],
             [
                 [row.name, row.against, row.verdict, row.value, row.interval, *_tested(row)]
@@ -71,13 +72,13 @@ def _verdicts(group: ReportGroup, report: Report) -> list[str]:
     margin = settings.margin or 0.0
     found.append(
         section(
-            "## Is accuracy safe?",
+            f"## Is {with_article(score)} safe?",
             ["cell", "verdict", "difference, points", "lower bound", *tested],
             [
                 [row.name, row.verdict, row.value, row.interval, *_tested(row)]
                 for row in matrix.safety(group, margin)
             ],
-            f"A cell is safe if its test accuracy is shown to be less than {margin:g} points below "
+            f"A cell is safe if its test {score} is shown to be less than {margin:g} points below "
             "none-fp32's: the lower bound has to show it, not the mean alone.",
         )
     )
@@ -146,7 +147,7 @@ def _rounds(group: ReportGroup, limit: float | None) -> str:
 
 
 def console_text(report: Report, runs: Sequence[Run]) -> str:
-    """Return what the console shows: the answer, then the tables of time and accuracy."""
+    """Return what the console shows: the answer, then the tables of time and score."""
     answer = report.answer
     lines = [f"answer: {one_line(answer.sentence)}"]
     lines += [f"caveat: {one_line(caveat)}" for caveat in answer.caveats]
@@ -170,7 +171,7 @@ def console_text(report: Report, runs: Sequence[Run]) -> str:
 
 
 def progress_text(runs: Sequence[Run]) -> str:
-    """Return the tables of seconds per epoch and accuracy of each group so far."""
+    """Return the tables of seconds per epoch and score of each group so far."""
     every = groups(runs)
     tables = [_tables(group, {}) for group in shown(every)]
     return "\n\n".join(part for part in (*tables, _left_out(every)) if part)
@@ -183,8 +184,8 @@ def _left_out(every: Sequence[Group]) -> str:
 
 def _tables(group: Group, marks: Mapping[str, str]) -> str:
     tables = [
-        f"{measure.title}\n{measure_table(group, measure, marks)}"
-        for measure in (SECONDS, ACCURACY)
+        f"{plain(measure.title)}\n{measure_table(group, measure, marks)}"
+        for measure in (SECONDS, of_score(group.score))
     ]
     return "\n\n".join([plain(group.title), *tables])
 

@@ -1,15 +1,19 @@
-"""The measures of a run that a report shows: time, throughput, accuracy, memory, energy."""
+"""The measures of a run that a report shows: time, throughput, scores, memory, energy."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ninefold.report.data.curves import Point
-from ninefold.report.data.runs import Run
+from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import signed
+from ninefold.result import SCORE, UNITS
+
+MOST_FIGURES = 20  # further figures of a task that are shown
 
 
 def ratio(value: float, baseline: float) -> float:
@@ -27,13 +31,14 @@ class Measure:
     """One measure of a run.
 
     value: of a run, None if unknown
-    key, unit, better: as in report.json; better is "less" or "more"
+    key, unit, better: as in report.json; better is "less", "more" or "" for not known
     decimals: None for as many as the smallest value of a table needs
     paired: compares a value with none-fp32's of the same seed
     pair_text: formats that comparison
     middle: its mean over the seeds
     why_not: the reason given if no run has a value
     brackets: what tables show in brackets, if not a ratio
+    learned: whether it is of the trained model, which the seed determines and the time does not
     """
 
     title: str
@@ -48,6 +53,7 @@ class Measure:
     why_not: str = "No run recorded it."
     brackets: str = ""
     middle: Callable[[Sequence[float]], float] = geometric_mean
+    learned: bool = False
 
 
 def _seconds_per_epoch(run: Run) -> float | None:
@@ -58,6 +64,10 @@ def _seconds_per_epoch(run: Run) -> float | None:
 
 def _percent(run: Run) -> float | None:
     return None if run.accuracy is None else 100 * run.accuracy
+
+
+def _difference(value: float, baseline: float) -> float:
+    return value - baseline
 
 
 def _mebibytes(run: Run) -> float | None:
@@ -84,19 +94,6 @@ THROUGHPUT = Measure(
     unit="images/s",
     better="more",
 )
-ACCURACY = Measure(
-    "Test accuracy, percent",
-    "After the last epoch.",
-    _percent,
-    key="accuracy",
-    unit="%",
-    better="more",
-    decimals=2,
-    paired=lambda value, baseline: value - baseline,
-    pair_text=lambda pair: signed(pair, 2),
-    middle=fmean,
-    brackets="the difference in percentage points",
-)
 MEMORY = Measure(
     "Peak memory, MiB",
     "Sum over devices; on a CPU the peak resident memory of the processes.",
@@ -104,7 +101,6 @@ MEMORY = Measure(
     key="memory",
     unit="MiB",
 )
-MEASURES = (SECONDS, THROUGHPUT, ACCURACY, MEMORY)  # of table.md
 BYTES = replace(
     MEMORY,
     title="Peak memory",
@@ -119,21 +115,75 @@ ENERGY = Measure(
     unit="J",
     why_not="Neither NVML nor RAPL gave an energy here.",
 )
+SCORE_KEY = "accuracy"  # the key of the task's score, whatever the task calls it
 TO_TARGET = "to_target"  # the key of the measure that is made for a target
 
 
-def to_target(target: float, points: Iterable[Point]) -> Measure:
+@functools.cache
+def of_score(name: str = SCORE) -> Measure:
+    """Return the measure of the task's score on the test set, in percent. name: of the score."""
+    return Measure(
+        f"Test {name}, percent",
+        "After the last epoch.",
+        _percent,
+        key=SCORE_KEY,
+        unit="%",
+        better="more",
+        decimals=2,
+        paired=_difference,
+        pair_text=lambda pair: signed(pair, 2),
+        middle=fmean,
+        brackets="the difference in percentage points",
+        learned=True,
+    )
+
+
+def of_figures(runs: Iterable[Run]) -> list[Measure]:
+    """Return a measure for each further figure that a task reports, named as the figure.
+
+    A name that ends in one of UNITS is of an error in that unit. Any other figure is a share, in
+    percent, or a plain number of which nothing is known if a value is not between 0 and 1.
+    """
+    values: dict[str, list[float]] = {}
+    for run in runs:
+        for name, value in run.scores.items() if run.ok else ():
+            values.setdefault(name, []).extend([] if (known := finite(value)) is None else [known])
+    return [_figure(name, found) for name, found in list(values.items())[:MOST_FIGURES]]
+
+
+def _figure(name: str, values: Sequence[float]) -> Measure:
+    title, _, unit = name.rpartition(" ")
+    better, factor = "less", 1.0
+    if not title or unit not in UNITS:
+        title = name
+        share = all(0 <= value <= 1 for value in values)
+        unit, better, factor = ("%", "more", 100.0) if share else ("", "", 1.0)
+    return Measure(
+        title,
+        "",
+        lambda run: None if (value := finite(run.scores.get(name))) is None else factor * value,
+        key=f"figure: {name}",
+        unit=unit,
+        better=better,
+        decimals=2 if unit == "%" else None,
+        paired=_difference,
+        middle=fmean,
+        learned=True,
+    )
+
+
+def to_target(target: float, points: Iterable[Point], score: str = SCORE) -> Measure:
     """Return the measure of the inner seconds until an evaluation first reaches `target` percent.
 
     Nothing is interpolated: the time is that of an evaluation. A run that never reaches the target
-    has no value.
+    has no value. score: the name of the task's score.
     """
     reached: dict[str, float] = {}
     for point in points:
         if point.seconds is not None and 100 * point.accuracy >= target:
             reached.setdefault(point.folder, point.seconds)
     return Measure(
-        f"Seconds to {target:.2f} % test accuracy",
+        f"Seconds to {target:.2f} % test {score}",
         "Inner clock at the first evaluation that reaches it, which is the end of an epoch.",
         lambda run: reached.get(run.folder),
         key=TO_TARGET,

@@ -86,7 +86,7 @@ def _cell(cell: str, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any]
 def _by_design(run: Run, first: Row) -> bool:
     """Whether batch norm over parts of a batch explains what a run does otherwise.
 
-    That is how its strategy is meant to work, and accuracy has to tell what it costs.
+    That is how its strategy is meant to work, and the score has to tell what it costs.
     """
     update = first["update_ratio"]
     fine = update is not None and _off(update) <= math.log(SAME_SIZE)
@@ -99,11 +99,12 @@ def _judge(run: Run, first: Row) -> tuple[str, str]:
         return SAME, "The other cells are compared with it."
     if not _wrong(run, first, ROUNDING):
         return SAME, "Loss, gradient and update of the first step differ by no more than rounding."
-    short = run.dtype in ("float16", "bfloat16") or run.amp == "tf32"
-    wrong = _wrong(run, first, SHORT if short else ROUNDING)
+    short = run.dtype in ("float16", "bfloat16")
+    tf32 = run.tf32 or run.amp == "tf32"  # older results only name the precision
+    wrong = _wrong(run, first, SHORT if short or tf32 else ROUNDING)
     if wrong:
         return OTHER, wrong
-    precision = "TF32" if run.amp == "tf32" else run.dtype
+    precision = run.dtype if short else "TF32"
     return WITHIN, (
         f"The gradient of the first step has a cosine of {_text(first['cosine'])} with "
         f"none-fp32's: what {precision} rounds away."

@@ -11,11 +11,11 @@ OPEN = "not enough runs"
 class Settings:
     """The settings of a comparison.
 
-    margin: points of accuracy that a cell may lose; within them, accuracies tie
+    margin: percentage points of the score that a cell may lose; within them, scores tie
     same: share of time within which cells tie
     level: the chance of any false verdict in a study
     looks: how often the verdicts are evaluated in all; the level is divided by it
-    baseline: the cell whose accuracy the others must reach
+    baseline: the cell whose score the others must reach
     draws: of the bootstrap; 0 takes Student's intervals, which are faster to compute
     """
 
@@ -48,12 +48,12 @@ class Pair:
     """The second cell compared with the first.
 
     n: rounds in which both have a value
-    estimate: of seconds the ratio second / first, of accuracy second - first in points
+    estimate: of seconds the ratio second / first, of scores second - first in points
     low, high: its interval at confidence 1 - level / looks
     p: two-sided, of no difference
     adjusted: p after Holm over all pairs of both measures, times the looks
     verdict: "tie", "not enough runs", and "faster", "slower" (seconds) or "better", "worse"
-        (accuracy)
+        (scores)
     needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
@@ -71,7 +71,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Safety:
-    """Non-inferiority of a cell's accuracy: it is not below the baseline's by the margin or more.
+    """Non-inferiority of a cell's score: it is not below the baseline's by the margin or more.
 
     n: rounds in which both have a value
     difference: cell - baseline, in points
@@ -115,7 +115,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All pairs by each measure, the safety of each cell's accuracy, and the controls."""
+    """All pairs by each measure, the safety of each cell's score, and the controls."""
 
     seconds: list[Pair]
     accuracy: list[Pair]
