@@ -1,6 +1,7 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (40 minutes; Linux, root).
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
+# make gpu-test: the tests that need a GPU.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
 # Each installs what it needs into .venv first (in editable mode: conf/ stays in the checkout).
 PYTHON ?= python3
@@ -13,7 +14,7 @@ NO_STRACE := error: strace=missing: faults are injected into system calls with i
 NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real browser; chromium or \
 	google-chrome is needed; on Debian run apt-get install chromium
 
-.PHONY: setup matrix test faults long bench lint clean
+.PHONY: setup matrix test faults long gpu-test bench lint clean
 
 setup: $(VENV)/.installed
 
@@ -47,11 +48,15 @@ faults: setup
 	@command -v strace >/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy strace; } \
 	  || { echo "$(NO_STRACE)" >&2; exit 2; }
-	$(BIN)/python -m pytest tests/faults -m '' -n 2
+	$(BIN)/python -m pytest tests/faults -m 'not gpu' -n 2
 
 # No parallel tests: other load must not disturb the studies that are disturbed on purpose.
 long: setup
-	$(BIN)/python -m pytest -m slow --ignore tests/faults
+	$(BIN)/python -m pytest -m 'slow and not gpu' --ignore tests/faults
+
+# Every other target hides the GPUs of a machine from the tests.
+gpu-test: setup
+	$(BIN)/python -m pytest -m gpu
 
 # The libraries to compare with are installed in addition; nothing else uses them.
 bench: setup

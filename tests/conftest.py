@@ -87,6 +87,16 @@ class Shell:
         return left
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide the GPUs of this machine, except from the tests of `-m gpu`.
+
+    What the others say of devices and processes holds on a CPU. CUDA looks at the variable when it
+    is used for the first time, and commands inherit it.
+    """
+    if config.getoption("markexpr") != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     """Use one thread here: more would only compete with the commands under test."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
@@ -17,6 +17,9 @@ from ninefold.signals import SIGNALS
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER = "NINEFOLD_LAUNCHER"  # see launch.preload, which must not be imported here
+HARMLESS = ("ninefold", "torch", "torchvision")  # their modules call no driver while imported
+# torch.cuda.is_available() then asks NVML, which a forked process survives.
+WITHOUT_DRIVER = ("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 QUIET = ("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker", ",")
 
 
@@ -25,11 +28,7 @@ def start(job: Mapping[str, Any]) -> None:
 
     It imports torch while this process continues.
     """
-    modules = ["ninefold.launch.preload", "ninefold.launch.worker", *_target_modules(job)]
-    if not gpu_driver():
-        # The first optimizer of a process imports it, which takes 0.8 s. With a GPU each worker
-        # imports it itself: if it called the driver here, no worker could use CUDA.
-        modules.append("torch._dynamo")
+    modules = preloaded(_target_modules(job), gpu_driver())
     multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
     known = multiprocessing.get_all_start_methods()
     if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
@@ -42,7 +41,11 @@ def start(job: Mapping[str, Any]) -> None:
         # A forkserver does not get its parent's sys.path (CPython up to 3.12), and silently skips
         # modules that it does not find: without launch.preload it would outlive a killed launcher.
         # The tracker also cleans up after a killed launcher, without a warning.
-        with prepended("PYTHONPATH", str(ROOT), os.pathsep), prepended(*QUIET):
+        with (
+            prepended("PYTHONPATH", str(ROOT), os.pathsep),
+            prepended(*QUIET),
+            replaced(*WITHOUT_DRIVER),
+        ):
             os.environ[LAUNCHER] = str(os.getpid())
             forkserver.ensure_running()
     finally:
@@ -50,11 +53,23 @@ def start(job: Mapping[str, Any]) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+def preloaded(targets: Sequence[str], gpus: bool) -> list[str]:
+    """The modules to import in the forkserver, for a job with targets in the modules `targets`.
+
+    On a host with GPUs only modules known to leave CUDA alone: after torch.cuda.is_available(),
+    which much code calls while it is imported, no process forked from there can use CUDA. Other
+    modules are then imported by each worker.
+    """
+    # The first optimizer of a process imports torch._dynamo, which takes 0.8 s.
+    own = ["ninefold.launch.preload", "ninefold.launch.worker", "torch._dynamo"]
+    return own + [name for name in targets if not gpus or name.partition(".")[0] in HARMLESS]
+
+
 @contextmanager
-def prepended(name: str, value: str, separator: str) -> Iterator[None]:
-    """Prepend `value` to the environment variable `name` while the block runs."""
+def replaced(name: str, value: str) -> Iterator[None]:
+    """Set the environment variable `name` while the block runs."""
     before = os.environ.get(name)
-    os.environ[name] = value if before is None else value + separator + before
+    os.environ[name] = value
     try:
         yield
     finally:
@@ -62,6 +77,14 @@ def prepended(name: str, value: str, separator: str) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+@contextmanager
+def prepended(name: str, value: str, separator: str) -> Iterator[None]:
+    """Prepend `value` to the environment variable `name` while the block runs."""
+    before = os.environ.get(name)
+    with replaced(name, value if before is None else value + separator + before):
+        yield
 
 
 def require_semaphores() -> None:

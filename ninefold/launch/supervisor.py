@@ -11,10 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from ninefold.errors import PeerError
+from ninefold.errors import Interrupted, PeerError, Preempted
 from ninefold.launch import mailbox
 from ninefold.signals import heeded
 
+STOPS = {Preempted.__name__, Interrupted.__name__}
+TO_EXIT = 2.0  # seconds that workers have to exit after one of them has failed
 PATIENCE = 3.0  # seconds in which all peers of a hung process must report that it is missing
 
 
@@ -67,16 +69,24 @@ class Supervisor:
         while not self._over.wait(0.1):
             if time.monotonic() > self._deadline:
                 self._send(signal.SIGKILL)
-            self._free_peers()
+            self._end_stuck()
 
-    def _free_peers(self) -> None:
-        """Kill a hung worker, which all its peers report missing; elastic would wait for it."""
+    def _end_stuck(self) -> None:
+        """Kill the workers that do not exit after a failure; elastic would wait 30 s for them.
+
+        Of a hung worker all its peers report that it is missing. When a worker has failed, its
+        peers may wait for it in a kernel of NCCL, which nothing but SIGKILL ends; they cannot save
+        without it.
+        """
         found = mailbox.current(self._folder)
-        if not found or any(report.kind != PeerError.__name__ for report in found):
+        causes = [report for report in found if report.kind != PeerError.__name__]
+        if not found or any(report.kind in STOPS for report in causes):
             return
-        if time.time() < found[0].time + PATIENCE:
+        if time.time() < (causes or found)[0].time + (TO_EXIT if causes else PATIENCE):
             return
-        self.hung |= self._send(signal.SIGKILL, but={report.rank for report in found})
+        killed = self._send(signal.SIGKILL, but={report.rank for report in found})
+        if not causes:
+            self.hung |= killed
 
     def _send(self, number: int, but: Collection[int] = ()) -> set[int]:
         """Send a signal to all workers except `but`; returns the ranks that received it."""

@@ -29,6 +29,7 @@ from ninefold.errors import (
     NumericsError,
     PeerError,
     Preempted,
+    ResourceError,
     memory_failure,
     resource_failure,
 )
@@ -57,8 +58,9 @@ def work(spec: RunSpec) -> None:
     signals.follow_parent(preload.FORKSERVER)
     gc.freeze()  # keep memory pages of the imported modules shared with the forkserver
     gc.enable()
-    if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep gloo's sockets there
+    if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     ranks = found(os.environ)
     mailbox.register(spec.mailbox, ranks.rank, ranks.attempt)
     end = mailbox.final(spec.mailbox, FINAL)
@@ -127,6 +129,40 @@ def stopping(spec: RunSpec, inline: bool) -> Iterator[Stop]:
             notice.unlink(missing_ok=True)
 
 
+def _gpu_failure(text: str, kind: str, details: str) -> Failure | None:
+    """The failure if CUDA or NCCL says by `text` what the machine lacks; None for other errors.
+
+    kind: the name of the error's class.
+    """
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    if "Cannot re-initialize CUDA in forked subprocess" in text:
+        return ConfigError(
+            "CUDA",
+            "initialized",
+            "a module that was imported before the workers were forked used the GPU driver",
+            details,
+            "do not call torch.cuda while a module is imported, or use launch.inline=true",
+        )
+    short = [said for said in text.splitlines() if "/dev/shm" in said]
+    if short and ("No space left" in text or "failed to extend" in text):
+        return ResourceError(
+            "file",
+            "/dev/shm",
+            f"NCCL found no room there ({short[0].strip()[:120]})",
+            details,
+            "give it more (docker run --shm-size=1g)",
+        )
+    if kind == "AcceleratorError":
+        return ResourceError(
+            "device",
+            "cuda",
+            f"the GPU reports an error ({line[:160]})",
+            details,
+            "see dmesg and nvidia-smi; the run can be resumed",
+        )
+    return None
+
+
 PEER_GONE = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -164,6 +200,8 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
         )
     if isinstance(error, OSError):
         return resource_failure(error, details, "see that it can be written to")
+    if gpu := _gpu_failure(text, type(error).__name__, details):
+        return gpu
     if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
         said = text.partition("Last error:")[2].strip() or text  # NCCL's message
         return PeerError(

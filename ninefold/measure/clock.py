@@ -25,7 +25,7 @@ class Clock:
     the host never waits, on a CPU by the host's clock. 0: of no step.
     seconds: of the clock so far.
     joules: energy that `meter` counted while it ran; NaN: not known.
-    sampled_steps: steps whose phases were timed, as of the last `phase_seconds`.
+    sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
     """
 
     def __init__(self, device: torch.device, sample: int, meter: Meter | None = None) -> None:
@@ -51,6 +51,7 @@ class Clock:
         """Stop counting; waits for the device."""
         self._synchronize()
         self.seconds += time.perf_counter() - self._since
+        self._drain()
         self.joules += self.meter.joules() - self._joules_before
 
     @contextmanager
@@ -83,14 +84,18 @@ class Clock:
 
         Empty if no step was sampled. The device must be synchronized.
         """
+        self._drain()
+        if not self.sampled_steps:
+            return {}
+        return {phase: self._phases[phase] / self.sampled_steps * steps for phase in PHASES}
+
+    def _drain(self) -> None:
+        """Add up the phases of the sampled steps that have ended; frees their CUDA events."""
         for marks in self._pending:
             self.sampled_steps += 1
             for (_, before), (phase, after) in pairwise(marks):
                 self._phases[phase] += self._between(before, after)
         self._pending.clear()
-        if not self.sampled_steps:
-            return {}
-        return {phase: self._phases[phase] / self.sampled_steps * steps for phase in PHASES}
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

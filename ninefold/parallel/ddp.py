@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -77,8 +77,11 @@ class DDP(Parallel):
         finally:
             # After a failure NCCL would wait here for peers that wait for this process, and the
             # failure would go unreported: then the process ends with its group.
-            if world_size == 1 or not failed:
+            if not failed:
                 dist.destroy_process_group()
+            elif world_size == 1:
+                with suppress(Exception):  # after an error of the GPU it fails too
+                    dist.destroy_process_group()
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         if self.sync_batchnorm:

@@ -104,7 +104,7 @@ def search(
     attempt: runs with a batch size and returns the peak of main memory in bytes, None if the batch
     is on a GPU. Raises Failure. A batch that is expected to need more than SHARE of the `available`
     bytes is not tried: the machine might swap, or the kernel might kill another process. A failure
-    other than of memory ends the search. Raises Interrupted and Preempted.
+    of another kind ends the search. Raises Interrupted and Preempted.
     """
     peaks: dict[int, int] = {}
     fits: list[int] = []
@@ -115,10 +115,10 @@ def search(
         if why is None:
             try:
                 peak = attempt(size)
-            except ResourceError as failure:
-                if not of_memory(failure):
+            except Failure as failure:
+                why = does_not_fit(failure)
+                if why is None:
                     raise
-                why = failure.cause
             else:
                 fits.append(size)
                 peaks.update({} if peak is None else {size: peak})
@@ -167,9 +167,36 @@ def largest_batch(refuses: Refuses, start: int, most: int, step: int) -> Largest
     return Largest(fits or None, fails, "found", why)
 
 
-def of_memory(failure: ResourceError) -> bool:
+# What CUDA kernels say of tensors with more elements than they can index.
+TOO_LARGE = (
+    "numeric_limits<int32_t>::max()",
+    "integer out of range",
+    "too large for the channels_last CUDA kernel",
+    "less than INT_MAX elements",
+    "canUse32BitIndexMath",
+)
+# What cuDNN says when no algorithm's workspace fits. A GPU that lacks a dtype says the same, but
+# then the smallest batch fails too.
+NO_ALGORITHM = (
+    "unable to find an engine to execute this computation",
+    "Unable to find a valid cuDNN algorithm",
+)
+
+
+def does_not_fit(failure: Failure) -> str | None:
+    """Why the batch of a failed run does not fit; None if it failed for another reason."""
+    if of_memory(failure) or any(words in failure.wrong for words in NO_ALGORITHM):
+        return failure.cause
+    if any(words in failure.wrong for words in TOO_LARGE):
+        return f"a kernel indexes with 32 bits: {failure.cause}"
+    return None
+
+
+def of_memory(failure: Failure) -> bool:
     """Whether memory ran out: an allocation failed, or the kernel killed the process."""
-    return failure.field == "memory" or failure.wrong == "its process was killed (SIGKILL)"
+    return isinstance(failure, ResourceError) and (
+        failure.field == "memory" or failure.wrong == "its process was killed (SIGKILL)"
+    )
 
 
 def expected_too_large(size: int, peaks: dict[int, int], available: int | None) -> str | None:

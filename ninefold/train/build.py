@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,7 @@ def training(
     forward = parallel.wrap(objective, place)
     verify(amp, amp.grad_scaler(place.device), place.device)
     state = initial_state(job, model, amp, place, batches.steps_per_epoch)
-    seed_generators(job.seed * 1_000_003 + place.rank)  # each process has its own dropout
+    seed_generators(job.seed * 1_000_003 + place.rank, place.gpus)  # each has its own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
@@ -254,11 +254,18 @@ def initial_state(
     )
 
 
-def seed_generators(seed: int) -> None:
-    """Seed every random generator that training uses."""
+def seed_generators(seed: int, gpus: Sequence[int] = ()) -> None:
+    """Seed every random generator that training uses; those of several `gpus` differ."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # of all GPUs too, so that replicas would drop the same elements
+    for index, each in seeds_of(gpus, seed).items():
+        torch.cuda.default_generators[index].manual_seed(each)
+
+
+def seeds_of(gpus: Sequence[int], seed: int) -> dict[int, int]:
+    """The seed of each GPU of a process, by its index: the first has the process's own."""
+    return {index: seed + 7919 * number for number, index in enumerate(gpus)}
 
 
 def restore(state: State, checkpoints: Checkpoints, parallel: Parallel, place: Place) -> None:

@@ -359,7 +359,6 @@ def test_a_sweep_under_torchrun_is_refused(shell: Shell) -> None:
 # Devices and launching
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="it is about machines without CUDA")
 @pytest.mark.parametrize(
     "more", [(), pytest.param(TWO, marks=pytest.mark.slow)], ids=["one", "two"]
 )
@@ -369,7 +368,7 @@ def test_a_gpu_that_is_not_there_is_one_line(
     refused(timed(shell.train, "device=cuda", *more), 2, "device=cuda", hint="device=cpu")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="it is about GPUs: needs CUDA")
+@pytest.mark.gpu
 def test_more_processes_than_gpus_is_one_line(shell: Shell, older: Path) -> None:
     wanted = torch.cuda.device_count() + 1
     done = timed(shell.train, "parallel=ddp", f"parallel.processes={wanted}", "device=cuda",
@@ -377,7 +376,6 @@ def test_more_processes_than_gpus_is_one_line(shell: Shell, older: Path) -> None
     refused(done, 2, f"parallel.processes={wanted}", hint="more processes than GPUs")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="it is about machines without CUDA")
 @pytest.mark.filterwarnings("ignore:.*GradScaler is enabled, but CUDA is not available")
 def test_a_grad_scaler_that_disables_itself_is_an_error() -> None:
     amp, cpu = Amp(dtype="bfloat16", scaler=True), torch.device("cpu")

@@ -53,3 +53,31 @@ def test_workers_can_be_started_again_after_the_forkserver_was_killed(shell: She
     (shell.folder / "killed.py").write_text(KILLED)
     done = shell.run("killed.py", env={"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stdout.strip()) == (0, "it works"), done.stderr
+
+
+ASKS = 'import torch\nDEVICE = "cuda" if torch.cuda.is_available() else "cpu"\n'
+FORKED = """
+import multiprocessing, sys
+from ninefold.launch import forkserver
+def worker():
+    import asks, torch, torchvision.models
+    print(torch.cuda._is_in_bad_fork(), "torch._dynamo" in sys.modules)
+if __name__ == "__main__":
+    forkserver.gpu_driver = lambda: len(sys.argv) > 1  # whether this host has one
+    forkserver.start({"model": {"_target_": "asks.Net"}, "net": {"_target_": "ninefold.x.Y"}})
+    process = multiprocessing.get_context("forkserver").Process(target=worker)
+    process.start()
+    process.join()
+"""
+
+
+def test_workers_can_use_cuda_though_a_users_module_asks_for_it_while_it_is_imported(
+    shell: Shell,
+) -> None:
+    (shell.folder / "asks.py").write_text(ASKS)
+    (shell.folder / "forked.py").write_text(FORKED)
+    path = f"{shell.folder}:{ROOT}"
+    done = shell.run("forked.py", "with a driver", env={"PYTHONPATH": path})
+    assert done.stdout.split() == ["False", "True"], done.stderr
+    without = shell.run("forked.py", env={"PYTHONPATH": path})  # imported before the fork
+    assert without.stdout.split() == ["True", "True"], without.stderr

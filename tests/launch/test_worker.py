@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
+import pytest
+import torch
+
+from ninefold.errors import ConfigError, Failure, PeerError, ResourceError
+from ninefold.launch.worker import failure_of
 from tests.conftest import ROOT, Shell
 
 # Multiprocessing runs the main script in each new worker, as a module, before anything of ours.
@@ -26,3 +32,40 @@ def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shel
         time.sleep(0.01)
         assert process.poll() is None
     shell.kill(process)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "line"),
+    [
+        (
+            RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with ..."),
+            ConfigError,
+            "error: CUDA=initialized: a module that was imported before",
+        ),
+        (
+            torch.distributed.DistBackendError(
+                "NCCL error in: x.cpp\nLast error:\nError: failed to extend /dev/shm/nccl-8 to 9 "
+                "bytes, error: No space left on device (28)"
+            ),
+            ResourceError,
+            "error: file=/dev/shm: NCCL found no room there (",
+        ),
+        (
+            torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel"),
+            ResourceError,
+            "error: device=cuda: the GPU reports an error (CUDA error: uncorrectable ECC error",
+        ),
+        (
+            torch.distributed.DistBackendError("NCCL error\nLast error:\nsocket closed"),
+            PeerError,
+            "error: rank=1: a peer went away or did not answer (socket closed)",
+        ),
+    ],
+)
+def test_what_a_gpu_or_nccl_lacks_is_one_line_that_names_it(
+    error: Exception, kind: type[Failure], line: str, tmp_path: Path
+) -> None:
+    failure = failure_of(error, tmp_path, rank=1)
+    assert type(failure) is kind
+    assert str(failure).startswith(line)
+    assert "\n" not in str(failure)

@@ -115,3 +115,15 @@ def test_marks_outside_a_sampled_step_are_ignored() -> None:
     take_step(clock, ("backward",))
     clock.mark("forward")
     assert clock.phase_seconds(steps=1)["forward"] == 0
+
+
+def test_a_stopped_clock_holds_no_marks_of_the_steps_that_it_sampled() -> None:
+    clock = Clock(torch.device("cpu"), sample=2)
+    clock.start()
+    for _ in range(100):
+        clock.begin_step()
+        clock.mark("data")
+        clock.end_step()
+    clock.stop()
+    assert clock._pending == []
+    assert clock.sampled_steps == 50

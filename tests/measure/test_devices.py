@@ -114,7 +114,7 @@ def test_a_gpu_that_tells_nothing_is_written_down_as_nothing() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to probe")
+@pytest.mark.gpu
 def test_a_probe_of_gpus_tells_of_each_before_and_after() -> None:
     place = Place(0, 1, torch.device("cuda", 0))
     taken = Probe(0.01, Single(), place)

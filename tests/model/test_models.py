@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torchvision.models import resnet18 as torchvision_resnet18
 
-from ninefold.model.convnet import ConvNet
+from ninefold.model.convnet import ConvNet, PoolToQuarters
 from ninefold.model.resnet18 import resnet18
 from ninefold.model.unet import UNet
 
@@ -122,3 +122,9 @@ def test_the_unets_logits_of_an_example_do_not_depend_on_its_batch() -> None:
     with torch.no_grad():
         parts = torch.cat([model(image[None]) for image in images])
         assert torch.allclose(model(images), parts, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", [2, 7, 8])
+def test_the_convnet_pools_as_adaptive_pooling_to_2x2_does(side: int) -> None:
+    images = torch.rand(3, 4, side, side + 2).to(memory_format=torch.channels_last)
+    assert torch.allclose(PoolToQuarters()(images), nn.AdaptiveAvgPool2d(2)(images), atol=1e-6)

@@ -152,7 +152,7 @@ def test_between_log_points_no_step_reads_a_tensor(amp: str) -> None:
     assert reads(amp, 13) == few
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to wait for")
+@pytest.mark.gpu
 @pytest.mark.parametrize("amp", AMP)
 def test_between_log_points_the_host_never_waits_for_the_gpu(amp: str) -> None:
     with ours.training(*SMALL, f"amp={amp}", "device=cuda", "epochs=1", "log_every=1000",

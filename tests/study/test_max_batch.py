@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import pytest
 
-from ninefold.errors import ConfigError, Interrupted, ResourceError
+from ninefold.errors import ConfigError, Failure, Interrupted, ResourceError
 from ninefold.study import max_batch
 from ninefold.study.max_batch import WHOLE_SET, Largest, expected_too_large, largest_batch, search
 from tests.conftest import Shell
@@ -141,3 +141,28 @@ def test_where_memory_ends_a_batch_does_not_fit_and_no_run_fails(shell: Shell) -
     found = json.loads((shell.folder / "study" / "sweep.json").read_text())["max_batch"]
     assert 128 <= found["none-fp32"]["batch_size"] < found["none-fp32"]["fails_at"] < 4096
     assert found["none-fp32"]["why"].startswith("memory=exhausted: ")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("RuntimeError: input.numel() < std::numeric_limits<int32_t>::max() INTERNAL ASSERT", "32"),
+        ("RuntimeError: integer out of range", "32"),
+        ("RuntimeError: GET was unable to find an engine to execute this computation", "engine"),
+        ("RuntimeError: size mismatch", None),
+    ],
+)
+def test_a_batch_that_no_cuda_kernel_takes_does_not_fit_and_another_error_ends_the_search(
+    said: str, why: str | None
+) -> None:
+    def attempt(size: int) -> int | None:
+        if size > 100:
+            raise Failure("rank", 0, said, "traceback in run.log", "please report it")
+        return None
+
+    found = search(attempt, 64, 1000, 1, lambda: None)
+    if why is None:
+        assert found.status == "failed"
+    else:
+        assert (found.batch_size, found.status) == (100, "found")
+        assert why in found.why

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from ninefold.train.build import seeds_of
 from tests.conftest import ROOT
 
 CODE = """
@@ -32,3 +33,9 @@ def test_memory_that_was_freed_is_had_again_without_a_page_fault() -> None:
         [sys.executable, "-c", CODE], cwd=ROOT, check=True, capture_output=True, text=True
     )
     assert int(done.stdout) < 100
+
+
+def test_the_gpus_of_a_process_are_seeded_differently_and_the_first_as_the_process() -> None:
+    seeds = seeds_of([2, 0, 1], seed=5)
+    assert seeds[2] == 5
+    assert len(set(seeds.values())) == 3
