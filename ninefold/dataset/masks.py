@@ -229,7 +229,7 @@ class Masks:
                     "255 is void, as dataset.ignore=255, so that one class is left",
                     "for black and white masks set dataset.values=[0,255]",
                 )
-        elif self.ignore is not None and classes == {self.ignore}:
+        elif self.ignore not in (self.values or ()) and classes == {self.ignore}:
             raise self._tree.wrong(
                 f"all pixels of {count} masks are void",
                 f"found {self.ignore} only, which is dataset.ignore",
