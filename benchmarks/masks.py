@@ -213,8 +213,8 @@ BENCHES = [
     ),
     Bench(
         "masks-input",
-        f"A turn takes {FILES}to normalized float32 of {SIDES[0]}x{SIDES[1]}, flipped at random, in "
-        f"batches of {BATCH}: ours from the files with two loader threads, twice, and from "
+        f"A turn takes {FILES}to normalized float32 of {SIDES[0]}x{SIDES[1]}, flipped at random, "
+        f"in batches of {BATCH}: ours from the files with two loader threads, twice, and from "
         "memory, as a cache has them, eight times; torchvision's reference pipeline (PIL resize, "
         "PILToTensor, float, int64 masks) in two persistent workers, once. Figures are images a "
         f"second. The handicap: {SLOWED * 20000:g} ms more for each batch.",
@@ -228,8 +228,8 @@ BENCHES = [
     ),
     Bench(
         "masks-evaluation",
-        f"A turn evaluates {COUNT} masks of 180x240 with logits that are there, batch {BATCH}: loss "
-        "and confusion. The plain loop is the same cross entropy, argmax, the valid pixels and "
+        f"A turn evaluates {COUNT} masks of 180x240 with logits that are there, batch {BATCH}: "
+        "loss and confusion. The plain loop is the same cross entropy, argmax, the valid pixels and "
         "bincount.",
         evaluation,
         [Row("evaluation of masks", "argmax and bincount", ratio(OURS, "plain"), at_most(1.1))],
