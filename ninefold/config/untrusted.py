@@ -103,7 +103,17 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
             str(error),
             "see config.yaml of a run of ours",
         ) from error
-    require_known_targets(tree, "ckpt", path, "add a yaml with it there if you trust it")
+    require_known_targets(
+        tree,
+        "ckpt",
+        path,
+        "add a yaml with it there, or name it on the command line, if you trust it",
+        user={
+            f"{place}._target_": node["_target_"]
+            for place, node in _nodes(_plain_tree(named), "")
+            if "_target_" in node
+        },
+    )
     taken = {
         group: tree[group]
         for group in EVALUATED
@@ -192,6 +202,11 @@ def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
         pairs = enumerate(tree)
     for key, value in pairs:
         yield from _nodes(value, f"{place}.{key}".lstrip("."))
+
+
+def _plain_tree(tree: Any) -> Any:
+    """A mapping of configurations as plain containers, their references as written."""
+    return OmegaConf.to_container(OmegaConf.create(dict(tree)), resolve=False)
 
 
 def _plain(key: Any) -> str:
