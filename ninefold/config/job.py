@@ -141,10 +141,11 @@ class Job:
                 dataset = instantiate({**node}, _convert_="all")
                 if hasattr(dataset, "require_loader"):
                     dataset.require_loader(self.values["loader"]["workers"])
+                unknown = node.get("classes", 0) is None
+                if unknown and not hasattr(dataset, "count_classes"):
+                    raise rules.uncounted(self.choices["dataset"])
                 dataset.prepare()
-                if node.get("classes", 0) is None:
-                    if not hasattr(dataset, "count_classes"):
-                        raise rules.uncounted(self.choices["dataset"])
+                if unknown:
                     self._set_classes(dataset.count_classes())
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
@@ -267,7 +268,7 @@ class TrainJob(Job):
                 "resume",
                 folder,
                 "repeat it on the command line if you trust it",
-                user=resume.flat(self.values),
+                user=untrusted.targets_in(self.values),
             )
         except CheckpointError as failure:
             return [failure]
