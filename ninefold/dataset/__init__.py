@@ -192,12 +192,13 @@ def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:
         )
     targets = np.asarray(examples.targets)
     low, high = int(targets.min()), int(targets.max())
-    if dataset.classes is not None and (low < 0 or high >= dataset.classes):
+    classes = high + 1 if dataset.classes is None else dataset.classes
+    if low < 0 or high >= classes:
         raise DataError(
             "dataset.classes",
-            dataset.classes,
+            classes,
             f"{name} has labels from {low} to {high}",
-            f"labels below {dataset.classes} are allowed",
+            f"labels below {classes} are allowed",
             f"set dataset.classes={high + 1}",
         )
     return examples

@@ -17,7 +17,8 @@ from ninefold.dataset import Array, Examples, Rows, Split, checked
 from ninefold.dataset.folder import MODES, listed, pixels, reason
 from ninefold.errors import ConfigError, DataError, Failure, memory_failure
 
-NAME = r"[\w.-]+(/[\w.-]+)?"  # of a dataset of the hub: no path, no address
+NAME = r"\w[\w.-]*(/\w[\w.-]*)?"  # of a dataset of the hub: no path, no address
+TRUE = ("1", "ON", "YES", "TRUE")  # as the library reads its environment variables
 SHARD = re.compile(r"(.+?)-\d+-of-\d+(-[0-9a-f]+)?")  # the stem of one file of several
 
 
@@ -186,10 +187,9 @@ class HF:
                 "a folder (dataset.root) or a dataset of the hub (dataset.name) is allowed",
                 "set one of them",
             )
-        if not fetch:  # read when the library is imported: nothing is asked of the hub
-            os.environ["HF_HUB_OFFLINE"] = "1"
         try:
             import datasets
+            import huggingface_hub
         except ModuleNotFoundError as error:
             raise ConfigError(
                 "dataset",
@@ -200,6 +200,9 @@ class HF:
             ) from error
         if not fetch:
             datasets.disable_progress_bars()
+        # What the environment says at first; otherwise only a download may ask anything of the hub.
+        offline = not fetch or os.environ.get("HF_HUB_OFFLINE", "0").upper() in TRUE
+        huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = offline
         try:
             return self._from_hub(datasets) if self.root is None else self._from_root(datasets)
         except Failure:

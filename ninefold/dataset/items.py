@@ -10,7 +10,7 @@ import random
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,8 +86,9 @@ class Items:
             np.empty((len(rows), *self.shape), self.dtype),
             np.empty((len(rows), *self.target_shape), self.target_dtype),
         )
-        for place, number in enumerate(rows.tolist()):
-            with generators(seed, epoch, number):
+        with generators(seed, epoch) as draw:
+            for place, number in enumerate(rows.tolist()):
+                draw(seed, epoch, number)
                 both[0][place], both[1][place] = self._item(number)
         self._kept[(1 - part, *key)] = both[1 - part]
         return both[part]
@@ -282,22 +283,27 @@ class Part:
 
 
 @contextmanager
-def generators(*key: int) -> Iterator[None]:
-    """Seed random, NumPy's and torch's CPU generators by `key` in the block, then restore them.
+def generators(*key: int) -> Iterator[Callable[..., None]]:
+    """Seed random, NumPy's and torch's CPU generators by `key`; restore them after the block.
 
-    Dropout draws from torch's generator too: it goes on as if nothing had been read.
+    Gives a function that seeds them by another key. Dropout draws from torch's generator too: it
+    goes on as if nothing had been read.
     """
     torch = sys.modules.get("torch")  # the launcher has not imported it, the class may
     before = torch.default_generator.get_state() if torch else None
     pythons, numpys = random.getstate(), np.random.get_state()
-    words = np.random.SeedSequence(key).generate_state(4, np.uint32)
-    number = int.from_bytes(words[:2].tobytes(), "little")
-    random.seed(number)
-    np.random.seed(words)
-    if torch:
-        torch.default_generator.manual_seed(number)
+
+    def seed(*key: int) -> None:
+        words = np.random.SeedSequence(key).generate_state(2)
+        number = int(words[0]) << 32 | int(words[1])
+        random.seed(number)
+        np.random.seed(int(words[0]))
+        if torch:
+            torch.default_generator.manual_seed(number)
+
+    seed(*key)
     try:
-        yield
+        yield seed
     finally:
         random.setstate(pythons)
         np.random.set_state(numpys)
@@ -311,11 +317,11 @@ def described(value: Any) -> str:
     return f"a {type(value).__name__}{of}"
 
 
-def one_cause(error: BaseException) -> str:
-    """The first line of what led to `error`."""
+def first_cause(error: BaseException) -> BaseException:
+    """The error at the beginning of the chain of causes of `error`."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return str(error).partition("\n")[0] or type(error).__name__
+    return error
 
 
 def raised(field: str, target: str, what: str, error: BaseException, log: str) -> Failure:

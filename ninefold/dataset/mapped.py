@@ -14,7 +14,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Examples, Split
-from ninefold.dataset.items import Items, Part, generators, one_cause, raised, their_frame
+from ninefold.dataset.items import Items, Part, first_cause, generators, raised, their_frame
 from ninefold.errors import ConfigError, DataError
 from ninefold.ranks import found
 
@@ -122,23 +122,24 @@ class Mapped:
             with generators(0, 0):
                 data = instantiate(node, _convert_="all")
         except InstantiationException as error:
-            if "Error locating target" in str(error) and their_frame(error) is None:
+            located = "Error locating target" not in str(error)
+            cause = (error.__cause__ or error) if located else first_cause(error)
+            if not located and their_frame(cause) is None:
                 raise ConfigError(
                     f"{field}._target_",
                     target,
-                    f"it cannot be imported ({one_cause(error)})",
+                    f"it cannot be imported ({cause})",
                     "the dotted name of a class in a module on PYTHONPATH is allowed",
                     "correct it, or PYTHONPATH=FOLDER of the module",
                 ) from error
-            raise raised(
-                field, target, "its construction", error.__cause__ or error, log
-            ) from error
+            what = "its construction" if located else "the import of its module"
+            raise raised(field, target, what, cause, log) from error
         kind = type(data)
         if not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
             raise DataError(
                 field,
                 target,
-                f"a {kind.__name__} is no map-style dataset",
+                f"{kind.__name__} is no map-style dataset",
                 "__len__ and __getitem__ are needed",
                 "an iterable one cannot be shuffled or resumed: give items by number",
             )
