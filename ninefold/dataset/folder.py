@@ -273,7 +273,9 @@ def pixels(
         needed = (2 * max(width, height),) * 2 if exif else (2 * width, 2 * height)
         image.draft(None, needed)
         turned = ImageOps.exif_transpose(image) if exif else image
-        plain = turned.convert(MODES[channels])
+        plain = turned if turned.mode == MODES[channels] else turned.convert(MODES[channels])
+        if plain.size == (width, height):
+            return np.asarray(plain)
         return np.asarray(ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR))
 
 
