@@ -120,7 +120,7 @@ OPTIONS: dict[str, Key] = {
         later=True,
     ),
     "dataset._recursive_": Key(
-        FLAG, BY_OPTION, "false: what the section describes is built when a split is loaded."
+        FLAG, BY_OPTION, "False: what the section describes is built when a split is loaded."
     ),
     "dataset.train": Key(
         SPLIT,
