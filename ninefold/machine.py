@@ -1,6 +1,6 @@
 """This machine: processor, cores, GPUs, versions, commit, and whether a compiler works.
 
-Nothing here imports torch but `environment`.
+Nothing here imports torch but `environment` and `gpus`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -89,6 +90,31 @@ def cpu() -> str:
 def gpu_driver() -> bool:
     """Whether this host has a driver for GPUs, which need not mean that there is one to use."""
     return any(Path(driver).exists() for driver in GPU_DRIVERS)
+
+
+def gpus() -> list[str]:
+    """Name and memory of each GPU that this process may use. Imports torch, starts CUDA."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return [f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in found]
+
+
+def require_gpus(field: str, value: object, wanted: Sequence[int], there: Sequence[str]) -> None:
+    """Raise ConfigError unless the GPUs numbered `wanted` are among `there`, see `gpus`."""
+    missing = [number for number in wanted if number >= len(there)]
+    if not missing:
+        return
+    listed = ", ".join(f"{number} {name}" for number, name in enumerate(there))
+    raise ConfigError(
+        field,
+        value,
+        f"there is no GPU {missing[0]}",
+        f"{len(there)} GPU{'s' * (len(there) != 1)}: {listed}" if there else "no GPU found",
+        "name one of them" if there else "use device=cpu or device=auto",
+    )
 
 
 def require_compiler(mode: str, gpu: bool) -> None:

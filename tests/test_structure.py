@@ -56,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 COMPOSING = {"main", "callback", "config", "study"} | {
     "launch/run",
+    "dataset/mapped",  # which builds what its configuration names when it is loaded
     "train/build",
     "train/run",
     "train/evaluate",
@@ -189,6 +190,8 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "loader",
         "images",
         "loss",
+        "items",
+        "confusion",
     }
     assert yamls(group) == files
     for name in files:

@@ -98,7 +98,7 @@ class Job:
         Raises Failure.
         """
         self._prepare_data()
-        _settle(self.frozen)
+        _settle(self.frozen)  # after the number of classes, which other keys may refer to
         parallel = self.frozen["parallel"]
         parallel["processes"] = processes.number(
             parallel["processes"],
@@ -138,7 +138,15 @@ class Job:
             return  # an evaluation takes it from its checkpoint
         try:
             with environment.noted(), _one_blas_thread():  # an evaluation's is resolved only here
-                instantiate({**node}, _convert_="all").prepare()
+                dataset = instantiate({**node}, _convert_="all")
+                if hasattr(dataset, "require_loader"):
+                    dataset.require_loader(self.values["loader"]["workers"])
+                unknown = node.get("classes", 0) is None
+                if unknown and not hasattr(dataset, "count_classes"):
+                    raise rules.uncounted(self.choices["dataset"])
+                dataset.prepare()
+                if unknown:
+                    self._set_classes(dataset.count_classes())
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
@@ -149,6 +157,19 @@ class Job:
                 str(error.__cause__ or error),
                 "see the keys in conf/dataset/",
             ) from error
+
+    def _set_classes(self, count: int) -> None:
+        """Replace dataset.classes=null by the number in the data, in what refers to it too."""
+        with open_dict(self.config):
+            self.config.dataset.classes = count
+        resolves = not self.evaluates
+        resumed = self.frozen.get("resume")
+        with environment.noted():
+            self.values = _container(self.config, resolve=resolves)
+        with environment.kept():
+            self.frozen |= _container(self.config, resolve=resolves)
+        if "resume" in self.frozen:
+            self.frozen["resume"] = resumed
 
 
 class TrainJob(Job):
@@ -208,6 +229,13 @@ class TrainJob(Job):
         """
         run = resume.read(folder, schema.top_level(evaluates=False))
         now = copy.deepcopy(self.frozen)
+        if (now.get("dataset") or {}).get("classes", 0) is None:  # the data says how many
+            config = self.config.copy()
+            OmegaConf.update(
+                config, "dataset.classes", resume.select(run.frozen, "dataset.classes")
+            )
+            with environment.kept():
+                now |= {**_container(config), "resume": now["resume"]}
         _settle(now)
         ours = resume.settings({**now, "choices": self.choices})
         theirs = resume.settings({**run.frozen, "choices": run.choices})
@@ -240,7 +268,7 @@ class TrainJob(Job):
                 "resume",
                 folder,
                 "repeat it on the command line if you trust it",
-                user=resume.flat(self.values),
+                user=untrusted.targets_in(self.values),
             )
         except CheckpointError as failure:
             return [failure]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ninefold.config.kinds import (
+    DEVICE,
     FLAG,
     PATH,
     RUN,
@@ -121,9 +122,9 @@ TRAIN: dict[str, Key] = {
         may_change=True,
     ),
     "device": Key(
-        one_of("auto", "cpu", "cuda"),
+        DEVICE,
         "auto",
-        "Device to train on; auto: the GPUs if there are any.",
+        "Device to train on; auto: the GPUs if there are any, cuda:1: GPU 1 alone.",
     ),
     "threads": Key(
         whole(1, most=1024, otherwise=("auto",)),  # OpenMP crashes on very many

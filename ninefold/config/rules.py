@@ -160,6 +160,19 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                     f"set dataset.{key}, or dataset.{other}=null",
                 )
             )
+    task = job.get("task")
+    counted = dataset.get("classes", 0) is None
+    if isinstance(task, Mapping) and task.get("classes", 0) is None and dataset and not counted:
+        found.append(
+            ConfigError(
+                "task.classes",
+                "null",
+                f"dataset.classes is {dataset.get('classes', 'not given')}",
+                "a whole number of at least 1 is allowed",
+                "leave task.classes out",
+            )
+        )
+    found += _devices_at_odds(job)
     mode = compiling.get("mode")
     if mode in CUDA_GRAPHS and job.get("accumulate", 1) != 1:  # wrong gradients, or an error
         found.append(
@@ -203,6 +216,47 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             )
         )
     return found
+
+
+def _devices_at_odds(job: Mapping[str, Any]) -> list[Failure]:
+    """What is wrong with naming GPUs by `device` and by `parallel.devices`."""
+    parallel, device = job.get("parallel"), job.get("device", "auto")
+    if not isinstance(parallel, Mapping):
+        return []
+    chosen = parallel.get("devices")
+    if isinstance(device, str) and ":" in device and "devices" in parallel:
+        number = device.partition(":")[2]
+        return [
+            ConfigError(
+                "device",
+                device,
+                "this strategy takes several GPUs",
+                "auto, cpu and cuda are allowed with it",
+                f"set parallel.devices=[{number}], or parallel=none",
+            )
+        ]
+    if chosen is not None and device == "cpu":
+        return [
+            ConfigError(
+                "parallel.devices",
+                chosen,
+                "these are numbers of GPUs, device is cpu",
+                "null is allowed on a CPU",
+                "leave one of them out",
+            )
+        ]
+    return []
+
+
+def uncounted(option: object) -> ConfigError:
+    """The failure of dataset.classes=null for a dataset that does not count its classes."""
+    return ConfigError(
+        "dataset.classes",
+        "null",
+        f"dataset={option} cannot count them",
+        "folder and hf can",
+        "set dataset.classes",
+    )
 
 
 def fits(channels: int, wanted: int) -> bool:

@@ -68,16 +68,14 @@ def require_known_targets(
 ) -> None:
     """Raise CheckpointError if `tree` names a target that conf/ does not name at the same place.
 
-    user: the flat configuration of this command, whose targets are allowed at their places too.
+    user: the targets in the configuration of this command, which are allowed at their places too.
     """
     for place, node in _nodes(tree, ""):
         for key, target in node.items():
             if _plain(key) not in CALLED:
                 continue
             known = key == "_target_" and isinstance(target, str)
-            if known and (
-                target in allowed().get(place, {}) or (user or {}).get(f"{place}.{key}") == target
-            ):
+            if known and (target in allowed().get(place, {}) or (user or {}).get(place) == target):
                 continue
             raise CheckpointError(
                 field,
@@ -86,6 +84,11 @@ def require_known_targets(
                 f"at {place or 'its top'}.{key}; only what conf/ names there is built",
                 do,
             )
+
+
+def targets_in(tree: Any) -> dict[str, Any]:
+    """Each `_target_` in a configuration by its place, such as `model.net`."""
+    return {place: node["_target_"] for place, node in _nodes(tree, "") if "_target_" in node}
 
 
 def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +107,13 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
             str(error),
             "see config.yaml of a run of ours",
         ) from error
-    require_known_targets(tree, "ckpt", path, "add a yaml with it there if you trust it")
+    require_known_targets(
+        tree,
+        "ckpt",
+        path,
+        "add a yaml with it there, or name it on the command line, if you trust it",
+        user=targets_in(_plain_tree(named)),
+    )
     taken = {
         group: tree[group]
         for group in EVALUATED
@@ -195,6 +204,11 @@ def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
         pairs = enumerate(tree)
     for key, value in pairs:
         yield from _nodes(value, f"{place}.{key}".lstrip("."))
+
+
+def _plain_tree(tree: Any) -> Any:
+    """A mapping of configurations as plain containers, their references as written."""
+    return OmegaConf.to_container(OmegaConf.create(dict(tree)), resolve=False)
 
 
 def _plain(key: Any) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ninefold.dataset import Array, Examples
+from ninefold.dataset import Array, Examples, varies
 from ninefold.dataset.loader import gathered
 from ninefold.dataset.preparation import Preparation, to_device
 from ninefold.errors import DataError
@@ -75,7 +75,8 @@ class Batches:
 
         `begin` is called before each batch, `mark` with the phase that has just ended.
         """
-        device, prepare, examples = self._place.device, self._prepare, self._examples
+        device, prepare = self._place.device, self._prepare
+        examples = self._examples.in_epoch(self._seed, epoch)
         rows = self.rows(epoch)[start:]
         ready = small_targets(examples.targets, rows, device)
         arrays = [examples.inputs] if ready is not None else [examples.inputs, examples.targets]
@@ -96,11 +97,12 @@ class Batches:
 def small_targets(
     targets: Array, rows: npt.NDArray[np.int64], device: torch.device
 ) -> tuple[Tensor, ...] | None:
-    """For each batch its targets, on the device with one copy; None if they are large, as masks.
+    """For each batch its targets, on the device with one copy; None if they are read with it.
 
-    rows: int64 [batches, n].
+    As large ones are, such as masks, and those that vary from epoch to epoch. rows: int64
+    [batches, n].
     """
-    if math.prod(targets.shape[1:]) > SMALL:
+    if math.prod(targets.shape[1:]) > SMALL or varies(targets):
         return None
     values = torch.from_numpy(targets[rows.ravel()]).view(*rows.shape, *targets.shape[1:])
     return to_device(values, device).unbind()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,23 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.parallel import Parallel, Place, resolve_device
+from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
 
 
 @dataclass(frozen=True)
 class DP(Parallel):
-    """DataParallel over every visible GPU; on a CPU it calls the model itself."""
+    """DataParallel over `devices`, by default all GPUs; on a CPU it calls the model itself."""
 
     device: str = "auto"
     processes: int = 1
     max_processes: int = 1
+    devices: Sequence[int] | None = None
 
     @contextmanager
     def join(self) -> Iterator[Place]:
-        device = resolve_device(self.device)
-        count = torch.cuda.device_count() if device.type == "cuda" else 0
-        gpus = tuple(torch.device("cuda", index) for index in range(count))
-        yield Place(0, 1, device, replicas=max(1, count), devices=gpus)
+        numbers = gpu_numbers(self.devices, torch.cuda.device_count())
+        device = resolve_device(self.device, numbers[0] if numbers else 0)
+        gpus = tuple(torch.device("cuda", n) for n in numbers) if device.type == "cuda" else ()
+        yield Place(0, 1, device, replicas=max(1, len(gpus)), devices=gpus)
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         model.to(place.device)

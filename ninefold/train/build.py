@@ -71,6 +71,14 @@ def make(node: DictConfig, name: str, **given: Any) -> Any:
         ) from error
 
 
+def built_dataset(job: DictConfig, workers: int) -> Dataset:
+    """The job's dataset. Raises ConfigError if it cannot be read by so many loader threads."""
+    dataset: Dataset = make(job.dataset, "dataset")
+    if hasattr(dataset, "require_loader"):
+        dataset.require_loader(workers)
+    return dataset
+
+
 def network(job: DictConfig) -> nn.Module:
     """The plain model, on the CPU, in its memory format, drawn from the job's seed."""
     torch.manual_seed(job.seed)  # the same weights on every process
@@ -138,10 +146,10 @@ def training(
     mode = job.compile.mode
     if mode is not None:
         require_one_copy(mode, place)
-    dataset: Dataset = make(job.dataset, "dataset")
+    workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
+    dataset = built_dataset(job, workers)
     (train, val), test = train_and_val(dataset, job.seed), dataset.load("test")
     prepare, plain = (preparation(job, dataset, augment) for augment in (True, False))
-    workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
     batches = Batches(train, job.batch_size, job.seed, prepare, place, workers)
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
@@ -305,7 +313,7 @@ def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 def examples_and_preparation(job: DictConfig) -> tuple[Examples, Preparation]:
     """The test split of the job's dataset, and what turns it into the model's input."""
-    dataset: Dataset = make(job.dataset, "dataset")
+    dataset = built_dataset(job, job.loader.workers)
     return dataset.load("test"), preparation(job, dataset, augment=False)
 
 
