@@ -188,6 +188,7 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "preparation",
         "loader",
         "confusion",
+        "loss",
     }
     assert yamls(group) == files
     for name in files:

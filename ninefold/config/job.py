@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ninefold.config import environment, processes, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
+from ninefold.files import flat
 from ninefold.machine import gpu_driver, require_compiler
 from ninefold.ranks import under_torchrun
 
@@ -240,7 +241,7 @@ class TrainJob(Job):
                 "resume",
                 folder,
                 "repeat it on the command line if you trust it",
-                user=resume.flat(self.values),
+                user=flat(self.values),
             )
         except CheckpointError as failure:
             return [failure]

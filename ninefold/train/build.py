@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from ninefold.dataset import Dataset, Examples, train_and_val
 from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.preparation import ImagePreparation, Preparation
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
+from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.clock import Clock
 from ninefold.measure.devices import meter
@@ -286,14 +287,6 @@ def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: str
     settings = flat(OmegaConf.to_container(job))
     run = Run(folder, state.step, state.measured, steps, job.batch_size, settings, score)
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
-
-
-def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """A nested mapping as a flat one with dotted keys; environment references stay as written."""
-    if not isinstance(tree, Mapping):
-        return {prefix: tree}
-    items = (flat(v, f"{prefix}.{k}" if prefix else str(k)) for k, v in tree.items())
-    return {key: value for item in items for key, value in item.items()}
 
 
 def examples_and_preparation(job: DictConfig) -> tuple[Examples, Preparation]:
