@@ -6,9 +6,11 @@ import difflib
 import functools
 import re
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ninefold.config import losses
 from ninefold.config.group_keys import GROUPS
 from ninefold.config.kinds import CALL, SECTION
 from ninefold.config.schema import ADDED_LATER, KEYS, in_sections
@@ -160,6 +162,8 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                     f"set dataset.{key}, or dataset.{other}=null",
                 )
             )
+    if isinstance(task := job.get("task"), Mapping):
+        found += _loss_problems(task.get("loss"))
     mode = compiling.get("mode")
     if mode in CUDA_GRAPHS and job.get("accumulate", 1) != 1:  # wrong gradients, or an error
         found.append(
@@ -203,6 +207,35 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             )
         )
     return found
+
+
+def _loss_problems(loss: Any) -> list[Failure]:
+    """What can be seen of `task.loss` without importing it: a target that cannot exist."""
+    target = loss.get("_target_") if isinstance(loss, Mapping) else None
+    if not isinstance(target, str):
+        return []
+    name, top = target.removeprefix(losses.PREFIX), target.partition(".")[0]
+    if target.startswith(losses.PREFIX) and "." not in name and name not in losses.TORCH:
+        return [
+            ConfigError(
+                losses.PLACE,
+                target,
+                "torch.nn has no such loss of an output and a target",
+                suggestion(name, losses.TORCH),
+                "correct the _target_",
+            )
+        ]
+    if find_spec(top) is None:
+        return [
+            ConfigError(
+                losses.PLACE,
+                target,
+                f"there is no module {top}",
+                "a class or function that Python can import is allowed",
+                "put its folder on PYTHONPATH, or correct the _target_",
+            )
+        ]
+    return []
 
 
 def fits(channels: int, wanted: int) -> bool:

@@ -37,6 +37,7 @@ from ninefold.model import Output, check
 from ninefold.parallel import Parallel, Place
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task
+from ninefold.task.loss import explained, require_usable
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
@@ -217,11 +218,30 @@ def checked_task(
     job: DictConfig, model: nn.Module, examples: Examples, prepare: Preparation
 ) -> Task:
     """The job's task. Raises ConfigError if model, task and examples do not fit together."""
-    task: Task = make(job.task, "task")
+    task, loss = built_task(job)
     alone = Place(0, 1, torch.device("cpu"))  # where the model is until it is wrapped
-    inputs, targets = next(shard(examples.first(1), 1, prepare, alone))
-    check(model, job.model.get("output"), task.loss, inputs, targets, job.choices.model)
+    # Two of them: of one, a number for the batch could be taken for a number for the example.
+    inputs, targets = next(shard(examples.first(2), 2, prepare, alone))
+    called = task.loss if loss is None else explained(task.loss, loss)
+    check(model, job.model.get("output"), called, inputs, targets, job.choices.model)
     return task
+
+
+def built_task(job: DictConfig) -> tuple[Task, str | None]:
+    """The job's task, and the target of the user's own loss. Raises ConfigError."""
+    options = job.task.copy()
+    own = options.get("loss")
+    if not isinstance(own, DictConfig):
+        return make(options, "task"), None
+    loss, target = make(own, "task.loss"), str(own.get("_target_"))
+    require_usable(loss, target)
+    with open_dict(options):
+        options.pop("loss")
+    try:
+        return make(options, "task", _partial_=True)(loss=loss), target
+    except TypeError as error:
+        do = "choose another task, or leave task.loss out"
+        raise ConfigError("task.loss", target, "the task takes none", str(error), do) from error
 
 
 def initial_state(
