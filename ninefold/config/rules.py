@@ -92,11 +92,17 @@ def inner_keys(conf: Path, choices: Mapping[str, Any], evaluates: bool) -> dict[
     """The keys of the sections, and of the groups whose chosen option is a file in `conf`."""
     found = in_sections(evaluates)
     for group in ("parallel", "amp", "dataset", "model", "task"):
-        path = conf / group / f"{choices.get(group)}.yaml"
-        if path.is_file():  # otherwise it is in another folder of the user
+        keys = keys_of_option(conf, group, choices.get(group))
+        if keys is not None:
             later = {n.partition(".")[2] for n in ADDED_LATER if n.startswith(f"{group}.")}
-            found[group] = {*map(str, _load(path)), *later}
+            found[group] = keys | later
     return found
+
+
+def keys_of_option(conf: Path, group: str, option: object) -> set[str] | None:
+    """The keys in the yaml of an option; None if it is in another folder, of the user."""
+    path = conf / group / f"{option}.yaml"
+    return set(map(str, _load(path))) if path.is_file() else None
 
 
 @functools.cache  # all runs of a sweep read the same files
