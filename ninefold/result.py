@@ -33,6 +33,7 @@ class Result:
     epochs: epochs trained, a fraction if max_steps ended one early.
     planned_epochs: epochs to train if patience does not end the run earlier.
     threads: CPU threads of all processes together.
+    loader_workers: threads of each process that read batches ahead.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
     compile_seconds: included in total_seconds only; None: not compiled.
@@ -59,6 +60,7 @@ class Result:
     replicas: int | None = None
     devices: list[str] = field(default_factory=list)
     threads: int | None = None
+    loader_workers: int | None = None
     batch_size: int | None = None
     epochs: float | None = None
     planned_epochs: float | None = None

@@ -80,8 +80,8 @@ class Gathered(nn.Module):
     def __init__(self, objective: nn.Module, gpus: Sequence[int]) -> None:
         super().__init__()
         self.module = objective
-        # Not a submodule: its parameters are those of `module`.
-        self._outputs = (nn.DataParallel(objective.network, gpus),)
+        # In a tuple, so that it is no submodule: its parameters are those of `module`.
+        self._outputs = (nn.DataParallel(objective.get_submodule("network"), gpus),)
 
     def train(self, mode: bool = True) -> Gathered:
         self._outputs[0].train(mode)

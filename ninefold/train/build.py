@@ -8,6 +8,7 @@ import os
 import platform
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,19 @@ from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config.untrusted import CONF, EVALUATED
 from ninefold.dataset import Dataset, Examples, train_and_val
 from ninefold.dataset.batches import Batches, shard
+from ninefold.dataset.loader import Loading, loading
 from ninefold.dataset.preparation import ImagePreparation, Preparation
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
+from ninefold.machine import available_memory, cores
 from ninefold.measure.clock import Clock
 from ninefold.measure.devices import meter
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output, check
-from ninefold.parallel import Parallel, Place
+from ninefold.parallel import Parallel, Place, gather
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task
 from ninefold.task.loss import explained, require_usable
@@ -143,8 +146,8 @@ def training(
     dataset: Dataset = make(job.dataset, "dataset")
     (train, val), test = train_and_val(dataset, job.seed), dataset.load("test")
     prepare, plain = (preparation(job, dataset, augment) for augment in (True, False))
-    workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
-    batches = Batches(train, job.batch_size, job.seed, prepare, place, workers)
+    how = loading_of(job, train, parallel, place)
+    batches = Batches(train, job.batch_size, job.seed, prepare, place, how.workers, how.pinned)
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job)
@@ -192,7 +195,7 @@ def training(
         warmup_steps=job.clock.warmup if mode is None else max(job.clock.warmup, GRAPHS_FROM),
         compiles=mode is not None,
         profile=Profile(folder / "profile", place) if job.profile else None,
-        workers=workers,
+        loading=how,
         config=text,
         # older runs do not have these keys
         clip=clip(
@@ -206,6 +209,26 @@ def training(
         numerics=Numerics(k, folder) if (k := OmegaConf.select(job, "numerics")) else None,
         ceiling_steps=OmegaConf.select(job, "clock.ceiling", default=0),
     )
+
+
+def loading_of(job: DictConfig, examples: Examples, parallel: Parallel, place: Place) -> Loading:
+    """How the job's batches are read, alike in all processes. Every process must call it.
+
+    Raises ResourceError, ConfigError.
+    """
+    settings = job.get("loader") or {}  # older runs lack some of its keys
+    own = loading(
+        examples,
+        max(1, job.batch_size // place.world_size),
+        place,
+        workers=settings.get("workers", 0),
+        share=settings.get("share", 0.25),
+        pinned=settings.get("pinned", "auto"),
+        free=available_memory(),
+        cores=cores(),
+    )
+    all_of_them = gather(torch.tensor(own.workers, device=place.device), parallel, place)
+    return replace(own, workers=int(all_of_them.min()))
 
 
 def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
