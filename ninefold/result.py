@@ -41,7 +41,7 @@ class Result:
     probe_seconds: duration of a fixed piece of work before and after training.
     ceiling_images_per_second: throughput on batches that are already on the device.
     energy_joules: of all devices during train_seconds, measured by energy_source (nvml, rapl).
-    gpus: clock, temperature and throttle reasons of each GPU before and after training.
+    gpus: clock, temperature, load and throttle reasons of each GPU before and after training.
     overrides: overrides of the command line other than cell, seed and paths.
     """
 

@@ -92,6 +92,7 @@ class Batches:
                 batch = prepare(inputs, targets, draw)
                 mark("data")
                 yield batch
+                del read, inputs, rest, targets, batch  # the next one takes their memory
 
 
 def small_targets(
@@ -128,3 +129,4 @@ def shard(
         for read in source:
             inputs, targets = (values.to(place.device, non_blocking=True) for values in read)
             yield prepare(inputs, targets, None)
+            del read, inputs, targets  # the next one takes their memory
