@@ -125,9 +125,9 @@ BENCHES = [
     Bench(
         "loader-memory",
         f"A turn is a new process whose loader threads ({THREADS[0]}, {THREADS[1]}) read 20 "
-        f"batches of {BATCH / 1e6:.1f} MB, bytes of images and masks, {STEP * 1000:g} ms apart. Its "
-        "figure is the growth of the proportional set size; announced is what the run prints. The "
-        "handicap: two batches are kept.",
+        f"batches of {BATCH / 1e6:.1f} MB, bytes of images and masks, {STEP * 1000:g} ms apart. "
+        "Its figure is the growth of the proportional set size; announced is what the run prints. "
+        "The handicap: two batches are kept.",
         memory,
         [
             Row(
