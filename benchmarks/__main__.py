@@ -51,6 +51,7 @@ SUBJECTS = (
     "defaults",
     "masks",
     "hf",
+    "loading",
 )
 ATTEMPTS = 2  # recordings of a bench, if the first is void
 HEADER = ("what", "compared with", "value", "95 % interval", "goal", "verdict")

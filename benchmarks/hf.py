@@ -24,7 +24,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.hf import HF
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.train.build import keep_freed
+from ninefold.train.process import keep_freed
 
 COUNT = 1024
 SLOWED = 0.1  # seconds added to each of our batches by the handicap

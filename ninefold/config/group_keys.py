@@ -70,6 +70,13 @@ OPTIONS: dict[str, Key] = {
     "parallel.timeout": Key(
         SECONDS, BY_OPTION, "The key launch.timeout.", may_change=True, affects_results=False
     ),
+    "parallel.loss_in_forward": Key(
+        FLAG,
+        True,
+        "Have each replica of DataParallel compute its own loss; false: gather all outputs on the "
+        "first GPU and compute it there. Without effect on a CPU or a single GPU.",
+        later=True,
+    ),
     "parallel.gradient_as_bucket_view": Key(
         FLAG, True, "Keep gradients inside DDP's communication buckets, which saves a copy."
     ),

@@ -60,6 +60,8 @@ class Job:
         self.notes: list[str] = []
         choices = hydra.runtime.choices
         self.choices = {key: choices.get(key) for key in (*GROUPS, "experiments") if key in choices}
+        if self.in_sweep:
+            self._leave_out_keys_of_other_strategies()
         # as written: `key=${other}` reads like a reference to OmegaConf
         self.overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
         with environment.noted():
@@ -91,6 +93,17 @@ class Job:
             for group, option in self.choices.items()
             if option is not None and not rules.NAME.fullmatch(str(option))
         ]
+
+    def _leave_out_keys_of_other_strategies(self) -> None:
+        """In a sweep over strategies, a key that some of them have is set for these alone."""
+        own = rules.keys_of_option(ROOT / "conf", "parallel", self.choices.get("parallel"))
+        node = self.config.get("parallel")
+        if own is None or not isinstance(node, DictConfig):
+            return
+        with open_dict(node):
+            for key in list(node):
+                if key not in own and f"parallel.{key}" in schema.KEYS:
+                    node.pop(key)
 
     def settle(self) -> None:
         """Check that the data is there (download it if asked to) and resolve the values `auto`.

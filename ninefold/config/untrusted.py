@@ -1,7 +1,8 @@
 """Check a stored configuration, which anybody may have written, before it is instantiated.
 
 To instantiate a `_target_` is to run code. From a stored configuration only those that `conf/`
-names at the same place are built, and only references to the environment are resolved.
+names at the same place are built, at `task.loss` PyTorch's own losses too, and only references to
+the environment are resolved.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ninefold.config import rules
+from ninefold.config import losses, rules
 from ninefold.errors import CheckpointError
 from ninefold.files import require_plain_yaml
 
@@ -52,8 +53,11 @@ def parse(text: str) -> dict[str, Any]:
 
 @functools.cache
 def allowed() -> dict[str, dict[str, frozenset[str]]]:
-    """The targets in conf/: by place, such as `model.net`, each `_target_` with its keys."""
-    found: dict[str, dict[str, frozenset[str]]] = {}
+    """What may be built: by place, such as `model.net`, each `_target_` with its keys.
+
+    It is what conf/ names, and PyTorch's own losses.
+    """
+    found = losses.allowed()
     for path in CONF.glob("*/*.yaml"):
         for place, node in _nodes(OmegaConf.to_container(OmegaConf.load(path)), path.parent.name):
             if "_target_" in node:
@@ -66,7 +70,7 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
 def require_known_targets(
     tree: Any, field: str, path: Path, do: str, user: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise CheckpointError if `tree` names a target that conf/ does not name at the same place.
+    """Raise CheckpointError if `tree` names a target that is not `allowed` at its place.
 
     user: the targets in the configuration of this command, which are allowed at their places too.
     """
@@ -94,8 +98,11 @@ def targets_in(tree: Any) -> dict[str, Any]:
 def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str, Any]:
     """The groups that an evaluation takes from the configuration in a checkpoint.
 
-    They are those that the command does not choose itself (`named`). They are checked as the
-    module says; only dataset.root may refer to the environment. Raises CheckpointError.
+    They are those that the command does not choose itself. They are checked as the module says;
+    only dataset.root may refer to the environment. Raises CheckpointError.
+
+    named: the groups as the command has them, None where it chooses nothing. A target that it
+        names itself may be in the checkpoint at the same place.
     """
     try:
         tree = parse(text)
@@ -111,7 +118,7 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         tree,
         "ckpt",
         path,
-        "add a yaml with it there, or name it on the command line, if you trust it",
+        "if you trust it, name it on the command line or in a yaml there",
         user=targets_in(_plain_tree(named)),
     )
     taken = {

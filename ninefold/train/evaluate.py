@@ -47,6 +47,7 @@ def evaluate(spec: RunSpec) -> None:
         examples, prepare = build.examples_and_preparation(job)
         task = build.checked_task(job, found.model, examples, prepare)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
+        how = build.loading_of(job, examples, parallel, place)
         result = evaluation.evaluate(
             parallel.wrap(objective, place),
             examples,
@@ -55,7 +56,8 @@ def evaluate(spec: RunSpec) -> None:
             prepare=prepare,
             parallel=parallel,
             place=place,
-            workers=job.loader.workers,
+            workers=how.workers,
+            pinned=how.pinned,
             names=class_names(job, examples),
         )
         notes = found.notes + parallel.notes(place) + amp.notes(place.device)
@@ -77,6 +79,7 @@ def evaluate(spec: RunSpec) -> None:
             "config": OmegaConf.to_container(job),
             "dtype": amp.dtype,
             "processes": place.world_size,
+            "loader_workers": how.workers,
             "devices": device_names(place),
             "notes": notes,
             "environment": environment(),

@@ -113,6 +113,7 @@ def ended(
         replicas=place.replicas,
         devices=device_names(place),
         threads=int(threads),
+        loader_workers=run.loading.workers,
         batch_size=job.batch_size,
         epochs=in_epochs(steps, per_epoch),
         planned_epochs=in_epochs(run.last_step, per_epoch),
@@ -176,6 +177,8 @@ def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None
         f"batch {job.batch_size}  steps {run.state.step} to {run.last_step}",
         *(f"note: {note}" for note in notes),
     ]
+    if run.loading.workers:
+        lines.append(str(run.loading))
     if job.compile.mode is not None:
         lines.insert(2, f"compile={job.compile.mode}: in the first warm-up steps, then training")
     for line in lines:
