@@ -111,3 +111,41 @@ def require_compiler(mode: str, gpu: bool) -> None:
             f"torch.compile calls {default}, or what {variable} names, and needs Python's headers",
             "install them (Debian: g++ and python3-dev) or leave compile out",
         )
+
+
+def available_memory() -> int | None:
+    """Bytes of main memory that this host and this process's cgroup have left, if known."""
+    cgroup = Path("/sys/fs/cgroup")
+    found = [
+        _meminfo(),
+        _of_cgroup(cgroup, "memory.max", "memory.current"),
+        _of_cgroup(cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ]
+    return min((value for value in found if value is not None), default=_physical())
+
+
+def _meminfo() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(sizes[0]) * 1024 if sizes else None
+
+
+def _of_cgroup(folder: Path, limit: str, usage: str) -> int | None:
+    """Bytes that a cgroup has left, where cached files count as free."""
+    try:
+        most, used = (int((folder / name).read_text()) for name in (limit, usage))
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except (OSError, ValueError):  # there is none, or no limit
+        return None
+    cached = [line.split()[1] for line in lines if line.startswith("inactive_file ")]
+    return max(most - used + sum(map(int, cached)), 0)
+
+
+def _physical() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

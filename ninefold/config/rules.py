@@ -160,6 +160,16 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                     f"set dataset.{key}, or dataset.{other}=null",
                 )
             )
+    if dataset.get("cache") == "disk" and dataset.get("cache_rate", 1) != 1:
+        found.append(
+            ConfigError(
+                "dataset.cache_rate",
+                dataset["cache_rate"],
+                "cache=disk keeps all",
+                "it goes with cache=ram",
+                "leave it out",
+            )
+        )
     mode = compiling.get("mode")
     if mode in CUDA_GRAPHS and job.get("accumulate", 1) != 1:  # wrong gradients, or an error
         found.append(

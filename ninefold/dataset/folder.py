@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import ClassVar, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ FOLDERS: dict[Split, tuple[str, ...]] = {
     "test": ("test", "val"),
 }
 MODES = {1: "L", 3: "RGB"}
+T = TypeVar("T")
 OPENED = 5000  # files that `prepare` opens, which takes a second or two
 
 
@@ -46,6 +47,9 @@ class Folder:
     flip: bool = True
     crop: int = 0
     val: float = 0
+    cache: str | None = None
+    cache_rate: float = 1.0
+    cache_dir: str = "~/.cache/ninefold"
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -77,13 +81,20 @@ class Folder:
 
     def load(self, split: Split) -> Examples:
         classes = self._classes(split)
-        paths = [path for found in classes.values() for path in found]
         labels = np.repeat(np.arange(len(classes)), [len(found) for found in classes.values()])
-        if split == "train" and self.limit is not None:
-            labels = labels[spread(range(len(paths)), self.limit)]
-            paths = spread(paths, self.limit)
-        examples = Examples(self._files(paths), labels.astype(np.int64), tuple(classes))
+        labels = np.array(self._limited(split, labels.tolist()), np.int64)
+        examples = Examples(self._files(self._paths(split, classes)), labels, tuple(classes))
         return checked(f"the {split} split", self, examples)
+
+    def sources(self, split: Split) -> Sequence[str]:
+        """Paths of the images of `split`, for dataset.cache."""
+        return self._paths(split, self._classes(split))
+
+    def _paths(self, split: Split, classes: Mapping[str, Sequence[str]]) -> Sequence[str]:
+        return self._limited(split, [path for found in classes.values() for path in found])
+
+    def _limited(self, split: Split, items: Sequence[T]) -> Sequence[T]:
+        return items if split != "train" or self.limit is None else spread(items, self.limit)
 
     def _files(self, paths: Sequence[str]) -> Files:
         channels, height, width = self.shape
@@ -204,6 +215,7 @@ class Files:
     paths: Sequence[str]
     size: tuple[int, int, int]
     root: str
+    dtype: ClassVar[type[np.uint8]] = np.uint8
 
     def __post_init__(self) -> None:
         # Warnings about metadata; for the whole process, as warning filters are not per thread.
@@ -268,9 +280,6 @@ def bad_image(root: str, path: str, wrong: str) -> DataError:
         "whole files of 8 bits per channel that Pillow reads are",
         "replace or remove it",
     )
-
-
-T = TypeVar("T")
 
 
 def spread(items: Sequence[T], count: int) -> list[T]:

@@ -24,6 +24,7 @@ from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config.untrusted import CONF, EVALUATED
 from ninefold.dataset import Dataset, Examples, train_and_val
 from ninefold.dataset.batches import Batches, shard
+from ninefold.dataset.cache import reader
 from ninefold.dataset.preparation import ImagePreparation, Preparation
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.logger import Logger, Run
@@ -130,16 +131,19 @@ def training(
     place: Place,
     stop: Stop,
     resume: bool,
+    cache: Mapping[str, str] | None = None,
 ) -> Training:
     """The parts of the run that `job` describes.
 
     text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
+    cache: where decoded examples are, see RunSpec.
     """
     mode = job.compile.mode
     if mode is not None:
         require_one_copy(mode, place)
     dataset: Dataset = make(job.dataset, "dataset")
-    (train, val), test = train_and_val(dataset, job.seed), dataset.load("test")
+    load = reader(dataset, cache)
+    (train, val), test = train_and_val(dataset, job.seed, load), load("test")
     prepare, plain = (preparation(job, dataset, augment) for augment in (True, False))
     workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
     batches = Batches(train, job.batch_size, job.seed, prepare, place, workers)
@@ -296,10 +300,12 @@ def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     return {key: value for item in items for key, value in item.items()}
 
 
-def examples_and_preparation(job: DictConfig) -> tuple[Examples, Preparation]:
+def examples_and_preparation(
+    job: DictConfig, cache: Mapping[str, str] | None = None
+) -> tuple[Examples, Preparation]:
     """The test split of the job's dataset, and what turns it into the model's input."""
     dataset: Dataset = make(job.dataset, "dataset")
-    return dataset.load("test"), preparation(job, dataset, augment=False)
+    return reader(dataset, cache)("test"), preparation(job, dataset, augment=False)
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
