@@ -170,6 +170,16 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 "leave it out",
             )
         )
+    if dataset.get("cache") == "disk" and dataset.get("cache_dir", "") is None:
+        found.append(
+            ConfigError(
+                "dataset.cache_dir",
+                "null",
+                "cache=disk keeps decoded examples in it",
+                "a folder is allowed",
+                "name one, or leave it out",
+            )
+        )
     mode = compiling.get("mode")
     if mode in CUDA_GRAPHS and job.get("accumulate", 1) != 1:  # wrong gradients, or an error
         found.append(

@@ -6,6 +6,7 @@ import io
 import multiprocessing
 import os
 import pickle
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -277,7 +278,7 @@ def _write(path: str, content: bytes | memoryview, offset: int) -> None:
 
 def refused(path: str | os.PathLike[str], error: OSError) -> ResourceError:
     """The failure of a cache that the system refuses to store."""
-    if str(path).startswith("/proc/"):
+    if re.match(r"/proc/\d+/fd/", str(path)):
         return ResourceError(
             "dataset.cache",
             "ram",
