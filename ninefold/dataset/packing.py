@@ -23,7 +23,7 @@ from ninefold.dataset import Array, Rows
 from ninefold.errors import DataError, Failure, ResourceError, memory_failure, relay
 from ninefold.progress import bar
 
-BYTES, ROWS = 8 * 2**20, 64  # what a process decodes at a time, at most
+BYTES, ROWS = 8 * 2**20, 16  # what a process decodes at a time, at most
 
 
 @dataclass(frozen=True)
