@@ -52,6 +52,7 @@ SUBJECTS = (
     "masks",
     "hf",
     "loading",
+    "cache",
 )
 ATTEMPTS = 2  # recordings of a bench, if the first is void
 HEADER = ("what", "compared with", "value", "95 % interval", "goal", "verdict")

@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "logger": GROUND,
     "measure": GROUND | {"parallel"},
     "dataset": GROUND | {"parallel"},
-    "config": GROUND | {"checkpoint/manifest"},
+    "config": GROUND | {"checkpoint/manifest", "dataset/cache"},
     "train": GROUND
     | {
         "dataset",
@@ -50,11 +50,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
     "callback": GROUND | {"study", "launch", "config", "checkpoint/manifest"},
+    "pack": GROUND | {"launch", "config"},
     "main": GROUND | {"callback", "study", "launch", "config"},
     "train.py": {"main", "config/resolvers"},
     "evaluate.py": {"main", "config/resolvers"},
 }
-COMPOSING = {"main", "callback", "config", "study"} | {
+COMPOSING = {"main", "callback", "config", "study", "pack"} | {
     "launch/run",
     "dataset/mapped",  # which builds what its configuration names when it is loaded
     "train/build",
@@ -191,6 +192,9 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "images",
         "loss",
         "items",
+        "cache",
+        "cache_folder",
+        "packing",
         "confusion",
     }
     assert yamls(group) == files
@@ -284,6 +288,8 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
         "dataset.digits",
         "dataset.folder",
         "dataset.masks",
+        "dataset.cache",
+        "pack",
     ],
 )
 def test_the_launchers_side_imports_no_torch(module: str) -> None:

@@ -237,7 +237,7 @@ OPTIONS: dict[str, Key] = {
     ),
     "model.memory_format": Key(
         one_of("contiguous_format", "channels_last"),
-        "channels_last",
+        BY_OPTION,
         "Memory layout of images and weights.",
     ),
     "optimizer.lr": Key(number(0), BY_OPTION, "Learning rate."),

@@ -8,20 +8,17 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from hydra.conf import HydraConf
-from hydra.errors import HydraException
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold.config import environment, processes, resume, rules, schema, untrusted
+from ninefold.config import data, environment, processes, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
-from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
+from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.machine import gpu_driver, require_compiler
 from ninefold.ranks import under_torchrun
 
@@ -43,6 +40,7 @@ class Job:
     sweep: the keys of the sweep that it is part of, such as `study`; they are not frozen.
     notes: sentences for result.json.
     checked: whether launch.run.check found it ready to run.
+    cache: of a settled job, where its decoded examples are: the path of each file by name.
     """
 
     command: ClassVar[str]
@@ -55,6 +53,7 @@ class Job:
             if isinstance(given := self.config.get("compile"), bool):
                 self.config["compile"] = {"mode": "default" if given else None}
         self.checked = False
+        self.cache: dict[str, str] | None = None
         self.in_sweep = hydra.mode == RunMode.MULTIRUN
         self.resume: str | None = None
         self.notes: list[str] = []
@@ -108,9 +107,9 @@ class Job:
     def settle(self) -> None:
         """Check that the data is there (download it if asked to) and resolve the values `auto`.
 
-        Raises Failure.
+        Last, the examples are decoded into dataset.cache. Raises Failure.
         """
-        self._prepare_data()
+        fill_cache = self._prepare_data()
         _settle(self.frozen)  # after the number of classes, which other keys may refer to
         parallel = self.frozen["parallel"]
         parallel["processes"] = processes.number(
@@ -119,6 +118,14 @@ class Job:
             self.values,
             self.choices["parallel"],
         )
+        fill_cache()
+
+    def pack(self) -> dict[str, str] | None:
+        """Check the data and decode it into dataset.cache; returns its files. Raises Failure."""
+        fill_cache = self._prepare_data()
+        _settle(self.frozen)
+        fill_cache()
+        return self.cache
 
     def find_unfinished(self, root: Path) -> None:
         """For resume=auto, once settled: resume the newest unfinished run of this job in `root`.
@@ -145,31 +152,25 @@ class Job:
         """The frozen job as YAML."""
         return OmegaConf.to_yaml(OmegaConf.create({**self.frozen, "choices": self.choices}))
 
-    def _prepare_data(self) -> None:
+    def _prepare_data(self) -> Callable[[], None]:
+        """Check the data, or find the cache that this command has of it already.
+
+        Returns what fills the cache, once `threads` is resolved. Raises Failure.
+        """
         node = self.values.get("dataset")
         if node is None:
-            return  # an evaluation takes it from its checkpoint
-        try:
-            with environment.noted(), _one_blas_thread():  # an evaluation's is resolved only here
-                dataset = instantiate({**node}, _convert_="all")
-                if hasattr(dataset, "require_loader"):
-                    dataset.require_loader(self.values["loader"]["workers"])
-                unknown = node.get("classes", 0) is None
-                if unknown and not hasattr(dataset, "count_classes"):
-                    raise rules.uncounted(self.choices["dataset"])
-                dataset.prepare()
-                if unknown:
-                    self._set_classes(dataset.count_classes())
-        except HydraException as error:
-            if exhausted := memory_failure(error, "the dataset was being imported"):
-                raise exhausted from error
-            raise ConfigError(
-                "dataset",
-                self.choices["dataset"],
-                "it cannot be built so",
-                str(error.__cause__ or error),
-                "see the keys in conf/dataset/",
-            ) from error
+            return lambda: None  # an evaluation takes it from its checkpoint
+        workers = self.values["loader"]["workers"]
+        dataset, self.cache, classes = data.prepare(node, self.choices["dataset"], workers)
+        if classes is not None:
+            self._set_classes(classes)
+
+        def fill_cache() -> None:
+            if self.cache is None:
+                counted, threads = self.values["dataset"], self.frozen["threads"]
+                self.cache = data.fill_cache(dataset, counted, threads, self.evaluates, asked=node)
+
+        return fill_cache
 
     def _set_classes(self, count: int) -> None:
         """Replace dataset.classes=null by the number in the data, in what refers to it too."""
@@ -217,8 +218,7 @@ class TrainJob(Job):
 
     def training_examples(self) -> int:
         """The number of training examples of a settled job. Raises DataError."""
-        with environment.noted(), _one_blas_thread():
-            return len(instantiate({**self.values["dataset"]}, _convert_="all").load("train"))
+        return data.training_examples(self.values["dataset"])
 
     def find_unfinished(self, root: Path) -> None:
         if self.resume != resume.AUTO:
@@ -377,27 +377,12 @@ def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Import NumPy with one BLAS thread, as BLAS is not used here.
-
-    OpenBLAS allocates memory for each thread, and ends the process if that fails.
-    """
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-        if before is not None:
-            os.environ["OPENBLAS_NUM_THREADS"] = before
-
-
 def _settle(job: dict[str, Any]) -> None:
-    """Resolve threads=auto and a relative dataset.root in a job."""
+    """Resolve threads=auto and relative folders of the dataset in a job."""
     if job["threads"] == "auto":
         linux = sys.platform == "linux"
         job["threads"] = len(os.sched_getaffinity(0)) if linux else os.cpu_count()
-    root = (job.get("dataset") or {}).get("root")
-    if isinstance(root, str) and "${" not in root:  # a run folder is used from anywhere
-        job["dataset"]["root"] = str(Path(root).expanduser().absolute())
+    for key in ("root", "cache_dir"):
+        folder = (job.get("dataset") or {}).get(key)
+        if isinstance(folder, str) and "${" not in folder:  # a run folder is used from anywhere
+            job["dataset"][key] = str(Path(folder).expanduser().absolute())

@@ -183,6 +183,26 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
     found += _devices_at_odds(job)
     if isinstance(task := job.get("task"), Mapping):
         found += _loss_problems(task.get("loss"))
+    if dataset.get("cache") == "disk" and dataset.get("cache_rate", 1) != 1:
+        found.append(
+            ConfigError(
+                "dataset.cache_rate",
+                dataset["cache_rate"],
+                "cache=disk keeps all",
+                "it goes with cache=ram",
+                "leave it out",
+            )
+        )
+    if dataset.get("cache") == "disk" and dataset.get("cache_dir", "") is None:
+        found.append(
+            ConfigError(
+                "dataset.cache_dir",
+                "null",
+                "cache=disk keeps decoded examples in it",
+                "a folder is allowed",
+                "name one, or leave it out",
+            )
+        )
     mode = compiling.get("mode")
     if mode in CUDA_GRAPHS and job.get("accumulate", 1) != 1:  # wrong gradients, or an error
         found.append(

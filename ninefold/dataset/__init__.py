@@ -5,7 +5,7 @@ Nothing here imports torch, so that the launcher can check a dataset before it s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, overload
 
@@ -145,14 +145,19 @@ class Dataset(Protocol):
         """Raises DataError if the split cannot be read or is not what the configuration says."""
 
 
-def train_and_val(dataset: Dataset, seed: int) -> tuple[Examples, Examples | None]:
+def train_and_val(
+    dataset: Dataset, seed: int, load: Callable[[Split], Examples] | None = None
+) -> tuple[Examples, Examples | None]:
     """The training split, and a validation split if there is to be one.
+
+    load: in place of the dataset's own, such as that of its cache.
 
     A dataset that names `val` among its splits has its own. From any other the share `dataset.val`
     of the training examples is drawn by the seed; 0: no validation split. Raises DataError.
     """
     share = getattr(dataset, "val", 0)
-    train = dataset.load("train")
+    load = load or dataset.load
+    train = load("train")
     if "val" in getattr(dataset, "splits", ()):
         if share:
             raise DataError(
@@ -162,7 +167,7 @@ def train_and_val(dataset: Dataset, seed: int) -> tuple[Examples, Examples | Non
                 "a share is drawn from the training examples only where there is none",
                 "set dataset.val=0 to use the one it has",
             )
-        return train, dataset.load("val")
+        return train, load("val")
     if not share:
         return train, None
     count = max(1, round(share * len(train)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import ClassVar, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ FOLDERS: dict[Split, tuple[str, ...]] = {
     "test": ("test", "val"),
 }
 HOLDS = "train/CLASS/IMAGE and test/CLASS/IMAGE"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class Folder:
     crop: int = 0
     val: float = 0
     exif: bool = False  # turn images as their EXIF orientation says
+    cache: str | None = None
+    cache_rate: float = 1.0
+    cache_dir: str = "~/.cache/ninefold"
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -89,13 +93,20 @@ class Folder:
 
     def load(self, split: Split) -> Examples:
         classes = self._classes(split)
-        paths = [path for found in classes.values() for path in found]
         labels = np.repeat(np.arange(len(classes)), [len(found) for found in classes.values()])
-        if split == "train" and self.limit is not None:
-            labels = labels[spread(range(len(paths)), self.limit)]
-            paths = spread(paths, self.limit)
-        examples = Examples(self._files(paths), labels.astype(np.int64), tuple(classes))
+        labels = np.array(self._limited(split, labels.tolist()), np.int64)
+        examples = Examples(self._files(self._paths(split, classes)), labels, tuple(classes))
         return checked(f"the {split} split", self, examples)
+
+    def sources(self, split: Split) -> Sequence[str]:
+        """Paths of the images of `split`, for dataset.cache."""
+        return self._paths(split, self._classes(split))
+
+    def _paths(self, split: Split, classes: Mapping[str, Sequence[str]]) -> Sequence[str]:
+        return self._limited(split, [path for found in classes.values() for path in found])
+
+    def _limited(self, split: Split, items: Sequence[T]) -> Sequence[T]:
+        return items if split != "train" or self.limit is None else spread(items, self.limit)
 
     def _files(self, paths: Sequence[str]) -> Files:
         channels, height, width = self.shape
@@ -159,6 +170,7 @@ class Files:
     size: tuple[int, int, int]
     root: str
     exif: bool = False
+    dtype: ClassVar[type[np.uint8]] = np.uint8
 
     def __post_init__(self) -> None:
         # Warnings about metadata; for the whole process, as warning filters are not per thread.

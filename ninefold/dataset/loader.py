@@ -71,7 +71,8 @@ def loading(
 ) -> Loading:
     """How to read batches of `rows` examples of `examples` in each process.
 
-    workers: threads. auto: none for arrays in memory, nor where items are drawn at random; else as many as `share` of the `free` bytes
+    workers: threads. auto: none for arrays in memory, nor where items vary from epoch to epoch;
+        else as many as `share` of the `free` bytes
         of memory and the cores allow, up to MOST. On a CPU one, as training uses the cores.
     pinned: auto: on CUDA.
     free, cores: of this host; None: not known.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config.untrusted import CONF, EVALUATED
 from ninefold.dataset import Dataset, Examples, train_and_val
 from ninefold.dataset.batches import Batches, shard
+from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import Loading, loading
 from ninefold.dataset.preparation import ImagePreparation, Preparation
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
@@ -139,17 +140,20 @@ def training(
     place: Place,
     stop: Stop,
     resume: bool,
+    cache: Mapping[str, str] | None = None,
 ) -> Training:
     """The parts of the run that `job` describes.
 
     text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
+    cache: where decoded examples are, see RunSpec.
     """
     mode = job.compile.mode
     if mode is not None:
         require_one_copy(mode, place)
     workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
     dataset = built_dataset(job, workers)
-    (train, val), test = train_and_val(dataset, job.seed), dataset.load("test")
+    load = reader(dataset, cache)
+    (train, val), test = train_and_val(dataset, job.seed, load), load("test")
     prepare, plain = (preparation(job, dataset, augment) for augment in (True, False))
     how = loading_of(job, train, parallel, place)
     batches = Batches(train, job.batch_size, job.seed, prepare, place, how.workers, how.pinned)
@@ -330,10 +334,12 @@ def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: str
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 
 
-def examples_and_preparation(job: DictConfig) -> tuple[Examples, Preparation]:
+def examples_and_preparation(
+    job: DictConfig, cache: Mapping[str, str] | None = None
+) -> tuple[Examples, Preparation]:
     """The test split of the job's dataset, and what turns it into the model's input."""
     dataset = built_dataset(job, job.loader.workers)
-    return dataset.load("test"), preparation(job, dataset, augment=False)
+    return reader(dataset, cache)("test"), preparation(job, dataset, augment=False)
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:

@@ -44,7 +44,7 @@ def evaluate(spec: RunSpec) -> None:
         if place.rank == 0:
             print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
         found.require_complete(wanted.load.partial)
-        examples, prepare = build.examples_and_preparation(job)
+        examples, prepare = build.examples_and_preparation(job, spec.cache)
         task = build.checked_task(job, found.model, examples, prepare)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
         how = build.loading_of(job, examples, parallel, place)

@@ -40,7 +40,15 @@ def train(spec: RunSpec, stop: Stop) -> None:
         if place.device.type == "cuda":  # processes queue steps there, and so run ahead of others
             stop.only_at_log_points()
         run = build.training(
-            job, spec.job, spec.folder, parallel, amp, place, stop, resume=spec.resume
+            job,
+            spec.job,
+            spec.folder,
+            parallel,
+            amp,
+            place,
+            stop,
+            resume=spec.resume,
+            cache=spec.cache,
         )
         notes = [
             *spec.notes,
