@@ -263,12 +263,13 @@ def built_task(job: DictConfig) -> tuple[Task, str | None]:
     """The job's task, and the target of the user's own loss. Raises ConfigError."""
     options = job.task.copy()
     own = options.get("loss")
+    with open_dict(options):
+        if own is None or isinstance(own, DictConfig):  # a task need not have this argument
+            options.pop("loss", None)
     if not isinstance(own, DictConfig):
         return make(options, "task"), None
     loss, target = make(own, "task.loss"), str(own.get("_target_"))
     require_usable(loss, target)
-    with open_dict(options):
-        options.pop("loss")
     try:
         return make(options, "task", _partial_=True)(loss=loss), target
     except TypeError as error:

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 from ninefold.dataset import Split, train_and_val
-from ninefold.dataset.cache import Files, Partly, kept, key_of, make, mapped, reader, spread
+from ninefold.dataset.cache import Files, Partly, keep, kept, key_of, make, mapped, reader, spread
 from ninefold.dataset.cache_folder import damage
 from ninefold.dataset.folder import Folder
 from ninefold.errors import DataError, ResourceError
@@ -220,6 +220,7 @@ def test_a_second_run_of_a_command_has_the_cache_of_the_first(root: Path, how: s
     dataset = folder(root, **HOW[how])
     assert kept(node(dataset)) is None
     files = made(dataset)
+    keep(node(dataset), files)
     assert kept(node(dataset)) == files
     assert kept({**node(dataset), "flip": not dataset.flip}) == files
     assert kept({**node(dataset), "limit": 3}) is None
@@ -352,7 +353,7 @@ def test_the_pack_command_prints_the_folder_that_a_run_then_finds(root: Path) ->
     [
         ("dataset=digits", "dataset=digits: it has no cache, as it decodes nothing; ", 2),
         ("dataset=folder", "dataset.root=null: no folder is given; ", 4),
-        ("dataset=folder dataset.root=ROOT", "dataset.classes=10: ", 4),
+        ("dataset=folder dataset.root=ROOT dataset.classes=10", "dataset.classes=10: ", 4),
         ("dataset=folder dataset.cache=ram", "dataset.cache=ram: this command fills a cache", 2),
         ("dataset=folder dataset.cache=disc", "dataset.cache=disc: this command fills", 2),
         ("dataset=folder dataset.cache_rate=0.5", "dataset.cache_rate=0.5: cache=disk keeps", 2),
