@@ -40,7 +40,17 @@ from ninefold.files import write_json
 from ninefold.machine import environment
 from ninefold.report.render.markdown import grid
 
-SUBJECTS = ("step", "inputs", "epoch", "scaling", "start", "checkpoints", "compiled", "defaults")
+SUBJECTS = (
+    "step",
+    "inputs",
+    "epoch",
+    "scaling",
+    "start",
+    "checkpoints",
+    "compiled",
+    "defaults",
+    "masks",
+)
 ATTEMPTS = 2  # recordings of a bench, if the first is void
 HEADER = ("what", "compared with", "value", "95 % interval", "goal", "verdict")
 

@@ -187,7 +187,8 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "batches",
         "preparation",
         "loader",
-        "confusion",
+        "images",
+        "loss",
     }
     assert yamls(group) == files
     for name in files:
@@ -279,6 +280,7 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
         "config.resume",
         "dataset.digits",
         "dataset.folder",
+        "dataset.masks",
     ],
 )
 def test_the_launchers_side_imports_no_torch(module: str) -> None:

@@ -9,6 +9,7 @@ from ninefold.config.keys import BY_OPTION, SECONDS, Key
 from ninefold.config.kinds import (
     CALL,
     FLAG,
+    GRAY_LEVELS,
     LOSS,
     NAMES,
     NUMBERS,
@@ -16,6 +17,7 @@ from ninefold.config.kinds import (
     PART,
     SECTION,
     SHAPE,
+    STRING,
     TARGET,
     TEXT,
     number,
@@ -124,6 +126,20 @@ OPTIONS: dict[str, Key] = {
     "dataset.crop": Key(
         whole(0), BY_OPTION, "Pad training images by this many pixels and crop them at random."
     ),
+    "dataset.ignore": Key(
+        whole(0, most=32767, otherwise=(None,)),
+        BY_OPTION,
+        "The number of a mask's pixels that do not count (void); null: all count.",
+    ),
+    "dataset.values": Key(
+        GRAY_LEVELS,
+        None,
+        "The gray level or palette index of each class in a mask, in the order of the classes; "
+        "null: they are the class numbers.",
+    ),
+    "dataset.mask_suffix": Key(
+        STRING, "", "What the name of a mask has after the name of its image, such as _mask."
+    ),
     "dataset.cache": Key(
         one_of(None, "ram", "disk"),
         None,
@@ -149,6 +165,11 @@ OPTIONS: dict[str, Key] = {
     "dataset.train_count": Key(whole(1), 4096, "Training examples of dataset=synthetic."),
     "dataset.test_count": Key(whole(1), 512, "Test examples of dataset=synthetic."),
     "task.classes": Key(whole(1), BY_OPTION, "Number of classes."),
+    "task.ignore": Key(
+        whole(0, most=32767, otherwise=(None,)),
+        BY_OPTION,
+        "The number of a mask's pixels that do not count; null: all count.",
+    ),
     "task.loss": Key(
         LOSS,
         None,

@@ -151,6 +151,30 @@ NAMES = Kind(
     ),
     {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
 )
+STRING = Kind("text is allowed", lambda value: isinstance(value, str), {"type": "string"})
+GRAY_LEVELS = Kind(
+    "a list of different whole numbers from 0 to 65535, or null is allowed",
+    lambda value: (
+        value is None
+        or (
+            isinstance(value, list)
+            and bool(value)
+            and all(map(whole(0, most=65535).accepts, value))
+            and len(set(value)) == len(value)
+        )
+    ),
+    {
+        "anyOf": [
+            {
+                "type": "array",
+                "items": {"type": "integer", "minimum": 0, "maximum": 65535},
+                "minItems": 1,
+                "uniqueItems": True,
+            },
+            {"type": "null"},
+        ]
+    },
+)
 PATH = Kind(
     "the path of a folder or a file is allowed",
     lambda value: not isinstance(value, list | Mapping),

@@ -29,6 +29,7 @@ EVALUATED = (
 )  # groups that an evaluation may take from it
 # Keys whose value is called: by Hydra, and by logging.config.dictConfig.
 CALLED = ("_target_", "()", "class")
+PRETRAINED = {"weights", "weights_backbone"}  # arguments of torchvision's models
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net", "input_channels", "input_size", "memory_format"),
@@ -119,6 +120,8 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         )
     if "dataset" in taken and "download" in taken["dataset"]:
         taken["dataset"]["download"] = False  # only a command may download
+    net = taken["model"]["net"] if "model" in taken else {}
+    net.update(dict.fromkeys(PRETRAINED & net.keys()))  # as these would; the checkpoint has weights
     choices = tree.get("choices")
     choices = choices if isinstance(choices, dict) else {}
     names = {group: str(choices.get(group)) for group in taken}

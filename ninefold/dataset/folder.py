@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import os
-import stat
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from ninefold.dataset import Array, Examples, Rows, Split, checked
+from ninefold.dataset.images import (
+    ENDINGS,
+    MODES,
+    OPENED,
+    Tree,
+    bad_image,
+    listed,
+    require_shape,
+    spread,
+)
 from ninefold.errors import DataError
 from ninefold.progress import bar
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 FOLDERS: dict[Split, tuple[str, ...]] = {
     "train": ("train",),
     "val": ("val",),
     "test": ("test", "val"),
 }
-MODES = {1: "L", 3: "RGB"}
-OPENED = 5000  # files that `prepare` opens, which takes a second or two
+HOLDS = "train/CLASS/IMAGE and test/CLASS/IMAGE"
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class Folder:
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        both = all((self._root() / name).is_dir() for name in ("val", "test"))
+        both = all((self._tree.path / name).is_dir() for name in ("val", "test"))
         return ("train", "val", "test") if both else ("train", "test")
 
     def prepare(self) -> None:
@@ -64,14 +71,14 @@ class Folder:
                 only = {"train": train - set(classes), split: set(classes) - train}
                 said = [f"only in {name}: {listed(who)}" for name, who in only.items() if who]
                 kind = {"val": "validation"}.get(split, split)
-                raise self._wrong(
+                raise self._tree.wrong(
                     f"training and {kind} classes differ",
                     "; ".join(said),
                     "give both the same class folders",
                 )
         paths = [path for part in found.values() for files in part.values() for path in files]
         for path in bar(paths, "checking the images", unit="file", delay=1.0):
-            self._require_readable(path)
+            self._tree.require_readable(path)
         for path in bar(spread(paths, OPENED), "opening images", unit="file", delay=1.0):
             self._files([path]).require_image(path)
 
@@ -89,30 +96,17 @@ class Folder:
         channels, height, width = self.shape
         return Files(paths, (channels, height, width), str(self.root))
 
-    def _wrong(self, wrong: str, found: str, do: str) -> DataError:
-        return DataError(
-            "dataset.root", "null" if self.root is None else self.root, wrong, found, do
-        )
+    @property
+    def _tree(self) -> Tree:
+        return Tree(self.root, HOLDS)
 
     def _classes(self, split: Split) -> dict[str, list[str]]:
         """The image files of each class, both in order. Raises DataError."""
-        shape = list(self.shape)
-        if (
-            len(shape) != 3
-            or shape[0] not in MODES
-            or not all(isinstance(side, int) and side > 0 for side in shape)
-        ):
-            raise DataError(
-                "dataset.shape",
-                shape,
-                "images cannot be made so",
-                "[1 or 3 channels, height, width] is allowed",
-                "correct dataset.shape",
-            )
+        require_shape(self.shape)
         folder = self._split(split)
-        classes = {entry.name: entry.path for entry in self._entries(folder) if entry.is_dir()}
+        classes = {entry.name: entry.path for entry in self._tree.entries(folder) if entry.is_dir()}
         if len(classes) < 2:
-            raise self._wrong(
+            raise self._tree.wrong(
                 f"{folder} holds {'one class only' if classes else 'no class folders'}",
                 f"found {listed(classes) if classes else 'no folders in it'}",
                 "put the images of each class into a folder of its own there",
@@ -125,72 +119,26 @@ class Folder:
                 f"found {listed(classes)}",
                 f"set dataset.classes={len(classes)}",
             )
-        files = {name: self._images(classes[name]) for name in sorted(classes)}
+        files = {name: self._tree.images(classes[name]) for name in sorted(classes)}
         empty = [name for name, found in files.items() if not found]
         if empty:
-            raise self._wrong(
+            raise self._tree.wrong(
                 f"no images in {os.path.join(folder, empty[0])}",
                 f"files that end in {', '.join(ENDINGS)} are looked for, not in folders below",
                 "put images there, or remove the folder from train and test",
             )
         return files
 
-    def _root(self) -> Path:
-        if self.root is None:
-            raise self._wrong(
-                "no folder is given",
-                "it holds train/CLASS/IMAGE and test/CLASS/IMAGE",
-                "set dataset.root=FOLDER",
-            )
-        root = Path(self.root).expanduser()
-        if not root.is_dir():
-            raise self._wrong(
-                "not a folder" if root.exists() else "no such folder",
-                f"looked for {root.absolute()}",
-                "set dataset.root to a folder of train and test",
-            )
-        return root
-
     def _split(self, split: Split) -> Path:
-        root = self._root()
+        root = self._tree.path
         for name in FOLDERS[split]:
             if (root / name).is_dir():
                 return root / name
-        raise self._wrong(
+        raise self._tree.wrong(
             f"it holds no folder {' or '.join(FOLDERS[split])}",
-            f"found {listed(entry.name for entry in self._entries(root))}",
-            "it must hold train/CLASS/IMAGE and test/CLASS/IMAGE",
+            f"found {listed(entry.name for entry in self._tree.entries(root))}",
+            f"it must hold {HOLDS}",
         )
-
-    def _images(self, folder: str) -> list[str]:
-        return sorted(
-            entry.path
-            for entry in self._entries(folder)
-            if entry.name.lower().endswith(ENDINGS) and not entry.is_dir()
-        )
-
-    def _entries(self, folder: str | Path) -> list[os.DirEntry[str]]:
-        """The entries of `folder`, except hidden files, which macOS adds."""
-        try:
-            with os.scandir(folder) as entries:
-                return [entry for entry in entries if not entry.name.startswith(".")]
-        except OSError as error:
-            raise self._wrong(
-                f"{folder} cannot be read",
-                error.strerror or type(error).__name__,
-                "see that it can be read",
-            ) from error
-
-    def _require_readable(self, path: str) -> None:
-        try:
-            status = os.stat(path)
-            wrong = "" if stat.S_ISREG(status.st_mode) else "it is no regular file"
-            wrong = wrong or ("" if status.st_size else "it has 0 bytes")
-            wrong = wrong or ("" if os.access(path, os.R_OK) else "permission denied")
-        except OSError as error:
-            wrong = error.strerror or type(error).__name__
-        if wrong:
-            raise bad_image(str(self.root), path, wrong)
 
 
 @dataclass(frozen=True)
@@ -258,29 +206,3 @@ class Files:
         except Exception as error:  # damaged files raise many types
             what = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise bad_image(self.root, path, what.replace(f" {path!r}", "")) from error
-
-
-def bad_image(root: str, path: str, wrong: str) -> DataError:
-    return DataError(
-        "dataset.root",
-        root,
-        f"{path} is no usable image ({wrong})",
-        "whole files of 8 bits per channel that Pillow reads are",
-        "replace or remove it",
-    )
-
-
-T = TypeVar("T")
-
-
-def spread(items: Sequence[T], count: int) -> list[T]:
-    """`count` of `items`, evenly spaced; all of them if there are no more."""
-    count = min(count, len(items))
-    return [items[number * len(items) // count] for number in range(count)]
-
-
-def listed(names: Iterable[str]) -> str:
-    """The first of `names`, sorted, and how many more there are."""
-    found = sorted(names)
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    return ", ".join(found[:5]) + more if found else "nothing"

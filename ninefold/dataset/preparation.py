@@ -58,7 +58,7 @@ def random_bits(seed: int, epoch: int, indices: npt.NDArray[np.int64]) -> npt.ND
 class ImagePreparation:
     """Images uint8 [n, c, h, w], with classes int64 [n] or masks uint8 or int16 [n, h, w].
 
-    Masks are flipped, cropped (outside is class 0) and resized (nearest) with their images.
+    Masks are flipped and cropped with their images, never resized: a task resizes the output.
 
     channels: gray images are repeated to so many.
     size: pixels to resize to, None to leave; bilinear, antialiased where that makes images
@@ -66,6 +66,7 @@ class ImagePreparation:
     mean, std: per channel, of pixels in 0..1; None leaves them in 0..1.
     flip: mirror half of the images, drawn at random.
     crop: pixels of padding before a random crop; 0 = none.
+    outside: the class of a mask's pixels in that padding; in the image they are 0.
     """
 
     channels: int
@@ -75,6 +76,7 @@ class ImagePreparation:
     flip: bool = False
     crop: int = 0
     memory_format: torch.memory_format = torch.contiguous_format
+    outside: int = 0
 
     def draws(
         self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
@@ -101,13 +103,14 @@ class ImagePreparation:
             targets = self._mask(inputs, targets, draw)
         return self.scaled(self.augmented(inputs, draw)), targets
 
-    def augmented(self, images: Tensor, corners: Tensor | None) -> Tensor:
+    def augmented(self, images: Tensor, corners: Tensor | None, outside: int = 0) -> Tensor:
         """[n, c, h, w] to the same, mirrored and cropped as `corners` say."""
         if corners is None:
             return images
         count, channels, height, width = images.shape
         edge, across = self.crop, width + 2 * self.crop
-        padded = images.new_zeros(1 + self.flip, count, channels, height + 2 * edge, across)
+        size = (1 + self.flip, count, channels, height + 2 * edge, across)
+        padded = images.new_full(size, outside)
         inner = padded[..., edge : edge + height, edge : edge + width]
         inner[0] = images
         if self.flip:
@@ -134,7 +137,7 @@ class ImagePreparation:
         return floats
 
     def _mask(self, images: Tensor, masks: Tensor, corners: Tensor | None) -> Tensor:
-        """Masks [n, h, w], moved and resized as their images [n, c, h, w] are."""
+        """Masks [n, h, w], moved as their images [n, c, h, w] are."""
         if masks.shape[1:] != images.shape[2:] or masks.is_floating_point():
             raise ConfigError(
                 "dataset",
@@ -147,11 +150,7 @@ class ImagePreparation:
             plane = (images.shape[2] + 2 * self.crop) * (images.shape[3] + 2 * self.crop)
             image = images.shape[1] * plane  # a mask has one plane where its image has some
             corners = corners // image * plane + corners % image
-        masks = self.augmented(masks[:, None], corners)
-        if self.size is not None and tuple(masks.shape[2:]) != (self.size,) * 2:
-            floats = F.interpolate(masks.to(torch.float32), self.size, mode="nearest-exact")
-            masks = floats.to(masks.dtype)
-        return masks[:, 0]
+        return self.augmented(masks[:, None], corners, self.outside)[:, 0]
 
     def _normalize(self, floats: Tensor) -> Tensor:
         """Pixels in 0..255 to 0..1 or normalized, in place."""

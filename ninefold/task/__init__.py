@@ -22,12 +22,16 @@ class Scores:
         ninefold.result.UNITS (`mean error mm`), an error in that unit, less is better.
     each: the score of each class, landmark, ... by name; None: it has no examples.
     table: counts to draw, int64 [true, predicted], for a task that has a confusion matrix.
+    each_name: what `each` is, such as IoU.
+    counted: what the table counts.
     """
 
     score: float
     others: Mapping[str, float | None] = field(default_factory=dict)
     each: Mapping[str, float | None] = field(default_factory=dict)
     table: npt.NDArray[np.int64] | None = None
+    each_name: str = "accuracy"
+    counted: str = "examples"
 
 
 class Task(Protocol):

@@ -47,8 +47,13 @@ class Classification:
         )
 
 
-def draw(path: Path, counts: npt.NDArray[np.int64], names: Sequence[str]) -> None:
-    """Draw the confusion matrix `counts` [classes, classes + 1] in shares of its rows: a PNG."""
+def draw(
+    path: Path, counts: npt.NDArray[np.int64], names: Sequence[str], counted: str = "examples"
+) -> None:
+    """Draw the confusion matrix `counts` [classes, classes + 1] in shares of its rows: a PNG.
+
+    counted: what the counts are of. Counts too long for a cell are written as shares.
+    """
     # Importing matplotlib takes longer than anything that a training run needs.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -65,14 +70,16 @@ def draw(path: Path, counts: npt.NDArray[np.int64], names: Sequence[str]) -> Non
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class")
     right = np.trace(counts[:, : len(names)]) / max(counts.sum(), 1)
-    axes.set_title(f"{counts.sum():,} examples, {right:.2%} right")
+    axes.set_title(f"{counts.sum():,} {counted}, {right:.2%} right")
     if len(names) <= 40:
         axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", parse_math=False)
         axes.set_yticks(range(len(names)), names, parse_math=False)
     if len(names) <= 20:
+        long = counts.max() >= 100_000
         for (row, column), count in np.ndenumerate(counts):
             if count:
                 color = "white" if shares[row, column] > 0.5 else "black"
-                axes.text(column, row, str(count), ha="center", va="center", color=color)
+                text = f"{shares[row, column]:.0%}" if long else str(count)
+                axes.text(column, row, text, ha="center", va="center", color=color)
     figure.colorbar(picture, label="share of the true class", shrink=0.8)
     figure.savefig(path, dpi=110)

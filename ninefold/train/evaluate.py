@@ -63,7 +63,7 @@ def evaluate(spec: RunSpec) -> None:
             return
         scores = result.scores
         if scores.table is not None:
-            draw(spec.folder / "confusion.png", scores.table, list(scores.each))
+            draw(spec.folder / "confusion.png", scores.table, list(scores.each), scores.counted)
         content = {
             "accuracy": result.accuracy,
             "loss": result.loss,
@@ -85,8 +85,12 @@ def evaluate(spec: RunSpec) -> None:
         for note in notes:
             print(f"note: {note}")
         print(f"{task.score} {scores.score:.4f}  loss {result.loss:.4f}  {result.count} examples")
-        for name, score in [*scores.others.items(), *scores.each.items()]:
-            print(f"  {name:<12} " + ("no examples" if score is None else f"{score:.4f}"))
+        for figures in (scores.others, scores.each):
+            if figures is scores.each and figures:
+                print(f"{scores.each_name} of each:")
+            for name, score in figures.items():
+                value = f"no {scores.counted}" if score is None else f"{score:.4f}"
+                print(f"  {name:<12} {value}")
         print(f"folder {spec.folder}", flush=True)
 
 

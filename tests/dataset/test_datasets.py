@@ -20,7 +20,8 @@ from sklearn.datasets import load_digits
 from ninefold.dataset import Dataset, Examples, checked
 from ninefold.dataset.cifar10 import BINARY, CIFAR10, PYTHON
 from ninefold.dataset.digits import Digits
-from ninefold.dataset.folder import ENDINGS, Folder, spread
+from ninefold.dataset.folder import Folder
+from ninefold.dataset.images import ENDINGS, spread
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.errors import DataError
 

@@ -88,15 +88,6 @@ def no(*phase: object) -> None:
     return None
 
 
-def test_a_mask_is_resized_with_its_image_to_classes_that_it_had() -> None:
-    images = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
-    masks = torch.tensor([[0, 1], [7, IGNORED]], dtype=torch.uint8)
-    masks = masks.repeat_interleave(2, 0).repeat_interleave(2, 1).expand(2, 4, 4)
-    inputs, targets = ImagePreparation(3, size=8)(images, masks, None)
-    assert inputs.shape == (2, 3, 8, 8)
-    assert torch.equal(targets, masks.repeat_interleave(2, 1).repeat_interleave(2, 2))
-
-
 def network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Conv2d(1, 2, 3, padding=1)

@@ -1,0 +1,121 @@
+"""The image files in a dataset's folder: found and checked, with errors that name the file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from ninefold.errors import DataError
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
+MODES = {1: "L", 3: "RGB"}
+OPENED = 5000  # files that `prepare` opens, which takes a second or two
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The folder `dataset.root` of a dataset of image files. All its methods raise DataError.
+
+    holds: what it must hold, for error lines.
+    """
+
+    root: str | None
+    holds: str
+
+    def wrong(self, wrong: str, found: str, do: str) -> DataError:
+        return DataError(
+            "dataset.root", "null" if self.root is None else self.root, wrong, found, do
+        )
+
+    @property
+    def path(self) -> Path:
+        if self.root is None:
+            raise self.wrong(
+                "no folder is given", f"it holds {self.holds}", "set dataset.root=FOLDER"
+            )
+        root = Path(self.root).expanduser()
+        if not root.is_dir():
+            raise self.wrong(
+                "not a folder" if root.exists() else "no such folder",
+                f"looked for {root.absolute()}",
+                f"set dataset.root to a folder that holds {self.holds}",
+            )
+        return root
+
+    def entries(self, folder: str | Path) -> list[os.DirEntry[str]]:
+        """The entries of `folder`, except hidden files, which macOS adds."""
+        try:
+            with os.scandir(folder) as entries:
+                return [entry for entry in entries if not entry.name.startswith(".")]
+        except OSError as error:
+            raise self.wrong(
+                f"{folder} cannot be read",
+                error.strerror or type(error).__name__,
+                "see that it can be read",
+            ) from error
+
+    def images(self, folder: str | Path) -> list[str]:
+        """The paths of the image files in `folder`, not in folders below, sorted."""
+        return sorted(
+            entry.path
+            for entry in self.entries(folder)
+            if entry.name.lower().endswith(ENDINGS) and not entry.is_dir()
+        )
+
+    def require_readable(self, path: str) -> None:
+        """Raise DataError unless `path` is a regular, readable file that is not empty."""
+        try:
+            status = os.stat(path)
+            wrong = "" if stat.S_ISREG(status.st_mode) else "it is no regular file"
+            wrong = wrong or ("" if status.st_size else "it has 0 bytes")
+            wrong = wrong or ("" if os.access(path, os.R_OK) else "permission denied")
+        except OSError as error:
+            wrong = error.strerror or type(error).__name__
+        if wrong:
+            raise bad_image(str(self.root), path, wrong)
+
+
+def require_shape(shape: Sequence[int]) -> None:
+    """Raise DataError unless images can be made of `shape`."""
+    if (
+        len(shape) != 3
+        or shape[0] not in MODES
+        or not all(isinstance(side, int) and side > 0 for side in shape)
+    ):
+        raise DataError(
+            "dataset.shape",
+            list(shape),
+            "images cannot be made so",
+            "[1 or 3 channels, height, width] is allowed",
+            "correct dataset.shape",
+        )
+
+
+def bad_image(root: str, path: str, wrong: str) -> DataError:
+    return DataError(
+        "dataset.root",
+        root,
+        f"{path} is no usable image ({wrong})",
+        "whole files of 8 bits per channel that Pillow reads are",
+        "replace or remove it",
+    )
+
+
+T = TypeVar("T")
+
+
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """`count` of `items`, evenly spaced; all of them if there are no more."""
+    count = min(count, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first of `names`, sorted, and how many more there are."""
+    found = sorted(names)
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return ", ".join(found[:5]) + more if found else "nothing"

@@ -1,0 +1,110 @@
+"""Semantic segmentation: a class for each pixel of an image or voxel of a volume."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ninefold.errors import ConfigError
+from ninefold.task import Scores, named
+from ninefold.task.loss import Loss, mean_over_examples, unreduced
+
+UNUSED = -100  # torch's own ignore_index where nothing is to be ignored
+MODES = {2: "bilinear", 3: "trilinear"}
+
+
+class Segmentation:
+    """Logits float32 [n, classes, h, w] and masks [n, H, W] of class numbers; scored by mean IoU.
+
+    Logits of another size are resized to the mask, bilinear. Pixels of the number `ignore` (void)
+    count nowhere. Volumes have one dimension more.
+    """
+
+    score = "mean IoU"
+
+    def __init__(self, classes: int, ignore: int | None = None, loss: Loss | None = None) -> None:
+        """loss: of logits [n, classes, H, W] and masks int64 [n, H, W], to [n] or [n, H, W].
+
+        It finds void pixels as `ignore` in the mask; what it returns for them does not count. A
+        loss of torch with an `ignore_index` is given ours. None: cross entropy.
+        """
+        self.classes = classes
+        self.ignore = UNUSED if ignore is None else ignore
+        self._own = None if loss is None else unreduced(loss)
+        if getattr(self._own, "ignore_index", None) == UNUSED:
+            self._own = copy.copy(self._own)
+            self._own.ignore_index = self.ignore  # type: ignore[union-attr]
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over each example's valid pixels, then over the examples; 0 for void alone."""
+        logits, classes = self._resized(output, target), target.long()
+        if self._own is None:
+            values = F.cross_entropy(logits, classes, ignore_index=self.ignore, reduction="none")
+            return mean_over_examples(values, len(target), classes != self.ignore)
+        values = self._own(logits, classes)
+        if values.ndim < target.ndim:
+            return mean_over_examples(values, len(target))
+        valid = classes != self.ignore
+        if values.ndim > target.ndim:  # a value for each class
+            valid = valid.unsqueeze(1).expand_as(values)
+        return mean_over_examples(values.where(valid, 0), len(target), valid)
+
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        """The confusion matrix of the valid pixels, int64 [classes, classes + 1].
+
+        Row = true, column = predicted class. The last column counts predictions outside the
+        dataset's classes.
+        """
+        predicted = self._resized(output, target).argmax(dim=1)
+        columns = self.classes + 1
+        # Void goes to a row of its own: to take it out of the tensors would cost more.
+        true = target.long().masked_fill_(target == self.ignore, self.classes)
+        cells = true.mul_(columns).add_(predicted.clamp_(max=self.classes))
+        counts = torch.bincount(cells.flatten(), minlength=columns * columns)
+        return counts.reshape(columns, columns)[: self.classes]
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        """Mean IoU over the classes that occur in truth or prediction; IoU of each class.
+
+        All of it from the counts of a whole set, never a mean over images.
+        """
+        counts = sums.cpu().numpy()
+        hits = counts.diagonal()
+        both = counts.sum(axis=1) + counts[:, : self.classes].sum(axis=0)
+        pixels = int(counts.sum())
+        occurs = both > 0
+        iou, dice = hits[occurs] / (both - hits)[occurs], 2 * hits[occurs] / both[occurs]
+        each = dict.fromkeys(named(names, self.classes), None) | dict(
+            zip(np.array(named(names, self.classes))[occurs].tolist(), iou.tolist(), strict=True)
+        )
+        return Scores(
+            score=float(iou.mean()) if pixels else 0.0,
+            others={
+                "pixel accuracy": int(hits.sum()) / pixels if pixels else None,
+                "mean Dice": float(dice.mean()) if pixels else None,
+            },
+            each=each,
+            each_name="IoU",
+            table=counts,
+            counted="pixels",
+        )
+
+    def _resized(self, output: Tensor, target: Tensor) -> Tensor:
+        """The logits in the size of the masks."""
+        sides = target.shape[1:]
+        if output.ndim != target.ndim + 1 or len(sides) not in MODES:
+            raise ConfigError(
+                "task",
+                "segmentation",
+                f"the model's output is {list(output.shape)}, the targets are {list(target.shape)}",
+                "[n, classes, height, width] and masks [n, height, width] are allowed",
+                "choose a model such as unet and a dataset with masks, or another task",
+            )
+        if output.shape[2:] == sides:
+            return output
+        return F.interpolate(output, sides, mode=MODES[len(sides)], align_corners=False)

@@ -1,0 +1,249 @@
+"""Set D, masks: files and keys of a segmentation that cannot be trained on are one line each."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ninefold.dataset.masks import Masks
+from ninefold.errors import ConfigError, DataError
+from tests.conftest import Shell
+from tests.dataset.scenes import CLASSES, VOID, write
+from tests.faults.test_bad_input import refused, timed
+
+MASK, IMAGE = "trainannot/scene_001.png", "train/scene_001.png"
+Spoil = Callable[[Path], object]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write(tmp_path / "scenes", counts={"train": 4, "val": 2, "test": 2})
+
+
+def paint(path: Path, value: int, count: int = 24 * 32) -> None:
+    mask = np.zeros((24, 32), np.uint8)
+    mask.flat[:count] = value
+    Image.fromarray(mask).save(path)
+
+
+def paint_all(root: Path, *values: int) -> None:
+    for path in root.glob("*annot/*.png"):
+        Image.fromarray(np.resize(np.array(values, np.uint8), (24, 32))).save(path)
+
+
+def cut_short(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+
+
+def again(path: Path, **how: Any) -> None:
+    with Image.open(path) as image:
+        changed = image.copy()
+    changed.save(path.with_suffix(how.pop("suffix", path.suffix)), **how)
+
+
+FILES: dict[str, tuple[Spoil, str]] = {
+    "no root": (shutil.rmtree, "no such folder; looked for /"),
+    "a file as root": (lambda r: (shutil.rmtree(r), r.write_text("")), "not a folder"),
+    "an empty root": (
+        lambda r: (shutil.rmtree(r), r.mkdir()),
+        "no training images with masks are found; found nothing; .*trainannot",
+    ),
+    "no masks at all": (
+        lambda r: shutil.rmtree(r / "trainannot"),
+        "no training images with masks are found; found test, testannot, train,",
+    ),
+    "no test split": (
+        lambda r: [shutil.rmtree(r / name) for name in ("test", "val")],
+        "no test images with masks; looked for test or val",
+    ),
+    "no images": (
+        lambda r: [path.unlink() for path in (r / "train").iterdir()],
+        "no images in .*train; found nothing",
+    ),
+    "an image without a mask": (
+        lambda r: (r / MASK).unlink(), r"1 image has no mask; first scene_001\.png; looked for"
+    ),
+    "images without masks": (
+        lambda r: [path.unlink() for path in (r / "testannot").iterdir()],
+        r"2 images have no mask; first scene_000\.png",
+    ),
+    "two masks for an image": (
+        lambda r: again(r / MASK, suffix=".bmp"),
+        r"scene_001\.bmp and .*scene_001\.png are masks of one image",
+    ),
+    "a value that is no class": (
+        lambda r: paint(r / MASK, 7, 204),
+        rf"mask .*{MASK} has the value 7 in 204 pixels; 0 to 2 and ignore=11 are allowed; "
+        "set dataset.classes=8 or dataset.ignore=7",
+    ),
+    "a value of 255": (
+        lambda r: paint(r / MASK, 255), r"has the value 255 in 768 pixels; .*dataset.values=\[0,255"
+    ),
+    "masks of void": (lambda r: paint_all(r, VOID), "all pixels of 8 masks are void; found 11"),
+    "a mask in color": (
+        lambda r: Image.new("RGB", (32, 24)).save(r / MASK),
+        rf"mask .*{MASK} is RGB; one channel of class numbers is allowed",
+    ),
+    "a transparent mask": (
+        lambda r: Image.new("LA", (32, 24)).save(r / MASK), rf"mask .*{MASK} is LA; one channel"
+    ),
+    "a mask of floats": (
+        lambda r: (
+            (r / MASK).unlink(),
+            Image.new("F", (32, 24)).save((r / MASK).with_suffix(".tiff")),
+        ),
+        "is F; one channel",
+    ),
+    "a mask as JPEG": (
+        lambda r: ((r / MASK).unlink(), paint((r / MASK).with_suffix(".jpg"), 1)),
+        "is a JPEG, which changes class numbers; .*; save the masks as PNG",
+    ),
+    "a mask of another size": (
+        lambda r: Image.new("L", (16, 12)).save(r / MASK),
+        rf"{IMAGE} is 32x24, its mask 16x12; .*{MASK} must have a pixel for each",
+    ),
+    "an empty mask": (lambda r: (r / MASK).write_bytes(b""), rf"{MASK} .*\(it has 0 bytes\)"),
+    "a mask cut short": (lambda r: cut_short(r / MASK), rf"{MASK} is no usable image"),
+    "a mask that is text": (
+        lambda r: (r / MASK).write_text("text"), rf"{MASK} .*\(cannot identify image file"
+    ),
+    "a dangling link": (
+        lambda r: ((r / MASK).unlink(), (r / MASK).symlink_to("nowhere")), rf"{MASK} .*\(No such"
+    ),
+    "a pipe": (
+        lambda r: ((r / MASK).unlink(), os.mkfifo(r / MASK)), r"\(it is no regular file\)"
+    ),
+    "an image that is text": (
+        lambda r: (r / IMAGE).write_text("text"), rf"{IMAGE} .*\(cannot identify image file"
+    ),
+    "an empty image": (lambda r: (r / IMAGE).write_bytes(b""), rf"{IMAGE} .*\(it has 0 bytes\)"),
+    "an image of 16 bits": (
+        lambda r: Image.new("I;16", (32, 24)).save(r / IMAGE), "have more than 8 bits"
+    ),
+}  # fmt: skip
+
+
+def dataset(root: Path, **options: Any) -> Masks:
+    return Masks(str(root), **{"classes": CLASSES, "ignore": VOID, "shape": (3, 24, 32), **options})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root: Path, name: str) -> None:
+    spoil, message = FILES[name]
+    dataset(root).prepare()
+    spoil(root)
+    with pytest.raises(DataError) as caught:
+        dataset(root).prepare()
+    line = str(caught.value)
+    assert re.search(message, line), line
+    assert line.startswith(f"error: dataset.root={root}: ")
+    assert line.count("; ") >= 2
+    assert "\n" not in line
+
+
+def test_black_and_white_masks_are_not_taken_for_void(root: Path) -> None:
+    paint_all(root, 0, 255)
+    with pytest.raises(DataError, match=r"8 masks hold the values 0, 255 only; .*\[0,255\]"):
+        dataset(root, classes=2, ignore=255).prepare()
+    paint_all(root, 255)
+    with pytest.raises(DataError, match="8 masks hold the values 255 only"):
+        dataset(root, classes=2, ignore=255).prepare()
+    dataset(root, classes=2, ignore=255, values=[0, 255]).prepare()
+
+
+OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], str]] = {
+    "crop": ({"crop": 8, "ignore": None}, ConfigError, "dataset.crop=8: pixels outside need a"),
+    "values": ({"values": [0, 255]}, ConfigError, r"dataset.values=\[0, 255\]: it lists 2, data"),
+    "class_names": ({"class_names": ["a"]}, ConfigError, r"class_names=\['a'\]: it lists 1, data"),
+    "ignore": ({"classes": 300, "ignore": 255}, ConfigError, "dataset.ignore=255: it is also one"),
+    "ignored value": (
+        {"values": [0, 1, 2], "ignore": 1}, ConfigError, "dataset.ignore=1: it is also one of 3"
+    ),
+    "classes": ({"classes": 40_000}, ConfigError, "dataset.classes=40000: .*32767 classes at most"),
+    "channels": ({"shape": [4, 8, 8]}, DataError, r"dataset.shape=\[4, 8, 8\]: .*1 or 3 channels"),
+    "volumes": ({"shape": [1, 8, 8, 8]}, DataError, r"dataset.shape=\[1, 8, 8, 8\]: images cannot"),
+    "suffix": ({"mask_suffix": "_L"}, DataError, r"4 images have no mask; .*scene_000_L\.png"),
+    "no root": ({"root": None}, DataError, "dataset.root=null: no folder is given; .*=FOLDER"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(
+    root: Path, name: str
+) -> None:
+    options, kind, message = OPTIONS[name]
+    wrong = Masks(**{"root": str(root), "classes": CLASSES, "ignore": VOID, **options})
+    for look in (wrong.prepare, lambda: wrong.load("train")):
+        with pytest.raises(kind, match=message):
+            look()
+
+
+SEGMENTATION = ("task=segmentation", "dataset=masks", "dataset.shape=[3,24,32]", "model=unet",
+                "model.net.width=4", "model.net.depth=2", "batch_size=2")  # fmt: skip
+KEYS: list[tuple[str, int, str, str, bool]] = [
+    # options, exit code, beginning of the line, a part of it, whether `make test` runs it
+    ("dataset.classes=2 dataset.ignore=11", 4, "dataset.root=", "0 to 1 and ignore=11", True),
+    ("dataset.classes=3 dataset.ignore=null dataset.crop=8", 2, "dataset.crop=8", "ignore", True),
+    ("dataset.classes=3 dataset.ignore=-1", 2, "dataset.ignore=-1", "whole number", False),
+    ("dataset.classes=3 dataset.ignore=11 dataset.values=[0,0,1]", 2, "dataset.values=[0, 0, 1]",
+     "different whole numbers", False),
+    ("dataset.classes=3 dataset.ignore=11 dataset.values=0", 2, "dataset.values=0", "list", False),
+    ("dataset.classes=3 dataset.ignore=11 dataset.values=[0,1,70000]", 2, "dataset.values=[0, 1,",
+     "65535", False),
+    ("dataset.classes=3 dataset.ignore=11 dataset.mask_suffix=5", 2, "dataset.mask_suffix=5",
+     "text is allowed", False),
+    ("dataset.classes=3 dataset.ignore=11 dataset.class_names=[a,b]", 2, "dataset.class_names",
+     "it lists 2", False),
+    ("dataset.classes=3 dataset.ignore=11 task.ignore=x", 2, "task.ignore=x", "whole", False),
+    ("dataset.classes=3 dataset.ignore=11 task.loss=5", 2, "task.loss=5", "_target_", False),
+    ("dataset.classes=3 dataset.ignore=11 dataset.valuess=1", 2, "dataset.valuess=1", "did you",
+     False),
+    ("dataset.classes=3 dataset.ignore=11 dataset.val=0.5", 4, "dataset.val=0.5",
+     "has a validation split", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "field", "hint"),
+    [
+        pytest.param(*case, marks=[] if quick else [pytest.mark.slow], id=case[0][-40:])
+        for *case, quick in KEYS
+    ],
+)
+def test_a_mistake_in_the_keys_is_one_line(
+    shell: Shell, root: Path, options: str, code: int, field: str, hint: str
+) -> None:
+    done = timed(
+        shell.train, *SEGMENTATION, f"dataset.root={root}", *options.split(), "hydra.run.dir=run"
+    )
+    refused(done, code, field, hint=hint)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        (["task=segmentation"], "task=segmentation"),  # digits have no masks
+        ([*SEGMENTATION[1:], "dataset.classes=3", "dataset.ignore=11"], "model=unet"),
+        (
+            [*SEGMENTATION[:3], "dataset.classes=3", "dataset.ignore=11", "batch_size=2"],
+            "task=segmentation",
+        ),
+    ],
+    ids=["no masks", "no segmentation", "no logits of pixels"],
+)
+def test_a_task_that_does_not_fit_model_or_dataset_is_one_line(
+    shell: Shell, root: Path, options: list[str], field: str
+) -> None:
+    where = [f"dataset.root={root}"] if "dataset=masks" in options else []
+    done = timed(shell.train, *options, *where, "hydra.run.dir=run")
+    refused(done, 2, field)

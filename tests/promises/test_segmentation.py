@@ -1,0 +1,225 @@
+"""Segmentation keeps the promises of training: on a small set, or on CamVid where it is given.
+
+    NINEFOLD_CAMVID=FOLDER python -m pytest tests/promises/test_segmentation.py -m ''
+
+FOLDER holds train, trainannot, test, testannot, val and valannot.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import confusion_matrix
+from torch import nn
+
+from benchmarks import ours
+from benchmarks.rivals import raw
+from ninefold.checkpoint.store import read
+from ninefold.checkpoint.weights import weights
+from ninefold.dataset.batches import epoch_order
+from ninefold.dataset.masks import Masks
+from ninefold.dataset.preparation import ImagePreparation
+from ninefold.parallel import Place
+from ninefold.task import Objective
+from ninefold.task.segmentation import Segmentation
+from ninefold.train.evaluation import evaluate
+from ninefold.train.loop import train
+from tests.conftest import Shell, metrics, result
+from tests.dataset.scenes import CLASSES, VOID, write
+from tests.promises.test_same_as_the_raw_loop import AMP, Cast
+from tests.task.test_classification import Team
+
+CAMVID = os.environ.get("NINEFOLD_CAMVID")
+STEPS = 50
+# AdamW divides by the size of a gradient: rounding errors of small ones become steps (seen: 1e-4).
+SGD = ("optimizer=sgd",)
+COUNTS = {"train": 80, "val": 6, "test": 10}
+SMALL = (
+    ("shape=[3,24,32]", "4", "2", "8") if CAMVID is None else ("shape=[3,48,64]", "8", "3", "16")
+)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The options of a segmentation on CamVid, or a set of its layout made up here."""
+    root = CAMVID or str(write(tmp_path_factory.mktemp("scenes"), counts=COUNTS))
+    classes = CLASSES if CAMVID is None else 11
+    shape, width, depth, size = SMALL
+    return [
+        "task=segmentation", "dataset=masks", f"dataset.root={root}", f"dataset.classes={classes}",
+        f"dataset.ignore={VOID}", f"dataset.{shape}", "model=unet", f"model.net.width={width}",
+        f"model.net.depth={depth}", f"batch_size={size}", "logger=quiet", "threads=1",
+        "clock.probe=0", "clock.warmup=0",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("amp", AMP)
+def test_the_weights_after_20_steps_are_bitwise_those_of_the_raw_loop(
+    scenes: list[str], amp: str
+) -> None:
+    plain = ("dataset.mean=null", "dataset.std=null", "dataset.flip=false", "checkpoint.every=null")
+    with ours.training(*scenes, *plain, f"amp={amp}", "epochs=20", "max_steps=20") as run:
+        model = copy.deepcopy(run.state.model)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, weight_decay=0.01, fused=True)
+        called = model if amp == "fp32" else Cast(model)
+        examples, size = run.batches._examples, run.batch_size
+        rows = [
+            epoch_order(0, epoch, len(examples))[: run.batches.steps_per_epoch * size]
+            for epoch in range(20)
+        ]
+        batches = np.concatenate(rows).reshape(-1, size)[:20]
+        loss = partial(raw.masked_loss, void=VOID)
+        raw.train(called, optimizer, examples, batches, run.prepare.memory_format, loss)
+        train(run)
+    assert run.state.step == 20
+    for own, theirs in zip(run.state.model.parameters(), model.parameters(), strict=True):
+        assert torch.equal(own, theirs)
+
+
+def trained(scenes: list[str], folder: Path, *more: str, steps: int = STEPS) -> Path:
+    shell = Shell(folder.parent)
+    done = shell.train(
+        *scenes, *SGD, "log_every=1", "epochs=1000", f"max_steps={steps}", "launch.cpu_processes=2",
+        f"hydra.run.dir={folder}", *more,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not shell.survivors()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(scenes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without parallelism in fp32, with flips and crops."""
+    return trained(scenes, tmp_path_factory.mktemp("alone") / "run", "dataset.crop=2")
+
+
+@pytest.mark.parametrize("parallel", [pytest.param("dp", marks=pytest.mark.slow), "ddp"])
+def test_the_first_losses_of_every_strategy_are_alike(
+    scenes: list[str], alone: Path, tmp_path: Path, parallel: str
+) -> None:
+    run = trained(scenes, tmp_path / "run", f"parallel={parallel}", "dataset.crop=2")
+    losses = metrics(run, "loss")
+    assert len(losses) == STEPS
+    assert losses == pytest.approx(metrics(alone, "loss"), abs=1e-5, rel=0)
+    assert losses[-1] < losses[0]
+    assert result(run)["processes"] == (2 if parallel == "ddp" else 1)
+
+
+@pytest.mark.slow
+def test_all_nine_cells_train_the_same(scenes: list[str], tmp_path: Path) -> None:
+    """bfloat16 keeps 8 bits: what is summed in another order differs after a few updates."""
+    shell = Shell(tmp_path)
+    done = shell.train(
+        "-m", *scenes, *SGD, "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "log_every=1",
+        "launch.cpu_processes=2", "epochs=1000", f"max_steps={STEPS}", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = {
+        (result(path.parent)["parallel"], result(path.parent)["amp"]): path.parent
+        for path in (tmp_path / "sweep").glob("*/result.json")
+    }
+    assert len(runs) == 9
+    for (parallel, amp), run in runs.items():
+        close = 1e-5 if amp == "fp32" else 3e-2
+        expected = metrics(runs["none", amp], "loss")
+        assert metrics(run, "loss") == pytest.approx(expected, abs=close, rel=0), (parallel, amp)
+        keys = tuple(weights(read(run / "checkpoints" / "last.pt")))
+        assert keys == tuple(weights(read(runs["none", "fp32"] / "checkpoints" / "last.pt")))
+
+
+def test_a_run_stopped_in_mid_epoch_and_resumed_is_bitwise_the_one_that_was_not(
+    scenes: list[str], alone: Path, tmp_path: Path
+) -> None:
+    run = trained(scenes, tmp_path / "run", "dataset.crop=2", steps=23)
+    done = Shell(tmp_path).train(f"resume={run}", f"max_steps={STEPS}")
+    assert done.returncode == 0, done.stderr
+    found, expected = (weights(read(r / "checkpoints" / "last.pt")) for r in (run, alone))
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    assert metrics(run, "loss") == metrics(alone, "loss")
+
+
+def test_an_evaluation_tells_the_iou_of_each_class_and_draws_the_confusion(
+    scenes: list[str], alone: Path, tmp_path: Path
+) -> None:
+    done = Shell(tmp_path).evaluate(
+        f"ckpt={alone}", "parallel=ddp", "launch.cpu_processes=2", "hydra.run.dir=e"
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "e" / "evaluation.json").read_text())
+    assert found["processes"] == 2
+    assert (found["accuracy"], found["scores"]) == (
+        result(alone)["accuracy"], result(alone)["scores"],
+    )  # fmt: skip
+    assert set(found["scores"]) == {"pixel accuracy", "mean Dice"}
+    assert f"mean IoU {found['accuracy']:.4f}" in done.stdout
+    lines = done.stdout.split("IoU of each:\n")[1].splitlines()
+    for line, (name, iou) in zip(lines, found["per_class"].items(), strict=False):
+        assert line.split() == [name, "no", "pixels"] if iou is None else [name, f"{iou:.4f}"]
+    assert (tmp_path / "e" / "confusion.png").stat().st_size > 10_000
+
+
+def test_the_sums_are_the_same_on_1_2_and_3_processes_and_scikit_learns(
+    scenes: list[str],
+) -> None:
+    """Threads in place of processes; the matrix of scikit-learn is of all pixels at once."""
+    options = dict(option.split("=", 1) for option in scenes if "=" in option)
+    shape = tuple(json.loads(options["dataset.shape"]))
+    classes = int(options["dataset.classes"])
+    test = Masks(options["dataset.root"], classes=classes, ignore=VOID, shape=shape).load("test")
+    torch.manual_seed(0)
+    model = nn.Conv2d(3, classes, 3, stride=2, padding=1)
+    task = Segmentation(classes, VOID)
+
+    def evaluated(size: int) -> list[object]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        team = Team(size)
+
+        def work(rank: int) -> object:
+            return evaluate(
+                Objective(copy.deepcopy(model), task), test, task=task, batch_size=6,
+                prepare=ImagePreparation(3), parallel=team,
+                place=Place(rank, size, torch.device("cpu")),
+            ).scores  # fmt: skip
+
+        with ThreadPoolExecutor(size) as pool:
+            return list(pool.map(work, range(size)))
+
+    rows = np.arange(len(test))
+    with torch.no_grad():
+        output = model(torch.from_numpy(test.inputs[rows]).float().div(255))
+        output = nn.functional.interpolate(output, shape[1:], mode="bilinear")
+    truth, predicted = test.targets[rows].ravel(), output.argmax(1).numpy().ravel()
+    valid = truth != VOID
+    expected = confusion_matrix(truth[valid], predicted[valid], labels=range(classes))
+    hits = expected.diagonal()
+    union = expected.sum(0) + expected.sum(1) - hits
+    iou = (hits[union > 0] / union[union > 0]).mean()
+    for size in (1, 2, 3):
+        for scores in evaluated(size):
+            assert np.array_equal(scores.table[:, :-1], expected)  # type: ignore[attr-defined]
+            assert abs(scores.score - iou) <= 1e-12  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CAMVID is None, reason="CamVid is for research only: name its folder")
+def test_four_epochs_of_camvid_reach_a_mean_iou_of_23_and_70_percent_of_the_pixels(
+    scenes: list[str], tmp_path: Path
+) -> None:
+    done = Shell(tmp_path).train(
+        *scenes, "dataset.shape=[3,90,120]", "model.net.width=16", "model.net.depth=4",
+        "batch_size=16", "epochs=4", "threads=auto", "hydra.run.dir=run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = result(tmp_path / "run")
+    print(found["accuracy"], found["scores"], found["steps"])
+    assert (found["steps"], found["test_count"]) == (88, 233)
+    assert found["accuracy"] >= 0.23
+    assert found["scores"]["pixel accuracy"] >= 0.70

@@ -1,0 +1,186 @@
+"""Segmentation: the loss of examples and the counts of pixels, void in neither."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import confusion_matrix
+from torch import Tensor, nn
+from torchmetrics.classification import MulticlassJaccardIndex
+
+from ninefold.errors import ConfigError
+from ninefold.task import Objective
+from ninefold.task.segmentation import Segmentation
+
+CLASSES, VOID = 5, 11
+
+
+def batch(count: int = 7, side: int = 6) -> tuple[Tensor, Tensor]:
+    """Logits and masks with unlike numbers of valid pixels; the last example is void."""
+    torch.manual_seed(0)
+    output, target = torch.randn(count, CLASSES, side, side), torch.randint(0, CLASSES, (count, 36))
+    for row in range(count):
+        target[row, : 5 * row] = VOID
+    target[-1] = VOID
+    return output, target.view(count, side, side).to(torch.uint8)
+
+
+def test_the_loss_is_the_mean_over_valid_pixels_and_then_over_examples() -> None:
+    output, target = batch()
+    each = [
+        F.cross_entropy(one[None], mask[None].long(), ignore_index=VOID)
+        for one, mask in zip(output[:-1], target[:-1], strict=True)
+    ]
+    expected = torch.stack([*each, torch.zeros(())]).mean()
+    assert torch.allclose(Segmentation(CLASSES, VOID).loss(output, target), expected)
+
+
+def test_an_example_of_void_alone_has_no_loss_and_no_gradient() -> None:
+    output, target = batch()
+    output.requires_grad_()
+    loss = Segmentation(CLASSES, VOID).loss(output[-1:], target[-1:])
+    loss.backward()
+    assert loss.item() == 0
+    assert output.grad is not None
+    assert not output.grad.any()
+
+
+def test_parts_of_unlike_sizes_have_the_loss_and_gradients_of_the_whole_batch() -> None:
+    output, target = batch()
+    task = Segmentation(CLASSES, VOID)
+    whole, parts = (output.clone().requires_grad_() for _ in range(2))
+    task.loss(whole, target).backward()
+    for chunk, mask in zip(parts.split(3), target.split(3), strict=True):
+        (task.loss(chunk, mask) * len(mask) / len(target)).backward()
+    assert whole.grad is not None
+    assert parts.grad is not None
+    assert torch.allclose(whole.grad, parts.grad, atol=1e-7)
+
+
+def test_the_measure_is_scikit_learns_confusion_matrix_of_the_valid_pixels() -> None:
+    output, target = batch()
+    counts = Segmentation(CLASSES, VOID).measure(output, target)
+    valid = target != VOID
+    expected = confusion_matrix(target[valid], output.argmax(1)[valid], labels=list(range(CLASSES)))
+    assert counts.dtype == torch.int64
+    assert counts.shape == (CLASSES, CLASSES + 1)
+    assert np.array_equal(counts[:, :-1], expected)
+    assert not counts[:, -1].any()
+
+
+def test_the_mean_iou_is_that_of_torchmetrics() -> None:
+    output, target = batch()
+    task = Segmentation(CLASSES, VOID)
+    scores = task.scores(task.measure(output, target), [])
+    theirs = MulticlassJaccardIndex(CLASSES, ignore_index=VOID, average="none")(
+        output, target.long()
+    ).double()
+    assert scores.score == pytest.approx(theirs.mean().item(), abs=1e-7)  # theirs is float32
+    assert list(scores.each.values()) == pytest.approx(theirs.tolist(), abs=1e-7)
+
+
+def test_classes_that_occur_nowhere_are_left_out_of_the_mean() -> None:
+    counts = torch.tensor([[6, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
+    scores = Segmentation(3).scores(counts, ["road", "car", "sky"])
+    assert scores.each == {"road": 0.75, "car": 0.0, "sky": None}
+    assert scores.score == (0.75 + 0) / 2  # a class that is predicted only counts
+    assert scores.others == {"pixel accuracy": 0.75, "mean Dice": pytest.approx(6 / 7 / 2 * 1.0)}
+
+
+def test_a_prediction_outside_the_classes_is_wrong() -> None:
+    output = F.one_hot(torch.tensor([[[0, 4]]]), 5).permute(0, 3, 1, 2).float()
+    counts = Segmentation(2).measure(output, torch.tensor([[[0, 1]]], dtype=torch.uint8))
+    assert counts.tolist() == [[1, 0, 0], [0, 0, 1]]
+    scores = Segmentation(2).scores(counts, [])
+    assert (scores.score, scores.others["pixel accuracy"]) == (0.5, 0.5)
+
+
+def test_a_set_of_void_alone_has_no_figures() -> None:
+    scores = Segmentation(2).scores(torch.zeros(2, 3, dtype=torch.int64), [])
+    assert scores.score == 0
+    assert set(scores.others.values()) | set(scores.each.values()) == {None}
+
+
+def test_logits_are_resized_to_the_mask() -> None:
+    output, target = batch()
+    small = F.avg_pool2d(output, 2)
+    large = F.interpolate(small, (6, 6), mode="bilinear", align_corners=False)
+    task = Segmentation(CLASSES, VOID)
+    assert torch.equal(task.loss(small, target), task.loss(large, target))
+    assert torch.equal(task.measure(small, target), task.measure(large, target))
+
+
+def test_volumes_and_masks_of_16_bits_are_measured_too() -> None:
+    torch.manual_seed(0)
+    output, target = torch.randn(2, 3, 2, 2, 2), torch.randint(0, 3, (2, 4, 4, 4)).short()
+    task = Segmentation(3)
+    assert task.measure(output, target).sum() == 128
+    assert task.loss(output, target) > 0
+
+
+def dice(logits: Tensor, target: Tensor) -> Tensor:
+    valid = (target != VOID)[:, None]
+    truth = F.one_hot(target.where(target != VOID, 0), CLASSES).movedim(-1, 1) * valid
+    share = logits.softmax(1) * valid
+    both = (share * truth).flatten(1).sum(1)
+    return 1 - 2 * both / (share + truth).flatten(1).sum(1).clamp(min=1)
+
+
+def each_class(logits: Tensor, target: Tensor) -> Tensor:
+    truth = F.one_hot(target.where(target != VOID, 0), CLASSES).movedim(-1, 1).float()
+    return F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
+
+
+def test_a_loss_of_the_users_choice_may_return_a_number_for_each_example() -> None:
+    output, target = batch()
+    loss = Segmentation(CLASSES, VOID, dice).loss(output, target)
+    assert loss.item() == pytest.approx(dice(output, target.long()).mean().item())
+
+
+def test_a_loss_of_the_users_choice_may_return_a_number_for_each_class_of_each_pixel() -> None:
+    output, target = batch()
+    values, valid = each_class(output, target.long()), target != VOID
+    each = [
+        one[:, counts].mean() if counts.any() else torch.zeros(())
+        for one, counts in zip(values, valid, strict=True)
+    ]
+    loss = Segmentation(CLASSES, VOID, each_class).loss(output, target)
+    assert loss.item() == pytest.approx(torch.stack(each).mean().item())
+
+
+def test_torchs_cross_entropy_as_task_loss_is_the_tasks_own() -> None:
+    """Whatever its reduction; void is ignored without being told twice."""
+    output, target = batch()
+    given = nn.CrossEntropyLoss()
+    loss = Segmentation(CLASSES, VOID, given).loss(output, target)
+    assert torch.equal(loss, Segmentation(CLASSES, VOID).loss(output, target))
+    assert (given.ignore_index, given.reduction) == (-100, "mean")  # a copy was changed
+
+
+def test_a_loss_without_a_number_for_each_example_is_refused() -> None:
+    output, target = batch()
+    mean = Segmentation(CLASSES, VOID, lambda logits, masks: logits.mean())
+    with pytest.raises(ConfigError, match=r"task.loss=.*no number for each example"):
+        mean.loss(output, target)
+
+
+@pytest.mark.parametrize(("output", "target"), [((2, 5), (2, 4, 4)), ((2, 5, 4, 4), (2,))])
+def test_what_is_no_segmentation_is_refused_in_one_line(
+    output: tuple[int, ...], target: tuple[int, ...]
+) -> None:
+    task = Segmentation(5)
+    with pytest.raises(ConfigError, match=r"task=segmentation: the model's output is \[2, 5"):
+        task.loss(torch.zeros(output), torch.zeros(target, dtype=torch.int64))
+
+
+def test_the_objective_sums_what_its_parts_sum() -> None:
+    output, target = batch()
+    objective = Objective(nn.Identity(), Segmentation(CLASSES, VOID))
+    loss, counts = objective.measure(output, target)
+    parts = [
+        objective.measure(*part) for part in zip(output.split(3), target.split(3), strict=True)
+    ]
+    assert torch.equal(sum((part[1] for part in parts), torch.zeros_like(counts)), counts)
+    assert sum(part[0].item() for part in parts) == pytest.approx(loss.item())
