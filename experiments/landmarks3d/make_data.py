@@ -1,4 +1,4 @@
-"""Make a landmark dataset of one head: rotated, scaled and shifted copies of nibabel's anatomical.nii.
+"""Make a landmark dataset: rotated, scaled and shifted copies of nibabel's anatomical.nii.
 
     python experiments/landmarks3d/make_data.py FOLDER [--train 64] [--test 32]
 

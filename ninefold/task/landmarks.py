@@ -174,19 +174,18 @@ def positions(output: Tensor, logits: bool) -> Tensor:
 
     In voxels z, y, x. Weighted by the heatmap: by exp of it for logits, else by what is above 0.
     """
-    sides = output.new_tensor(output.shape[2:], dtype=torch.int64)
-    flat = output.flatten(2)
+    flat, height, width = output.flatten(2), *output.shape[3:]
     peak = flat.argmax(dim=2)
-    height, width = output.shape[3:]
     middle = torch.stack([peak // (height * width), peak // width % height, peak % width], dim=-1)
+    last = torch.tensor(output.shape[2:], device=output.device) - 1
     steps = torch.arange(-REACH, REACH + 1, device=output.device)
     around = torch.cartesian_prod(steps, steps, steps)  # [125, 3]
-    places = middle[:, :, None] + around  # [n, k, 125, 3]
-    inside = ((places >= 0) & (places < sides)).all(dim=-1)
-    z, y, x = places.clamp(min=torch.zeros_like(sides), max=sides - 1).unbind(dim=-1)
+    # As far on both sides: at the edge of the volume the mean would be moved inward otherwise.
+    reach = torch.minimum(middle, last - middle)[:, :, None]
+    z, y, x = torch.minimum((middle[:, :, None] + around).clamp(min=0), last).unbind(dim=-1)
     values = flat.gather(2, (z * height + y) * width + x)
     values = (values - flat.amax(dim=2, keepdim=True)).exp() if logits else values.clamp(min=0)
     # The maximum itself always counts a little: all others may be 0.
     least = torch.finfo(values.dtype).tiny * (around == 0).all(dim=-1)
-    weights = (values * inside + least)[..., None]
-    return (weights * places).sum(dim=2) / weights.sum(dim=2)
+    weights = (values * (around.abs() <= reach).all(dim=-1) + least)[..., None]
+    return middle + (weights * around).sum(dim=2) / weights.sum(dim=2)
