@@ -229,8 +229,8 @@ BENCHES = [
     Bench(
         "masks-evaluation",
         f"A turn evaluates {COUNT} masks of 180x240 with logits that are there, batch {BATCH}: "
-        "loss and confusion. The plain loop is the same cross entropy, argmax, the valid pixels and "
-        "bincount.",
+        "loss and confusion. The plain loop is the same cross entropy, argmax, the valid pixels "
+        "and bincount.",
         evaluation,
         [Row("evaluation of masks", "argmax and bincount", ratio(OURS, "plain"), at_most(1.1))],
     ),
