@@ -50,6 +50,7 @@ SUBJECTS = (
     "compiled",
     "defaults",
     "masks",
+    "heatmaps",
 )
 ATTEMPTS = 2  # recordings of a bench, if the first is void
 HEADER = ("what", "compared with", "value", "95 % interval", "goal", "verdict")

@@ -178,7 +178,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
         lambda r: save(r / VOLUME, np.zeros((*SIDES, 2), np.int16)), r"its shape is \[14, 18, 12, 2"
     ),
     "an image": (
-        lambda r: save(r / VOLUME, np.zeros((14, 18), np.int16)), r"its shape is \[14, 18\], not one"
+        lambda r: save(r / VOLUME, np.zeros((14, 18), np.int16)), r"its shape is \[14, 18\], not"
     ),
     "complex voxels": (
         lambda r: save(r / VOLUME, np.zeros(SIDES, np.complex64)), "its voxels are complex64"
@@ -227,7 +227,7 @@ def test_channels_of_other_voxels_are_refused(root: Path) -> None:
 def test_landmarks_cut_off_by_the_shape_are_refused(root: Path) -> None:
     line = (
         r'tr_000: "left" at \[[-\d., ]+\] is outside \[4, 18, 14\]; a volume of \[14, 18, 12\] '
-        r"voxels is centered there at dataset.spacing=\[2.0, 2.0, 2.0\] \(z, y, x\); enlarge dataset.shape"
+        r"voxels is centered there at .*; enlarge dataset.shape or dataset.spacing"
     )
     with pytest.raises(DataError, match=line):
         dataset(root, shape=(1, 4, 18, 14)).prepare()
