@@ -188,6 +188,7 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "preparation",
         "loader",
         "images",
+        "nifti",
         "loss",
     }
     assert yamls(group) == files

@@ -33,7 +33,7 @@ SHAPE, SPACING = (1, 18, 18, 14), (2.0, 2.0, 2.0)
 SMALL = (
     "task=landmarks", "dataset=volumes", "dataset.shape=[1,18,18,14]", "dataset.classes=3",
     "model=unet3d", "model.net.width=4", "model.net.depth=2", "batch_size=4", "optimizer=sgd",
-    "optimizer.lr=0.1", "logger=quiet", "threads=1", "clock.probe=0", "clock.warmup=0",
+    "logger=quiet", "threads=1", "clock.probe=0", "clock.warmup=0",
     "log_every=1", "epochs=1000", "launch.cpu_processes=2",
 )  # fmt: skip
 
@@ -43,11 +43,12 @@ def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("heads") / "set", {"imagesTr": 10, "imagesTs": 7})
 
 
-def trained(heads: Path, folder: Path, *more: str, steps: int = STEPS) -> Path:
+def trained(heads: Path, folder: Path, *more: str, steps: int = STEPS, lr: float = 0.1) -> Path:
     shell = Shell(folder.parent)
     done = shell.train(
-        *SMALL, f"dataset.root={heads}", f"max_steps={steps}", f"hydra.run.dir={folder}", *more
-    )
+        *SMALL, f"dataset.root={heads}", f"max_steps={steps}", f"optimizer.lr={lr}",
+        f"hydra.run.dir={folder}", *more,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert not shell.survivors()
     return folder
@@ -145,7 +146,7 @@ def test_the_layout_of_volumes_in_memory_changes_no_loss(
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["mse", "{_target_: torch.nn.SmoothL1Loss}"])
 def test_other_losses_are_trained_with(heads: Path, tmp_path: Path, loss: str) -> None:
-    run = trained(heads, tmp_path / "run", f"task.loss={loss}", "optimizer.lr=0.001")
+    run = trained(heads, tmp_path / "run", f"task.loss={loss}", lr=0.001)
     losses = metrics(run, "loss")
     assert losses[-1] < losses[0]
 
