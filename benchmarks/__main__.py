@@ -51,6 +51,9 @@ SUBJECTS = (
     "defaults",
     "masks",
     "heatmaps",
+    "hf",
+    "loading",
+    "cache",
 )
 ATTEMPTS = 2  # recordings of a bench, if the first is void
 HEADER = ("what", "compared with", "value", "95 % interval", "goal", "verdict")

@@ -34,7 +34,7 @@ def variants(
             threads = {name: torch.get_num_threads() for name in runs}
             threads |= {"one thread": 1} if "one thread" in runs else {}
             if handicap:
-                runs[OURS].objective.task = ours.Slowed(runs[OURS].objective.task, 0.05)
+                ours.slow_down(runs[OURS], 0.05)
 
             def turn(name: str) -> float:
                 torch.set_num_threads(threads[name])

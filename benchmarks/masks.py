@@ -30,8 +30,8 @@ from ninefold.dataset.masks import Masks
 from ninefold.parallel.none import Single
 from ninefold.task import Objective
 from ninefold.task.segmentation import Segmentation
-from ninefold.train.build import keep_freed
 from ninefold.train.evaluation import evaluate
+from ninefold.train.process import keep_freed
 
 CLASSES, VOID, COUNT, BATCH, STEPS = 11, 11, 128, 16, 2
 SIDES = (90, 120)  # of what is trained on

@@ -71,8 +71,15 @@ def turns(
 ) -> Iterator[Callable[[], float]]:
     """A contestant for `apart`: seconds per step, each slowed by `handicap` seconds."""
     with training(*overrides) as run:
-        run.objective.task = Slowed(run.objective.task, handicap)
+        slow_down(run, handicap)
         yield lambda: seconds_a_step(run, steps)
+
+
+def slow_down(run: Training, seconds: float) -> None:
+    """Make each loss of `run` take `seconds` longer."""
+    task = run.objective.task
+    del run.objective.task  # which may be a submodule, and is to be none
+    run.objective.task = Slowed(task, seconds)
 
 
 @dataclass(frozen=True)

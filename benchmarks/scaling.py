@@ -36,7 +36,7 @@ def one_process(handicap: bool) -> Iterator[Turns]:
         }
         if handicap:
             for name in ("dp", "ddp", "scaler"):
-                runs[name].objective.task = ours.Slowed(runs[name].objective.task, 0.02)
+                ours.slow_down(runs[name], 0.02)
         yield {name: lambda run=run: ours.seconds_a_step(run, STEPS) for name, run in runs.items()}
 
 

@@ -74,7 +74,7 @@ def small(handicap: bool) -> Iterator[Turns]:
         ours.training(*MLP, "log_every=1000000") as silent,
     ):
         if handicap:
-            run.objective.task = ours.Slowed(run.objective.task, 50e-6)
+            ours.slow_down(run, 50e-6)
         examples = run.batches._examples
         fabric, accelerator = Fabric(accelerator="cpu", devices=1), Accelerator(cpu=True)
         plain, theirs, others = mlp(), mlp(), mlp()
@@ -138,7 +138,7 @@ def large(handicap: bool) -> Iterator[Turns]:
     """Seconds per step of AlexNet at 227 pixels."""
     with ours.training(*ALEXNET) as run:
         if handicap:
-            run.objective.task = ours.Slowed(run.objective.task, 0.05)
+            ours.slow_down(run, 0.05)
         train = plain_alexnet(run.batches._examples)
 
         def plain() -> float:

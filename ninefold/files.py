@@ -1,4 +1,4 @@
-"""Atomic, durable writes of files, and checks of YAML from untrusted files before it is parsed."""
+"""Atomic, durable writes of files, checks of untrusted YAML before it is parsed, dotted keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +73,16 @@ def require_plain_yaml(text: str) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST_YAML:
             raise ValueError(f"it is nested more than {DEEPEST_YAML} deep")
+
+
+def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """A nested mapping as a mapping of dotted keys; an empty mapping is a value."""
+    return dict(_leaves(tree, prefix))
+
+
+def _leaves(tree: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(tree, Mapping) or (prefix and not tree):
+        yield prefix, tree
+        return
+    for key, value in tree.items():
+        yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))

@@ -1,6 +1,6 @@
-"""This machine: processor, cores, GPUs, versions, commit, and whether a compiler works.
+"""This machine: processor, cores, memory, GPUs, versions, commit, whether a compiler works.
 
-Nothing here imports torch but `environment`.
+Nothing here imports torch but `environment` and `gpus`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -91,6 +92,31 @@ def gpu_driver() -> bool:
     return any(Path(driver).exists() for driver in GPU_DRIVERS)
 
 
+def gpus() -> list[str]:
+    """Name and memory of each GPU that this process may use. Imports torch, starts CUDA."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return [f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in found]
+
+
+def require_gpus(field: str, value: object, wanted: Sequence[int], there: Sequence[str]) -> None:
+    """Raise ConfigError unless the GPUs numbered `wanted` are among `there`, see `gpus`."""
+    missing = [number for number in wanted if number >= len(there)]
+    if not missing:
+        return
+    listed = ", ".join(f"{number} {name}" for number, name in enumerate(there))
+    raise ConfigError(
+        field,
+        value,
+        f"there is no GPU {missing[0]}",
+        f"{len(there)} GPU{'s' * (len(there) != 1)}: {listed}" if there else "no GPU found",
+        "name one of them" if there else "use device=cpu or device=auto",
+    )
+
+
 def require_compiler(mode: str, gpu: bool) -> None:
     """Raise ConfigError unless there is one that compiles against Python's headers.
 
@@ -119,3 +145,41 @@ def require_compiler(mode: str, gpu: bool) -> None:
             f"torch.compile calls {default}, or what {variable} names, and needs Python's headers",
             "install them (Debian: g++ and python3-dev) or leave compile out",
         )
+
+
+def available_memory() -> int | None:
+    """Bytes of main memory that this host and this process's cgroup have left, if known."""
+    cgroup = Path("/sys/fs/cgroup")
+    found = [
+        _meminfo(),
+        _of_cgroup(cgroup, "memory.max", "memory.current"),
+        _of_cgroup(cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ]
+    return min((value for value in found if value is not None), default=_physical())
+
+
+def _meminfo() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(sizes[0]) * 1024 if sizes else None
+
+
+def _of_cgroup(folder: Path, limit: str, usage: str) -> int | None:
+    """Bytes that a cgroup has left, where cached files count as free."""
+    try:
+        most, used = (int((folder / name).read_text()) for name in (limit, usage))
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except (OSError, ValueError):  # there is none, or no limit
+        return None
+    cached = [line.split()[1] for line in lines if line.startswith("inactive_file ")]
+    return max(most - used + sum(map(int, cached)), 0)
+
+
+def _physical() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

@@ -37,6 +37,7 @@ class Result:
     epochs: epochs trained, a fraction if max_steps ended one early.
     planned_epochs: epochs to train if patience does not end the run earlier.
     threads: CPU threads of all processes together.
+    loader_workers: threads of each process that read batches ahead.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
     tf32: whether float32 products were computed in TF32.
@@ -45,7 +46,7 @@ class Result:
     probe_seconds: duration of a fixed piece of work before and after training.
     ceiling_images_per_second: throughput on batches that are already on the device.
     energy_joules: of all devices during train_seconds, measured by energy_source (nvml, rapl).
-    gpus: clock, temperature and throttle reasons of each GPU before and after training.
+    gpus: clock, temperature, load and throttle reasons of each GPU before and after training.
     overrides: overrides of the command line other than cell, seed and paths.
     """
 
@@ -65,6 +66,7 @@ class Result:
     replicas: int | None = None
     devices: list[str] = field(default_factory=list)
     threads: int | None = None
+    loader_workers: int | None = None
     batch_size: int | None = None
     epochs: float | None = None
     planned_epochs: float | None = None

@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "logger": GROUND,
     "measure": GROUND | {"parallel"},
     "dataset": GROUND | {"parallel"},
-    "config": GROUND | {"checkpoint/manifest"},
+    "config": GROUND | {"checkpoint/manifest", "dataset/cache"},
     "train": GROUND
     | {
         "dataset",
@@ -50,12 +50,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
     "callback": GROUND | {"study", "launch", "config", "checkpoint/manifest"},
+    "pack": GROUND | {"launch", "config"},
     "main": GROUND | {"callback", "study", "launch", "config"},
     "train.py": {"main", "config/resolvers"},
     "evaluate.py": {"main", "config/resolvers"},
 }
-COMPOSING = {"main", "callback", "config", "study"} | {
+COMPOSING = {"main", "callback", "config", "study", "pack"} | {
     "launch/run",
+    "dataset/mapped",  # which builds what its configuration names when it is loaded
     "train/build",
     "train/run",
     "train/evaluate",
@@ -190,6 +192,11 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "images",
         "nifti",
         "loss",
+        "items",
+        "cache",
+        "cache_folder",
+        "packing",
+        "confusion",
     }
     assert yamls(group) == files
     for name in files:
@@ -202,8 +209,9 @@ def test_each_model_of_ours_has_the_name_of_its_configuration() -> None:
     for name in yamls("model"):
         target = OmegaConf.load(CONF / "model" / f"{name}.yaml")["net"]["_target_"]
         if target.startswith("ninefold"):
-            assert target.rpartition(".")[0] == f"ninefold.model.{name}"
-            own.add(name)
+            module = target.rpartition(".")[0]
+            assert f"ninefold.model.{name}".removesuffix("3d") == module.removesuffix("3d")
+            own.add(module.removeprefix("ninefold.model."))
     assert {f"model/{name}" for name in own} == {
         m for m in MODULES if m.startswith("model/") and m != "model/__init__"
     }
@@ -282,6 +290,8 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
         "dataset.digits",
         "dataset.folder",
         "dataset.masks",
+        "dataset.cache",
+        "pack",
     ],
 )
 def test_the_launchers_side_imports_no_torch(module: str) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from ninefold.config.keys import BY_OPTION, SECONDS, Key
 from ninefold.config.kinds import (
     CALL,
+    DEVICE,
     FLAG,
+    GPU_NUMBERS,
     GRAY_LEVELS,
     LOSS,
     NAMES,
@@ -18,6 +20,7 @@ from ninefold.config.kinds import (
     SECTION,
     SHAPE,
     SPACING,
+    SPLIT,
     STRING,
     TARGET,
     TEXT,
@@ -58,9 +61,23 @@ OPTIONS: dict[str, Key] = {
         BY_OPTION,
         "Processes that the strategy can use at most; null: any number.",
     ),
-    "parallel.device": Key(one_of("auto", "cpu", "cuda"), BY_OPTION, "The top-level key device."),
+    "parallel.device": Key(DEVICE, BY_OPTION, "The top-level key device."),
+    "parallel.devices": Key(
+        GPU_NUMBERS,
+        None,
+        "Numbers of the GPUs to use, the first one for results; null: all that there are.",
+        may_change=True,
+        later=True,
+    ),
     "parallel.timeout": Key(
         SECONDS, BY_OPTION, "The key launch.timeout.", may_change=True, affects_results=False
+    ),
+    "parallel.loss_in_forward": Key(
+        FLAG,
+        True,
+        "Have each replica of DataParallel compute its own loss; false: gather all outputs on the "
+        "first GPU and compute it there. Without effect on a CPU or a single GPU.",
+        later=True,
     ),
     "parallel.gradient_as_bucket_view": Key(
         FLAG, True, "Keep gradients inside DDP's communication buckets, which saves a copy."
@@ -113,7 +130,30 @@ OPTIONS: dict[str, Key] = {
         "and best.pt are selected; 0: none, they are selected on the test set.",
         later=True,
     ),
-    "dataset.classes": Key(whole(1), BY_OPTION, "Number of classes."),
+    "dataset._recursive_": Key(
+        FLAG, BY_OPTION, "False: what the section describes is built when a split is loaded."
+    ),
+    "dataset.train": Key(
+        SPLIT,
+        BY_OPTION,
+        "The training split: its name (dataset=hf), or a _target_ and its arguments "
+        "(dataset=mapped).",
+    ),
+    "dataset.test": Key(SPLIT, BY_OPTION, "The test split, as dataset.train."),
+    "dataset.keys": Key(
+        NAMES, BY_OPTION, "Keys of the input and the target, in items that are mappings."
+    ),
+    "dataset.name": Key(TEXT, BY_OPTION, "Name of a dataset of the Hugging Face hub; null: root."),
+    "dataset.config": Key(TEXT, BY_OPTION, "Name of its configuration, where it has several."),
+    "dataset.revision": Key(TEXT, BY_OPTION, "Its revision: a branch, a tag or a commit."),
+    "dataset.image": Key(TEXT, BY_OPTION, "The column of images."),
+    "dataset.label": Key(TEXT, BY_OPTION, "The column of classes."),
+    "dataset.exif": Key(FLAG, False, "Turn images as their EXIF orientation says.", later=True),
+    "dataset.classes": Key(
+        whole(1, otherwise=(None,)),
+        BY_OPTION,
+        "Number of classes; null: as many as the data has (dataset=folder, dataset=hf).",
+    ),
     "dataset.class_names": Key(NAMES, BY_OPTION, "Names of the classes, for evaluations."),
     "dataset.shape": Key(SHAPE, BY_OPTION, "Channels, (depth,) height and width of an example."),
     "dataset.mean": Key(
@@ -191,7 +231,9 @@ OPTIONS: dict[str, Key] = {
     ),
     "dataset.train_count": Key(whole(1), 4096, "Training examples of dataset=synthetic."),
     "dataset.test_count": Key(whole(1), 512, "Test examples of dataset=synthetic."),
-    "task.classes": Key(whole(1), BY_OPTION, "Number of classes."),
+    "task.classes": Key(
+        whole(1, otherwise=(None,)), BY_OPTION, "Number of classes; null only as dataset.classes."
+    ),
     "task.ignore": Key(
         whole(0, most=32767, otherwise=(None,)),
         BY_OPTION,
@@ -230,7 +272,7 @@ OPTIONS: dict[str, Key] = {
     ),
     "model.memory_format": Key(
         one_of("contiguous_format", "channels_last", "channels_last_3d"),
-        "channels_last",
+        BY_OPTION,
         "Memory layout of inputs and weights; channels_last is for images, channels_last_3d for "
         "volumes.",
     ),

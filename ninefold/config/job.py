@@ -8,20 +8,17 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from hydra.conf import HydraConf
-from hydra.errors import HydraException
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold.config import environment, processes, resume, rules, schema, untrusted
+from ninefold.config import data, environment, processes, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
-from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
+from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.machine import gpu_driver, require_compiler
 from ninefold.ranks import under_torchrun
 
@@ -43,6 +40,7 @@ class Job:
     sweep: the keys of the sweep that it is part of, such as `study`; they are not frozen.
     notes: sentences for result.json.
     checked: whether launch.run.check found it ready to run.
+    cache: of a settled job, where its decoded examples are: the path of each file by name.
     """
 
     command: ClassVar[str]
@@ -55,11 +53,14 @@ class Job:
             if isinstance(given := self.config.get("compile"), bool):
                 self.config["compile"] = {"mode": "default" if given else None}
         self.checked = False
+        self.cache: dict[str, str] | None = None
         self.in_sweep = hydra.mode == RunMode.MULTIRUN
         self.resume: str | None = None
         self.notes: list[str] = []
         choices = hydra.runtime.choices
         self.choices = {key: choices.get(key) for key in (*GROUPS, "experiments") if key in choices}
+        if self.in_sweep:
+            self._leave_out_keys_of_other_strategies()
         # as written: `key=${other}` reads like a reference to OmegaConf
         self.overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
         with environment.noted():
@@ -92,13 +93,24 @@ class Job:
             if option is not None and not rules.NAME.fullmatch(str(option))
         ]
 
+    def _leave_out_keys_of_other_strategies(self) -> None:
+        """In a sweep over strategies, a key that some of them have is set for these alone."""
+        own = rules.keys_of_option(ROOT / "conf", "parallel", self.choices.get("parallel"))
+        node = self.config.get("parallel")
+        if own is None or not isinstance(node, DictConfig):
+            return
+        with open_dict(node):
+            for key in list(node):
+                if key not in own and f"parallel.{key}" in schema.KEYS:
+                    node.pop(key)
+
     def settle(self) -> None:
         """Check that the data is there (download it if asked to) and resolve the values `auto`.
 
-        Raises Failure.
+        Last, the examples are decoded into dataset.cache. Raises Failure.
         """
-        self._prepare_data()
-        _settle(self.frozen)
+        fill_cache = self._prepare_data()
+        _settle(self.frozen)  # after the number of classes, which other keys may refer to
         parallel = self.frozen["parallel"]
         parallel["processes"] = processes.number(
             parallel["processes"],
@@ -106,6 +118,14 @@ class Job:
             self.values,
             self.choices["parallel"],
         )
+        fill_cache()
+
+    def pack(self) -> dict[str, str] | None:
+        """Check the data and decode it into dataset.cache; returns its files. Raises Failure."""
+        fill_cache = self._prepare_data()
+        _settle(self.frozen)
+        fill_cache()
+        return self.cache
 
     def find_unfinished(self, root: Path) -> None:
         """For resume=auto, once settled: resume the newest unfinished run of this job in `root`.
@@ -132,23 +152,38 @@ class Job:
         """The frozen job as YAML."""
         return OmegaConf.to_yaml(OmegaConf.create({**self.frozen, "choices": self.choices}))
 
-    def _prepare_data(self) -> None:
+    def _prepare_data(self) -> Callable[[], None]:
+        """Check the data, or find the cache that this command has of it already.
+
+        Returns what fills the cache, once `threads` is resolved. Raises Failure.
+        """
         node = self.values.get("dataset")
         if node is None:
-            return  # an evaluation takes it from its checkpoint
-        try:
-            with environment.noted(), _one_blas_thread():  # an evaluation's is resolved only here
-                instantiate({**node}, _convert_="all").prepare()
-        except HydraException as error:
-            if exhausted := memory_failure(error, "the dataset was being imported"):
-                raise exhausted from error
-            raise ConfigError(
-                "dataset",
-                self.choices["dataset"],
-                "it cannot be built so",
-                str(error.__cause__ or error),
-                "see the keys in conf/dataset/",
-            ) from error
+            return lambda: None  # an evaluation takes it from its checkpoint
+        workers = self.values["loader"]["workers"]
+        dataset, self.cache, classes = data.prepare(node, self.choices["dataset"], workers)
+        if classes is not None:
+            self._set_classes(classes)
+
+        def fill_cache() -> None:
+            if self.cache is None:
+                counted, threads = self.values["dataset"], self.frozen["threads"]
+                self.cache = data.fill_cache(dataset, counted, threads, self.evaluates, asked=node)
+
+        return fill_cache
+
+    def _set_classes(self, count: int) -> None:
+        """Replace dataset.classes=null by the number in the data, in what refers to it too."""
+        with open_dict(self.config):
+            self.config.dataset.classes = count
+        resolves = not self.evaluates
+        resumed = self.frozen.get("resume")
+        with environment.noted():
+            self.values = _container(self.config, resolve=resolves)
+        with environment.kept():
+            self.frozen |= _container(self.config, resolve=resolves)
+        if "resume" in self.frozen:
+            self.frozen["resume"] = resumed
 
 
 class TrainJob(Job):
@@ -183,8 +218,7 @@ class TrainJob(Job):
 
     def training_examples(self) -> int:
         """The number of training examples of a settled job. Raises DataError."""
-        with environment.noted(), _one_blas_thread():
-            return len(instantiate({**self.values["dataset"]}, _convert_="all").load("train"))
+        return data.training_examples(self.values["dataset"])
 
     def find_unfinished(self, root: Path) -> None:
         if self.resume != resume.AUTO:
@@ -208,6 +242,13 @@ class TrainJob(Job):
         """
         run = resume.read(folder, schema.top_level(evaluates=False))
         now = copy.deepcopy(self.frozen)
+        if (now.get("dataset") or {}).get("classes", 0) is None:  # the data says how many
+            config = self.config.copy()
+            OmegaConf.update(
+                config, "dataset.classes", resume.select(run.frozen, "dataset.classes")
+            )
+            with environment.kept():
+                now |= {**_container(config), "resume": now["resume"]}
         _settle(now)
         ours = resume.settings({**now, "choices": self.choices})
         theirs = resume.settings({**run.frozen, "choices": run.choices})
@@ -240,7 +281,7 @@ class TrainJob(Job):
                 "resume",
                 folder,
                 "repeat it on the command line if you trust it",
-                user=resume.flat(self.values),
+                user=untrusted.targets_in(self.values),
             )
         except CheckpointError as failure:
             return [failure]
@@ -336,27 +377,12 @@ def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Import NumPy with one BLAS thread, as BLAS is not used here.
-
-    OpenBLAS allocates memory for each thread, and ends the process if that fails.
-    """
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-        if before is not None:
-            os.environ["OPENBLAS_NUM_THREADS"] = before
-
-
 def _settle(job: dict[str, Any]) -> None:
-    """Resolve threads=auto and a relative dataset.root in a job."""
+    """Resolve threads=auto and relative folders of the dataset in a job."""
     if job["threads"] == "auto":
         linux = sys.platform == "linux"
         job["threads"] = len(os.sched_getaffinity(0)) if linux else os.cpu_count()
-    root = (job.get("dataset") or {}).get("root")
-    if isinstance(root, str) and "${" not in root:  # a run folder is used from anywhere
-        job["dataset"]["root"] = str(Path(root).expanduser().absolute())
+    for key in ("root", "cache_dir"):
+        folder = (job.get("dataset") or {}).get(key)
+        if isinstance(folder, str) and "${" not in folder:  # a run folder is used from anywhere
+            job["dataset"][key] = str(Path(folder).expanduser().absolute())

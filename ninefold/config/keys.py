@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ninefold.config.kinds import (
+    DEVICE,
     FLAG,
     PATH,
     RUN,
@@ -121,9 +122,9 @@ TRAIN: dict[str, Key] = {
         may_change=True,
     ),
     "device": Key(
-        one_of("auto", "cpu", "cuda"),
+        DEVICE,
         "auto",
-        "Device to train on; auto: the GPUs if there are any.",
+        "Device to train on; auto: the GPUs if there are any, cuda:1: GPU 1 alone.",
     ),
     "threads": Key(
         whole(1, most=1024, otherwise=("auto",)),  # OpenMP crashes on very many
@@ -170,9 +171,23 @@ TRAIN: dict[str, Key] = {
     ),
     "loader": Key(SECTION, None, "Loading examples.", may_change=True),
     "loader.workers": Key(
-        whole(0),
-        0,
-        "Threads per training process that read batches ahead, for dataset=folder and spare cores.",
+        whole(0, otherwise=("auto",)),
+        "auto",
+        "Threads per training process that read batches ahead; auto: none for data in memory, else "
+        "as many as memory and cores allow, up to 8, and one on a CPU.",
+    ),
+    "loader.share": Key(
+        number(0, most=1),
+        0.25,
+        "Share of the free memory that batches read ahead may take, over all processes of a host.",
+        later=True,
+    ),
+    "loader.pinned": Key(
+        one_of("auto", True, False),
+        "auto",
+        "Read batches into page-locked memory, from which copies to a GPU do not wait; auto: on "
+        "CUDA.",
+        later=True,
     ),
     "compile": Key(SECTION, None, "torch.compile; compile=true is short for compile.mode=default."),
     "compile.mode": Key(

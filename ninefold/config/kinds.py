@@ -126,6 +126,7 @@ def _is_study(value: Any) -> bool:
     return value is None or (Path(str(value)) / "sweep.json").is_file()
 
 
+DEVICES = r"(auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?)"
 TEXT_OR_NULL: Mapping[str, Any] = {"type": ["string", "null"]}
 FLAG = Kind("true, false are allowed", one_of(True, False).accepts, {"type": "boolean"})
 TEXT = Kind(
@@ -216,6 +217,39 @@ LOSS = Kind(
     "a loss that the task knows by name, a section with a _target_ in it, or null is allowed",
     lambda value: value is None or (isinstance(value, str) and bool(value)) or CALL.accepts(value),
     {"anyOf": [{"type": ["string", "null"]}, CALL.json]},
+)
+SPLIT = Kind(
+    "the name of a split, a section with a _target_ in it, or null is allowed",
+    lambda value: value is None or (isinstance(value, str) and bool(value)) or CALL.accepts(value),
+    {"anyOf": [{"type": ["string", "null"]}, CALL.json]},
+)
+DEVICE = Kind(
+    "auto, cpu, cuda or cuda:NUMBER is allowed",
+    lambda value: isinstance(value, str) and bool(re.fullmatch(DEVICES, value)),
+    {"type": "string", "pattern": f"^{DEVICES}$"},
+)
+GPU_NUMBERS = Kind(
+    "a list of different GPU numbers such as [0,2], or null is allowed",
+    lambda value: (
+        value is None
+        or (
+            isinstance(value, list)
+            and bool(value)
+            and all(map(whole(0).accepts, value))
+            and len(set(value)) == len(value)
+        )
+    ),
+    {
+        "anyOf": [
+            {
+                "type": "array",
+                "items": {"type": "integer", "minimum": 0},
+                "minItems": 1,
+                "uniqueItems": True,
+            },
+            {"type": "null"},
+        ]
+    },
 )
 PARAMETER_GROUPS = Kind(
     "a list of {match: PATTERN, option: value}, or null is allowed",

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ninefold import machine
 from ninefold.config import rules
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, under_torchrun
@@ -23,8 +24,15 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
     """
     if wanted != "auto":  # most mistakes show before torch is imported to look for GPUs
         _require_fitting(wanted, most, job, strategy)
-    device = job["device"]
-    gpus = 0 if device == "cpu" or (device == "auto" and most == 1) else _count_gpus()
+    device, chosen = job["device"], job["parallel"].get("devices")
+    named = named_gpus(device, chosen)
+    looks = named or (device != "cpu" and (device != "auto" or most != 1))
+    gpus = _count_gpus() if looks else 0
+    if named is not None:
+        field, value = ("device", device) if chosen is None else ("parallel.devices", chosen)
+        if max(named) >= gpus:
+            machine.require_gpus(field, value, named, machine.gpus())
+        gpus = len(named)
     if device == "cuda" and not gpus:
         raise ConfigError(
             "device",
@@ -51,10 +59,16 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             "parallel.processes",
             wanted,
             "more processes than GPUs",
-            f"{gpus} found",
+            f"{gpus} {'found' if named is None else 'named'}",
             f"use parallel.processes={gpus} or device=cpu",
         )
     return int(wanted)
+
+
+def named_gpus(device: str, chosen: list[int] | None) -> list[int] | None:
+    """The GPUs that parallel.devices=`chosen` or else device=cuda:N names; None if neither does."""
+    _, named, gpu = device.partition(":")
+    return chosen or ([int(gpu)] if named else None)
 
 
 def _require_fitting(

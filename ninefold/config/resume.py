@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ninefold.checkpoint import manifest
 from ninefold.config import environment, schema, untrusted
 from ninefold.config.rules import OF_A_SWEEP, spelled
 from ninefold.errors import CheckpointError, ConfigError
-from ninefold.files import require_plain_yaml
+from ninefold.files import flat, require_plain_yaml
 from ninefold.result import FILE
 
 AUTO = "auto"
@@ -226,19 +226,6 @@ def settings(job: Mapping[str, Any]) -> Tree:
 def may_change(key: str) -> bool:
     """Whether a run may be resumed with another value of `key`."""
     return schema.is_any_of(key, schema.MAY_CHANGE)
-
-
-def flat(tree: Any, prefix: str = "") -> Tree:
-    """A nested mapping as a mapping of dotted keys; an empty mapping is a value."""
-    return dict(_leaves(tree, prefix))
-
-
-def _leaves(tree: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    if not isinstance(tree, Mapping) or (prefix and not tree):
-        yield prefix, tree
-        return
-    for key, value in tree.items():
-        yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
 
 
 def select(tree: Any, key: str) -> Any:

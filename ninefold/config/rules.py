@@ -6,9 +6,11 @@ import difflib
 import functools
 import re
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ninefold.config import losses
 from ninefold.config.group_keys import GROUPS
 from ninefold.config.kinds import CALL, SECTION
 from ninefold.config.schema import ADDED_LATER, KEYS, in_sections
@@ -90,11 +92,17 @@ def inner_keys(conf: Path, choices: Mapping[str, Any], evaluates: bool) -> dict[
     """The keys of the sections, and of the groups whose chosen option is a file in `conf`."""
     found = in_sections(evaluates)
     for group in ("parallel", "amp", "dataset", "model", "task"):
-        path = conf / group / f"{choices.get(group)}.yaml"
-        if path.is_file():  # otherwise it is in another folder of the user
+        keys = keys_of_option(conf, group, choices.get(group))
+        if keys is not None:
             later = {n.partition(".")[2] for n in ADDED_LATER if n.startswith(f"{group}.")}
-            found[group] = {*map(str, _load(path)), *later}
+            found[group] = keys | later
     return found
+
+
+def keys_of_option(conf: Path, group: str, option: object) -> set[str] | None:
+    """The keys in the yaml of an option; None if it is in another folder, of the user."""
+    path = conf / group / f"{option}.yaml"
+    return set(map(str, _load(path))) if path.is_file() else None
 
 
 @functools.cache  # all runs of a sweep read the same files
@@ -174,6 +182,41 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                     f"set dataset.{key}, or dataset.{other}=null",
                 )
             )
+    task = job.get("task")
+    counted = dataset.get("classes", 0) is None
+    if isinstance(task, Mapping) and task.get("classes", 0) is None and dataset and not counted:
+        found.append(
+            ConfigError(
+                "task.classes",
+                "null",
+                f"dataset.classes is {dataset.get('classes', 'not given')}",
+                "a whole number of at least 1 is allowed",
+                "leave task.classes out",
+            )
+        )
+    found += _devices_at_odds(job)
+    if isinstance(task := job.get("task"), Mapping):
+        found += _loss_problems(task.get("loss"))
+    if dataset.get("cache") == "disk" and dataset.get("cache_rate", 1) != 1:
+        found.append(
+            ConfigError(
+                "dataset.cache_rate",
+                dataset["cache_rate"],
+                "cache=disk keeps all",
+                "it goes with cache=ram",
+                "leave it out",
+            )
+        )
+    if dataset.get("cache") == "disk" and dataset.get("cache_dir", "") is None:
+        found.append(
+            ConfigError(
+                "dataset.cache_dir",
+                "null",
+                "cache=disk keeps decoded examples in it",
+                "a folder is allowed",
+                "name one, or leave it out",
+            )
+        )
     mode = compiling.get("mode")
     if mode in CUDA_GRAPHS and job.get("accumulate", 1) != 1:  # wrong gradients, or an error
         found.append(
@@ -217,6 +260,76 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             )
         )
     return found
+
+
+def _devices_at_odds(job: Mapping[str, Any]) -> list[Failure]:
+    """What is wrong with naming GPUs by `device` and by `parallel.devices`."""
+    parallel, device = job.get("parallel"), job.get("device", "auto")
+    if not isinstance(parallel, Mapping):
+        return []
+    chosen = parallel.get("devices")
+    if isinstance(device, str) and ":" in device and "devices" in parallel:
+        number = device.partition(":")[2]
+        return [
+            ConfigError(
+                "device",
+                device,
+                "this strategy takes several GPUs",
+                "auto, cpu and cuda are allowed with it",
+                f"set parallel.devices=[{number}], or parallel=none",
+            )
+        ]
+    if chosen is not None and device == "cpu":
+        return [
+            ConfigError(
+                "parallel.devices",
+                chosen,
+                "these are numbers of GPUs, device is cpu",
+                "null is allowed on a CPU",
+                "leave one of them out",
+            )
+        ]
+    return []
+
+
+def _loss_problems(loss: Any) -> list[Failure]:
+    """What can be seen of `task.loss` without importing it: a target that cannot exist."""
+    target = loss.get("_target_") if isinstance(loss, Mapping) else None
+    if not isinstance(target, str):
+        return []
+    name, top = target.removeprefix(losses.PREFIX), target.partition(".")[0]
+    if target.startswith(losses.PREFIX) and "." not in name and name not in losses.TORCH:
+        return [
+            ConfigError(
+                losses.PLACE,
+                target,
+                "torch.nn has no such loss of an output and a target",
+                suggestion(name, losses.TORCH),
+                "correct the _target_",
+            )
+        ]
+    if find_spec(top) is None:
+        return [
+            ConfigError(
+                losses.PLACE,
+                target,
+                f"there is no module {top}",
+                "a class or function that Python can import is allowed",
+                "put its folder on PYTHONPATH, or correct the _target_",
+            )
+        ]
+    return []
+
+
+def uncounted(option: object) -> ConfigError:
+    """The failure of dataset.classes=null for a dataset that does not count its classes."""
+    return ConfigError(
+        "dataset.classes",
+        "null",
+        f"dataset={option} cannot count them",
+        "folder and hf can",
+        "set dataset.classes",
+    )
 
 
 def fits(channels: int, wanted: int) -> bool:

@@ -56,7 +56,7 @@ def is_any_of(name: str, prefixes: tuple[str, ...]) -> bool:
 
 def completed(job: Mapping[str, Any]) -> dict[str, Any]:
     """A stored job with the defaults of the top-level keys that older jobs lack."""
-    added = {name: default for name, default in ADDED_LATER.items() if name in TRAIN}
+    added = {name: ADDED_LATER[name] for name in TRAIN if name in ADDED_LATER and "." not in name}
     return {**added, **job}
 
 

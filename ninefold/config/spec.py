@@ -20,6 +20,7 @@ class RunSpec:
     notes: sentences for result.json.
     grace: seconds from a signal to the end of the process.
     shares_process: whether other runs of a sweep use the same process.
+    cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     """
 
     command: str
@@ -32,3 +33,4 @@ class RunSpec:
     notes: list[str] = field(default_factory=list)
     grace: float = 30
     shares_process: bool = False
+    cache: dict[str, str] | None = None

@@ -1,7 +1,8 @@
 """Check a stored configuration, which anybody may have written, before it is instantiated.
 
 To instantiate a `_target_` is to run code. From a stored configuration only those that `conf/`
-names at the same place are built, and only references to the environment are resolved.
+names at the same place are built, at `task.loss` PyTorch's own losses too, and only references to
+the environment are resolved.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ninefold.config import rules
+from ninefold.config import losses, rules
 from ninefold.errors import CheckpointError
 from ninefold.files import require_plain_yaml
 
@@ -52,8 +53,11 @@ def parse(text: str) -> dict[str, Any]:
 
 @functools.cache
 def allowed() -> dict[str, dict[str, frozenset[str]]]:
-    """The targets in conf/: by place, such as `model.net`, each `_target_` with its keys."""
-    found: dict[str, dict[str, frozenset[str]]] = {}
+    """What may be built: by place, such as `model.net`, each `_target_` with its keys.
+
+    It is what conf/ names, and PyTorch's own losses.
+    """
+    found = losses.allowed()
     for path in CONF.glob("*/*.yaml"):
         for place, node in _nodes(OmegaConf.to_container(OmegaConf.load(path)), path.parent.name):
             if "_target_" in node:
@@ -66,18 +70,16 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
 def require_known_targets(
     tree: Any, field: str, path: Path, do: str, user: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise CheckpointError if `tree` names a target that conf/ does not name at the same place.
+    """Raise CheckpointError if `tree` names a target that is not `allowed` at its place.
 
-    user: the flat configuration of this command, whose targets are allowed at their places too.
+    user: the targets in the configuration of this command, which are allowed at their places too.
     """
     for place, node in _nodes(tree, ""):
         for key, target in node.items():
             if _plain(key) not in CALLED:
                 continue
             known = key == "_target_" and isinstance(target, str)
-            if known and (
-                target in allowed().get(place, {}) or (user or {}).get(f"{place}.{key}") == target
-            ):
+            if known and (target in allowed().get(place, {}) or (user or {}).get(place) == target):
                 continue
             raise CheckpointError(
                 field,
@@ -88,11 +90,19 @@ def require_known_targets(
             )
 
 
+def targets_in(tree: Any) -> dict[str, Any]:
+    """Each `_target_` in a configuration by its place, such as `model.net`."""
+    return {place: node["_target_"] for place, node in _nodes(tree, "") if "_target_" in node}
+
+
 def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str, Any]:
     """The groups that an evaluation takes from the configuration in a checkpoint.
 
-    They are those that the command does not choose itself (`named`). They are checked as the
-    module says; only dataset.root may refer to the environment. Raises CheckpointError.
+    They are those that the command does not choose itself. They are checked as the module says;
+    only dataset.root may refer to the environment. Raises CheckpointError.
+
+    named: the groups as the command has them, None where it chooses nothing. A target that it
+        names itself may be in the checkpoint at the same place.
     """
     try:
         tree = parse(text)
@@ -104,12 +114,22 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
             str(error),
             "see config.yaml of a run of ours",
         ) from error
-    require_known_targets(tree, "ckpt", path, "add a yaml with it there if you trust it")
+    require_known_targets(
+        tree,
+        "ckpt",
+        path,
+        "if you trust it, name it on the command line or in a yaml there",
+        user=targets_in(_plain_tree(named)),
+    )
     taken = {
         group: tree[group]
         for group in EVALUATED
         if tree.get(group) is not None and named.get(group) is None
     }
+    dataset = taken.get("dataset")
+    if isinstance(dataset, dict):  # only a command may write a cache, and one reading needs none
+        for key in ("cache", "cache_rate", "cache_dir"):
+            dataset.pop(key, None)
     for wrong in (*_references(taken), *_foreign_keys(taken), *_misfits(taken)):
         raise CheckpointError(
             "ckpt",
@@ -195,6 +215,11 @@ def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
         pairs = enumerate(tree)
     for key, value in pairs:
         yield from _nodes(value, f"{place}.{key}".lstrip("."))
+
+
+def _plain_tree(tree: Any) -> Any:
+    """A mapping of configurations as plain containers, their references as written."""
+    return OmegaConf.to_container(OmegaConf.create(dict(tree)), resolve=False)
 
 
 def _plain(key: Any) -> str:

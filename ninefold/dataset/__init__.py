@@ -5,7 +5,7 @@ Nothing here imports torch, so that the launcher can check a dataset before it s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, overload
 
@@ -59,6 +59,19 @@ class Selected:
         return self.array[self.rows[rows]]
 
 
+def varies(array: Array) -> bool:
+    """Whether the rows of `array` may differ from epoch to epoch: it has a method `in_epoch`."""
+    return varies(array.array) if isinstance(array, Selected) else hasattr(array, "in_epoch")
+
+
+def in_epoch(array: Array, seed: int, epoch: int) -> Array:
+    """`array` as training with `seed` reads it in `epoch`; the same where its rows never vary."""
+    if isinstance(array, Selected):
+        return Selected(in_epoch(array.array, seed, epoch), array.rows)
+    found: Array = array.in_epoch(seed, epoch) if hasattr(array, "in_epoch") else array
+    return found
+
+
 @dataclass(frozen=True)
 class Examples:
     """Inputs and what is to be predicted of each.
@@ -84,19 +97,31 @@ class Examples:
         """The examples of these numbers; images in files stay unread."""
         return Examples(Selected(self.inputs, rows), Selected(self.targets, rows), self.names)
 
+    def in_epoch(self, seed: int, epoch: int) -> Examples:
+        """The examples as training reads them in `epoch`, see `in_epoch`."""
+        inputs, targets = (in_epoch(array, seed, epoch) for array in (self.inputs, self.targets))
+        return Examples(inputs, targets, self.names)
+
 
 class Dataset(Protocol):
     """What the trainer asks of a dataset. `limit` cuts the training split.
 
     It may also have `splits`, the names of the splits it has (default: train and test), `val`,
-    see `validation`, and a method `preparation(**options) -> Preparation` where its inputs are no
-    images, see `ninefold.dataset.preparation`.
+    see `validation`, and these methods:
+
+    preparation(**options) -> Preparation: where its inputs are no images, see
+        `ninefold.dataset.preparation`.
+    count_classes() -> int: the number of classes, for dataset.classes=null. Called by the launcher
+        after `prepare`.
+    require_loader(workers): raises ConfigError if loader.workers=`workers` is not for it.
     """
 
     @property
     def limit(self) -> int | None: ...
     @property
-    def classes(self) -> int: ...
+    def classes(self) -> int | None:
+        """None: as many as `count_classes` says."""
+
     @property
     def shape(self) -> Sequence[int]:
         """Channels, height, width."""
@@ -120,14 +145,19 @@ class Dataset(Protocol):
         """Raises DataError if the split cannot be read or is not what the configuration says."""
 
 
-def train_and_val(dataset: Dataset, seed: int) -> tuple[Examples, Examples | None]:
+def train_and_val(
+    dataset: Dataset, seed: int, load: Callable[[Split], Examples] | None = None
+) -> tuple[Examples, Examples | None]:
     """The training split, and a validation split if there is to be one.
+
+    load: in place of the dataset's own, such as that of its cache.
 
     A dataset that names `val` among its splits has its own. From any other the share `dataset.val`
     of the training examples is drawn by the seed; 0: no validation split. Raises DataError.
     """
     share = getattr(dataset, "val", 0)
-    train = dataset.load("train")
+    load = load or dataset.load
+    train = load("train")
     if "val" in getattr(dataset, "splits", ()):
         if share:
             raise DataError(
@@ -137,7 +167,7 @@ def train_and_val(dataset: Dataset, seed: int) -> tuple[Examples, Examples | Non
                 "a share is drawn from the training examples only where there is none",
                 "set dataset.val=0 to use the one it has",
             )
-        return train, dataset.load("val")
+        return train, load("val")
     if not share:
         return train, None
     count = max(1, round(share * len(train)))
@@ -167,12 +197,13 @@ def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:
         )
     targets = np.asarray(examples.targets)
     low, high = int(targets.min()), int(targets.max())
-    if low < 0 or high >= dataset.classes:
+    classes = high + 1 if dataset.classes is None else dataset.classes
+    if low < 0 or high >= classes:
         raise DataError(
             "dataset.classes",
-            dataset.classes,
+            classes,
             f"{name} has labels from {low} to {high}",
-            f"labels below {dataset.classes} are allowed",
+            f"labels below {classes} are allowed",
             f"set dataset.classes={high + 1}",
         )
     return examples

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ninefold.dataset import Array, Examples
+from ninefold.dataset import Array, Examples, varies
 from ninefold.dataset.loader import gathered
 from ninefold.dataset.preparation import Preparation, to_device
 from ninefold.errors import DataError
@@ -41,8 +41,9 @@ class Batches:
         prepare: Preparation,
         place: Place,
         workers: int = 0,
+        pinned: bool = False,
     ) -> None:
-        """`batch_size` is global and must divide by the processes. `workers`: see the loader.
+        """`batch_size` is global and must divide by the processes. workers, pinned: see the loader.
 
         Raises DataError if the set is smaller than one batch.
         """
@@ -60,7 +61,7 @@ class Batches:
         self._seed = seed
         self._prepare = prepare
         self._place = place
-        self._workers = workers
+        self._workers, self._pinned = workers, pinned
 
     def rows(self, epoch: int) -> npt.NDArray[np.int64]:
         """The examples in this process's part of each batch of `epoch`: int64 [steps, rows]."""
@@ -75,39 +76,47 @@ class Batches:
 
         `begin` is called before each batch, `mark` with the phase that has just ended.
         """
-        device, prepare, examples = self._place.device, self._prepare, self._examples
+        device, prepare = self._place.device, self._prepare
+        examples = self._examples.in_epoch(self._seed, epoch)
         rows = self.rows(epoch)[start:]
         ready = small_targets(examples.targets, rows, device)
         arrays = [examples.inputs] if ready is not None else [examples.inputs, examples.targets]
         draws = prepare.draws(self._seed, epoch, rows, examples.inputs.shape, device)
-        with closing(gathered(arrays, list(rows), self._workers)) as source:
+        with closing(gathered(arrays, list(rows), self._workers, self._pinned)) as source:
             for number, draw in enumerate(draws):
                 begin()
                 read = next(source)
                 mark("data")
-                inputs, *rest = (to_device(values, device) for values in read)
+                inputs, *rest = (values.to(device, non_blocking=True) for values in read)
                 mark("transfer")
                 targets = rest[0] if ready is None else ready[number]
                 batch = prepare(inputs, targets, draw)
                 mark("data")
                 yield batch
+                del read, inputs, rest, targets, batch  # the next one takes their memory
 
 
 def small_targets(
     targets: Array, rows: npt.NDArray[np.int64], device: torch.device
 ) -> tuple[Tensor, ...] | None:
-    """For each batch its targets, on the device with one copy; None if they are large, as masks.
+    """For each batch its targets, on the device with one copy; None if they are read with it.
 
-    rows: int64 [batches, n].
+    As large ones are, such as masks, and those that vary from epoch to epoch. rows: int64
+    [batches, n].
     """
-    if math.prod(targets.shape[1:]) > SMALL:
+    if math.prod(targets.shape[1:]) > SMALL or varies(targets):
         return None
     values = torch.from_numpy(targets[rows.ravel()]).view(*rows.shape, *targets.shape[1:])
     return to_device(values, device).unbind()
 
 
 def shard(
-    examples: Examples, batch_size: int, prepare: Preparation, place: Place, workers: int = 0
+    examples: Examples,
+    batch_size: int,
+    prepare: Preparation,
+    place: Place,
+    workers: int = 0,
+    pinned: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Every world_size-th example from this process's rank on, for evaluation: nothing padded.
 
@@ -117,6 +126,9 @@ def shard(
     mine = np.arange(len(examples))[place.rank :: place.world_size]
     size = max(1, batch_size // place.world_size)
     batches = [mine[first : first + size] for first in range(0, len(mine), size)]
-    with closing(gathered([examples.inputs, examples.targets], batches, workers)) as source:
-        for inputs, targets in source:
-            yield prepare(to_device(inputs, place.device), to_device(targets, place.device), None)
+    arrays = [examples.inputs, examples.targets]
+    with closing(gathered(arrays, batches, workers, pinned)) as source:
+        for read in source:
+            inputs, targets = (values.to(place.device, non_blocking=True) for values in read)
+            yield prepare(inputs, targets, None)
+            del read, inputs, targets  # the next one takes their memory

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import ClassVar, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
 
 from ninefold.dataset import Array, Examples, Rows, Split, checked
 from ninefold.dataset.images import (
     ENDINGS,
-    MODES,
     OPENED,
     Tree,
     bad_image,
     listed,
+    pixels,
+    reason,
     require_shape,
     spread,
 )
@@ -33,6 +33,7 @@ FOLDERS: dict[Split, tuple[str, ...]] = {
     "test": ("test", "val"),
 }
 HOLDS = "train/CLASS/IMAGE and test/CLASS/IMAGE"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,17 @@ class Folder:
 
     root: str | None
     limit: int | None = None
-    classes: int = 10
+    classes: int | None = None  # None: as many as there are class folders
     shape: Sequence[int] = (3, 224, 224)
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
     flip: bool = True
     crop: int = 0
     val: float = 0
+    exif: bool = False  # turn images as their EXIF orientation says
+    cache: str | None = None
+    cache_rate: float = 1.0
+    cache_dir: str = "~/.cache/ninefold"
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -82,19 +87,30 @@ class Folder:
         for path in bar(spread(paths, OPENED), "opening images", unit="file", delay=1.0):
             self._files([path]).require_image(path)
 
+    def count_classes(self) -> int:
+        """The number of class folders. Raises DataError."""
+        return len(self._classes("train"))
+
     def load(self, split: Split) -> Examples:
         classes = self._classes(split)
-        paths = [path for found in classes.values() for path in found]
         labels = np.repeat(np.arange(len(classes)), [len(found) for found in classes.values()])
-        if split == "train" and self.limit is not None:
-            labels = labels[spread(range(len(paths)), self.limit)]
-            paths = spread(paths, self.limit)
-        examples = Examples(self._files(paths), labels.astype(np.int64), tuple(classes))
+        labels = np.array(self._limited(split, labels.tolist()), np.int64)
+        examples = Examples(self._files(self._paths(split, classes)), labels, tuple(classes))
         return checked(f"the {split} split", self, examples)
+
+    def sources(self, split: Split) -> Sequence[str]:
+        """Paths of the images of `split`, for dataset.cache."""
+        return self._paths(split, self._classes(split))
+
+    def _paths(self, split: Split, classes: Mapping[str, Sequence[str]]) -> Sequence[str]:
+        return self._limited(split, [path for found in classes.values() for path in found])
+
+    def _limited(self, split: Split, items: Sequence[T]) -> Sequence[T]:
+        return items if split != "train" or self.limit is None else spread(items, self.limit)
 
     def _files(self, paths: Sequence[str]) -> Files:
         channels, height, width = self.shape
-        return Files(paths, (channels, height, width), str(self.root))
+        return Files(paths, (channels, height, width), str(self.root), self.exif)
 
     @property
     def _tree(self) -> Tree:
@@ -111,7 +127,7 @@ class Folder:
                 f"found {listed(classes) if classes else 'no folders in it'}",
                 "put the images of each class into a folder of its own there",
             )
-        if len(classes) != self.classes:
+        if self.classes not in (None, len(classes)):
             raise DataError(
                 "dataset.classes",
                 self.classes,
@@ -146,12 +162,15 @@ class Files:
     """Images in files, decoded to uint8 [n, channels, height, width] when they are indexed.
 
     Each is converted to gray or RGB (transparency is dropped), center-cropped to the proportions of
-    `size` and resized to it, bilinear. The EXIF orientation is ignored, as torchvision does.
+    `size` and resized to it, bilinear. The EXIF orientation is ignored, as torchvision does, unless
+    `exif`.
     """
 
     paths: Sequence[str]
     size: tuple[int, int, int]
     root: str
+    exif: bool = False
+    dtype: ClassVar[type[np.uint8]] = np.uint8
 
     def __post_init__(self) -> None:
         # Warnings about metadata; for the whole process, as warning filters are not per thread.
@@ -171,7 +190,7 @@ class Files:
     def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[np.uint8] | Array:
         """Raises DataError with the name of a file that cannot be decoded."""
         if isinstance(rows, slice):
-            return Files(self.paths[rows], self.size, self.root)
+            return Files(self.paths[rows], self.size, self.root, self.exif)
         images = np.empty((len(rows), *self.size), np.uint8)
         for image, row in zip(images, rows.tolist(), strict=True):
             image[:] = self._decoded(self.paths[row])
@@ -186,23 +205,9 @@ class Files:
         return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
     def _read(self, path: str, decode: bool) -> npt.NDArray[np.uint8]:
-        channels, height, width = self.size
         try:
-            with Image.open(path) as image:
-                pixels, most = image.width * image.height, Image.MAX_IMAGE_PIXELS
-                if most is not None and pixels > most:  # Pillow warns, and refuses twice as many
-                    raise ValueError(f"Image size ({pixels} pixels) exceeds limit of {most} pixels")
-                if image.mode.startswith(("I", "F")):
-                    raise ValueError(f"its pixels, mode {image.mode}, have more than 8 bits")
-                if not decode:
-                    return np.empty(0, np.uint8)
-                # A JPEG much larger than needed is decoded at a half, a quarter or an eighth.
-                image.draft(None, (2 * width, 2 * height))
-                plain = image.convert(MODES[channels])
-                fitted = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
-                return np.asarray(fitted)
+            return pixels(path, self.size, self.exif, decode)
         except MemoryError:
             raise
         except Exception as error:  # damaged files raise many types
-            what = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise bad_image(self.root, path, what.replace(f" {path!r}", "")) from error
+            raise bad_image(self.root, path, reason(error).replace(f" {path!r}", "")) from error

@@ -7,7 +7,11 @@ import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
 
 from ninefold.errors import DataError
 
@@ -125,3 +129,34 @@ def listed(names: Iterable[str]) -> str:
     found = sorted(names)
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return ", ".join(found[:5]) + more if found else "nothing"
+
+
+def pixels(
+    file: str | BinaryIO, size: tuple[int, int, int], exif: bool = False, decode: bool = True
+) -> npt.NDArray[np.uint8]:
+    """Decode an image file: uint8 [height, width] or [height, width, 3].
+
+    decode: False only checks its header. Raises what Pillow raises, of many types.
+    """
+    channels, height, width = size
+    with Image.open(file) as image:
+        count, most = image.width * image.height, Image.MAX_IMAGE_PIXELS
+        if most is not None and count > most:  # Pillow warns, and refuses twice as many
+            raise ValueError(f"Image size ({count} pixels) exceeds limit of {most} pixels")
+        if image.mode.startswith(("I", "F")):
+            raise ValueError(f"its pixels, mode {image.mode}, have more than 8 bits")
+        if not decode:
+            return np.empty(0, np.uint8)
+        # A JPEG much larger than needed is decoded at a half, a quarter or an eighth.
+        needed = (2 * max(width, height),) * 2 if exif else (2 * width, 2 * height)
+        image.draft(None, needed)
+        turned = ImageOps.exif_transpose(image) if exif else image
+        plain = turned if turned.mode == MODES[channels] else turned.convert(MODES[channels])
+        if plain.size == (width, height):
+            return np.asarray(plain)
+        return np.asarray(ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR))
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read, in the words of the system or of Pillow."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -5,29 +5,144 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ninefold.dataset import Array, Rows
-from ninefold.errors import ResourceError
+from ninefold.dataset import Array, Examples, Rows, Selected, varies
+from ninefold.errors import ConfigError, ResourceError
+from ninefold.parallel import Place
 
 AHEAD = 2  # batches that each thread may have read before they are asked for
+MOST = 8  # threads that `auto` starts at most
+PREPARED = {"inputs": 4, "targets": 8}  # bytes of an element as float32 and int64
+UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How each process of a run reads its batches.
+
+    workers: threads that read ahead; 0: none.
+    pinned: whether batches are read into page-locked memory, on CUDA.
+    batch: bytes of a process's part of a batch, as the dataset has it.
+    prepared: the same with float32 inputs and int64 targets.
+    dtypes: of inputs and targets.
+    """
+
+    workers: int
+    pinned: bool
+    batch: int
+    prepared: int
+    dtypes: tuple[str, str]
+
+    @property
+    def slots(self) -> int:
+        """Batches in memory at the same time: those read ahead, and the one in use."""
+        return slots(self.workers)
+
+    def __str__(self) -> str:
+        inputs, targets = self.dtypes
+        pinned = ", page-locked" if self.pinned else ""
+        return (
+            f"loader: {self.workers} thread(s), {self.slots} slots of {amount(self.batch)} "
+            f"({inputs} inputs, {targets} targets{pinned}) = {amount(self.slots * self.batch)}; "
+            f"as float32 and int64 {amount(self.slots * self.prepared)}"
+        )
+
+
+def slots(workers: int) -> int:
+    return AHEAD * workers + 1
+
+
+def loading(
+    examples: Examples,
+    rows: int,
+    place: Place,
+    *,
+    workers: int | Literal["auto"],
+    share: float,
+    pinned: bool | Literal["auto"],
+    free: int | None,
+    cores: int | None,
+) -> Loading:
+    """How to read batches of `rows` examples of `examples` in each process.
+
+    workers: threads. auto: none for arrays in memory, nor where items vary from epoch to epoch;
+        else as many as `share` of the `free` bytes
+        of memory and the cores allow, up to MOST. On a CPU one, as training uses the cores.
+    pinned: auto: on CUDA.
+    free, cores: of this host; None: not known.
+    Raises ResourceError if so many threads would need more memory than is allowed, and ConfigError
+    if pinned memory is asked for without a GPU.
+    """
+    one = np.zeros(1, np.int64)
+    read = {"inputs": examples.inputs[one], "targets": examples.targets[one]}
+    batch = rows * sum(array.nbytes for array in read.values())
+    prepared = rows * sum(array.size * PREPARED[name] for name, array in read.items())
+    on_gpu = place.device.type == "cuda"
+    if pinned is True and not on_gpu:
+        raise ConfigError(
+            "loader.pinned",
+            "true",
+            f"batches stay in main memory (device {place.device})",
+            "it speeds up copies to a GPU; auto and false are allowed on a CPU",
+            "leave it out",
+        )
+    allowed = None if free is None else int(share * free) // place.local_size
+    fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
+    if workers == "auto":
+        spare = (cores or 1) // place.local_size - 1 if on_gpu else 1
+        none = in_memory(examples.inputs) or varies(examples.inputs)
+        count = 0 if none else max(0, min(MOST, fitting, spare))
+    else:
+        count = workers
+    if count and allowed is not None and slots(count) * batch > allowed:
+        raise ResourceError(
+            "loader.workers",
+            count,
+            f"{slots(count)} slots of {amount(batch)} are {amount(slots(count) * batch)}",
+            f"{amount(allowed)} are allowed (loader.share {share:g} of the free memory, for "
+            f"{place.local_size} process(es))",
+            f"use {max(0, fitting)} at most, or a smaller batch",
+        )
+    dtypes = str(read["inputs"].dtype), str(read["targets"].dtype)
+    return Loading(count, on_gpu and pinned is not False, batch, prepared, dtypes)
+
+
+def in_memory(array: Array) -> bool:
+    """Whether reading rows only copies them, as from NumPy's arrays and maps of files."""
+    while isinstance(array, Selected):
+        array = array.array
+    return isinstance(array, np.ndarray)
+
+
+def amount(count: float) -> str:
+    """A number of bytes in decimal units, with three digits."""
+    size, unit = next((each for each in UNITS if count >= each[0]), (1, "B"))
+    return f"{count / size:.3g} {unit}"
 
 
 def gathered(
-    arrays: Sequence[Array], batches: Sequence[Rows], workers: int
+    arrays: Sequence[Array], batches: Sequence[Rows], workers: int, pinned: bool = False
 ) -> Generator[list[Tensor], None, None]:
     """For each of `batches`, in order, its rows of each of `arrays`, in memory.
 
     workers: threads that read ahead, each a whole batch; 0: read when asked for. Decoding images
-    and reading files let the training's own thread compute meanwhile. Closing the generator ends
-    the threads, after the batches that they are reading. Raises what reading a row raises, and
-    ResourceError if no thread can be started.
+        and reading files let the training's own thread compute meanwhile. Closing the generator
+        ends them, after the batches that they are reading.
+    pinned: read into page-locked memory, for copies to a GPU. torch keeps the memory of earlier
+        batches and uses it again once it is copied, so that it is locked once.
+
+    Raises what reading a row raises, and ResourceError if no thread can be started.
     """
 
     def read(rows: Rows) -> list[Tensor]:
-        return [torch.from_numpy(array[rows]) for array in arrays]
+        tensors = [torch.from_numpy(array[rows]) for array in arrays]
+        return [tensor.pin_memory() for tensor in tensors] if pinned else tensors
 
     if not workers:
         yield from map(read, batches)

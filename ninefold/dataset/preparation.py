@@ -164,6 +164,58 @@ class ImagePreparation:
 
 
 @dataclass(frozen=True)
+class TypedPreparation(ImagePreparation):
+    """Bytes as ImagePreparation takes them; floats as they are, with `mean` and `std` alone.
+
+    inputs: uint8 or float32, [n, c, h, w] or volumes [n, c, d, h, w], which are not resized.
+    targets: classes int64 [n], masks uint8 or int16 [n, (d,) h, w], or float32 of any shape, such
+        as points, which are left as they are.
+    """
+
+    def __call__(
+        self, inputs: Tensor, targets: Tensor, draw: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Raises ConfigError where a volume, or an image with points, would be resized."""
+        volume, points = inputs.ndim == 5, targets.is_floating_point()
+        resizes = self.size is not None and set(inputs.shape[2:]) != {self.size}
+        if resizes and (volume or (points and targets.ndim > 1)):
+            raise ConfigError(
+                "model.input_size",
+                self.size,
+                f"{'volumes' if volume else 'images with points'} are not resized",
+                f"dataset.shape is {list(inputs.shape[1:])}",
+                "set model.input_size=null, or resize them in the class",
+            )
+        if points:
+            return self.scaled(self.augmented(inputs, draw)), targets
+        return super().__call__(inputs, targets, draw)
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """To float32, resized, in the memory format, normalized."""
+        volume = images.ndim == 5
+        if not images.is_floating_point():
+            if not volume:
+                return super().scaled(images)
+            images = images.to(torch.float32).div_(255)
+        if images.shape[1] != self.channels:
+            images = images.expand(-1, self.channels, *images.shape[2:])
+        if self.size is not None and not volume and tuple(images.shape[2:]) != (self.size,) * 2:
+            images = resized(images, self.size)
+        layout = self.memory_format
+        if volume and layout == torch.channels_last:
+            layout = torch.channels_last_3d
+        images = images.contiguous(memory_format=layout)
+        if self.mean is None or self.std is None:
+            return images
+        each = (-1, *[1] * (images.ndim - 2))
+        mean, std = (
+            torch.tensor(values, device=images.device).view(each)
+            for values in (self.mean, self.std)
+        )
+        return (images - mean) / std
+
+
+@dataclass(frozen=True)
 class VolumePreparation:
     """Volumes uint8 or int16 [n, c, d, h, w] to float32 in 0..1, with targets of any kind.
 

@@ -114,7 +114,8 @@ class Elastic(Launcher):
                     elastic_launch(config, worker.work)(replace(spec, mailbox=folder))
                 except ChildFailedError as error:
                     exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
-                    raise first_failure(supervisor, folder, exits, spec) from error
+                    failure = first_failure(supervisor, folder, exits, spec)
+                    raise failure from None  # elastic's error knows less: an exit code
             if supervisor.signal is not None:  # it came as the run ended; it ends the sweep
                 raise stopped(supervisor.signal, spec.folder)
 

@@ -63,6 +63,7 @@ def run(
                 notes=job.notes + [CONCURRENT] * concurrent,
                 grace=job.values["launch"]["grace"],
                 shares_process=job.values["launch"]["inline"] and job.in_sweep,
+                cache=job.cache,
             )
             start(spec, job)
             return Outcome(0, result=None if job.evaluates else Result.read(folder))

@@ -11,8 +11,8 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from typing import Any
 import torch.distributed as dist
 
 from ninefold import ranks, signals
+from ninefold.config.data import fill_cache_of
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, PeerError
 from ninefold.launch import Launcher, worker
 
-TIMEOUT = timedelta(minutes=15)  # for rank 0 to compose and to download a dataset
+TIMEOUT = timedelta(hours=6)  # for rank 0 to download a dataset and to decode it into a cache
 KEY = "job"  # in the store: the RunSpec, or an exit code
 
 
@@ -39,6 +40,7 @@ class Torchrun(Launcher):
         """On rank 0: send the job to the other ranks and run it here."""
         signals.follow_parent()
         store().set(KEY, json.dumps({**asdict(spec), "folder": str(spec.folder)}))
+        share_cache(spec, lambda: spec.cache)
         worker.run(spec)
 
     def follow(self) -> int:
@@ -47,7 +49,7 @@ class Torchrun(Launcher):
         received = receive()
         if isinstance(received, int):
             return received
-        worker.run(received)
+        worker.run(replace(received, cache=cache_of_this_host(received)))
         return 0
 
 
@@ -121,6 +123,41 @@ def receive() -> RunSpec | int:
     if isinstance(content, int):
         return content
     return RunSpec(**{**content, "folder": Path(content["folder"])})
+
+
+def share_cache(spec: RunSpec, make: Callable[[], dict[str, str] | None]) -> dict[str, str] | None:
+    """The cache of this host, which its local rank 0 makes; returns when every host has its own.
+
+    Raises Failure.
+    """
+    if spec.cache is None:
+        return None
+    me, shared = ranks.found(os.environ), store()
+    host, hosts = me.rank // me.local_world_size, me.world_size // me.local_world_size
+    keys = [f"cache/{number}" for number in range(hosts)]
+    if me.local_rank == 0:
+        shared.set(keys[host], json.dumps(make()))
+    try:
+        shared.wait(keys)
+        found: dict[str, str] = json.loads(shared.get(keys[host]))
+    except (dist.DistError, RuntimeError) as error:
+        raise PeerError(
+            "rank",
+            me.rank,
+            f"no cache came from a local rank 0 ({str(error)[:120]})",
+            f"it waits {TIMEOUT} for one",
+            "see what the other ranks say",
+        ) from error
+    return found
+
+
+def cache_of_this_host(spec: RunSpec) -> dict[str, str] | None:
+    """On a rank other than 0: the cache that this host's processes share. Raises Failure."""
+
+    def make() -> dict[str, str] | None:
+        return fill_cache_of(spec.job, test=spec.command == "evaluate")
+
+    return share_cache(spec, make)
 
 
 def first_to_report(failure: Failure) -> bool:

@@ -93,6 +93,11 @@ def gpu_state(index: int) -> list[float]:
     ]
 
 
+def gpu_load(index: int) -> float:
+    """Percent of the last second or less, as its driver samples, in which a GPU was at work."""
+    return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
+
+
 def gpu_joules(index: int) -> float:
     """Energy that a GPU used since its driver was loaded, from Volta on; NaN: not known."""
     return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)) / 1000

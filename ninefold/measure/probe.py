@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ninefold.measure.devices import gpu_state, reasons
+from ninefold.measure.devices import gpu_load, gpu_state, reasons
 from ninefold.parallel import Parallel, Place, device_names, gather
 
 LEAST = 3  # units of work: fewer have no median
@@ -29,7 +29,8 @@ class Probe:
 
     limit: seconds of work for each `take`; 0: none.
     seconds: of a unit, for each `take`.
-    states: of all GPUs of the run, for each `take`: float64 [GPUs, 3], see `devices.gpu_state`.
+    states: of all GPUs of the run, for each `take`: float64 [GPUs, 4], see `devices.gpu_state`,
+        and their load before the work of the probe.
     """
 
     def __init__(self, limit: float, parallel: Parallel, place: Place) -> None:
@@ -95,6 +96,7 @@ def hashing(limit: float) -> float:
 
 def on_gpus(indices: list[int], limit: float) -> tuple[float, list[list[float]]]:
     """Median seconds per unit of work on the slowest GPU, and the state of each meanwhile."""
+    loads = [gpu_load(index) for index in indices]  # of what ran before the probe
     matrices = [
         [torch.ones(SIDE, SIDE, dtype=torch.float16, device=index) for _ in range(3)]
         for index in indices
@@ -123,15 +125,17 @@ def on_gpus(indices: list[int], limit: float) -> tuple[float, list[list[float]]]
     while len(units) < LEAST or time.perf_counter() < end:
         units.append(taken(unit()))
     last = unit()
-    states = [gpu_state(index) for index in indices]  # now: an idle GPU runs at another clock
+    # Now: an idle GPU runs at another clock.
+    states = [[*gpu_state(index), load] for index, load in zip(indices, loads, strict=True)]
     taken(last)
     return max(median(of_one) for of_one in zip(*units, strict=True)), states
 
 
 def _row(row: list[float]) -> dict[str, Any]:
-    clock, temperature, bits = (None if math.isnan(value) else int(value) for value in row)
+    clock, temperature, bits, load = (None if math.isnan(value) else int(value) for value in row)
     return {
         "clock_mhz": clock,
         "temperature_c": temperature,
+        "load_percent": load,
         "throttle": None if bits is None else reasons(bits),
     }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from ninefold.parallel import Place
 
 STEPS = 5  # recorded, after one that is not
 LONGEST = 10  # operations in the table
+SELF = {"cpu": "self_cpu_time_total", "cuda": "self_device_time_total"}  # their time, in µs
+BACKWARD = "autograd::engine::evaluate_function"  # the range of a node in the backward pass
 BATCH, STEP = "batch", "training step"  # what a recorded step consists of
+LOSS = "loss"  # the range in which a step computes its loss
 SENT = ("gloo:", "nccl", "c10d::", "record_param_comms")  # names of communicating operations
 # Events that enclose operators or wait for them. (A compiled region has no operators.)
 ENCLOSING = ("autograd::engine", "torch::autograd::", "TorchDynamo", "DistributedDataParallel")
@@ -34,7 +38,7 @@ class Profile:
     data: share of the recorded time in which batches were made ready.
     compute: share of the rest in which operators ran.
     communication: share of the rest in which processes communicated and no operator ran.
-    table: lines with the costliest operations.
+    table: lines with the costliest operations, and with those of the loss.
     """
 
     def __init__(self, folder: Path, place: Place) -> None:
@@ -67,8 +71,13 @@ class Profile:
                 if number == STEPS:
                     self._place.synchronize()
                 profiler.step()
-        self.see(list(profiler.events() or ()))
-        self.table = costliest(profiler.key_averages(), self._place.device.type)
+        events = list(profiler.events() or ())
+        self.see(events)
+        averages = list(profiler.key_averages())
+        kind = self._place.device.type
+        self.table = costliest(averages, kind) + of_the_loss(
+            events, self_total(averages, kind), kind
+        )
         if self._place.rank == 0:
             (self._folder / "table.txt").write_text("\n".join(self.table) + "\n")
 
@@ -133,19 +142,70 @@ def costliest(averages: Iterable[Any], device: str) -> list[str]:
     averages: of key_averages(). On a GPU the time of an operator is that of its kernels, which
     are left out as entries of their own.
     """
-    key = "self_cpu_time_total" if device == "cpu" else "self_device_time_total"
-    found = [
-        (getattr(average, key), average.count, average.key)
-        for average in averages
-        if average.device_type == torch.autograd.DeviceType.CPU and not average.is_user_annotation
-    ]
+    time_of = attrgetter(SELF[device])
+    found = [(time_of(each), each.count, each.key) for each in operations(averages)]
     whole = sum(time for time, _, _ in found) or 1.0
     lines = [f"{'operation':<48} {'calls':>7} {'ms':>10} {'share':>6}"]
-    lines += [
-        f"{name[:48]:<48} {count:>7} {time / 1000:>10.2f} {time / whole:>6.1%}"
-        for time, count, name in sorted(found, reverse=True)[:LONGEST]
+    return lines + [row(name, count, time, whole) for time, count, name in longest(found)]
+
+
+def of_the_loss(events: Sequence[Any], whole: float, device: str) -> list[str]:
+    """A table of the loss: its share of all operations, then its own operations by self time.
+
+    events: of events(). whole: self time of all operations in µs. What an operation of the loss
+    takes in the backward pass is listed as the node that autograd made for it, `...Backward0`.
+    """
+    inside = [
+        each
+        for event in events
+        if event.name == LOSS and event.is_user_annotation
+        for each in below(event)
     ]
-    return lines
+    made = {(event.thread, event.sequence_nr) for event in inside if event.sequence_nr >= 0}
+    inside += [
+        each
+        for event in events
+        if event.name.startswith(BACKWARD) and (event.fwd_thread, event.sequence_nr) in made
+        for each in below(event)
+    ]
+    times: dict[str, tuple[float, int]] = {}
+    for event in inside:
+        time, count = times.get(event.name, (0.0, 0))
+        times[event.name] = time + getattr(event, SELF[device]), count + 1
+    if not times:
+        return []
+    found = [(time, count, name) for name, (time, count) in times.items()]
+    lines = [row(LOSS, STEPS, sum(time for time, _, _ in found), whole or 1.0)]
+    return lines + [row(f"  {n}", count, time, whole or 1.0) for time, count, n in longest(found)]
+
+
+def below(event: Any) -> Iterator[Any]:
+    """The events that a recorded range encloses, on its own thread."""
+    for child in event.cpu_children:
+        yield child
+        yield from below(child)
+
+
+def operations(averages: Iterable[Any]) -> Iterator[Any]:
+    """Those of `averages` that are operations of the host, without ranges and kernels."""
+    for each in averages:
+        if each.device_type == torch.autograd.DeviceType.CPU and not each.is_user_annotation:
+            yield each
+
+
+def self_total(averages: Iterable[Any], device: str) -> float:
+    """The self time of all operations, in µs."""
+    return float(sum(getattr(each, SELF[device]) for each in operations(averages)))
+
+
+def longest(found: Iterable[tuple[float, int, str]]) -> list[tuple[float, int, str]]:
+    """The LONGEST of (time, calls, name)."""
+    return sorted(found, reverse=True)[:LONGEST]
+
+
+def row(name: str, count: int, time: float, whole: float) -> str:
+    """A line of a table; time in µs, out of `whole`."""
+    return f"{name[:48]:<48} {count:>7} {time / 1000:>10.2f} {time / whole:>6.1%}"
 
 
 def union(intervals: Intervals) -> Intervals:

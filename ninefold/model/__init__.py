@@ -38,9 +38,9 @@ def check(
 ) -> None:
     """Raise ConfigError if `model` fails on these inputs or the task's loss on its output.
 
-    inputs, targets: of one example. name: the model's in the configuration. Takes milliseconds, as
-    it runs on the meta device, where tensors have shapes only. If that fails it is repeated with
-    real tensors, as a model may read values.
+    inputs, targets: of an example or two. name: the model's in the configuration. Takes
+    milliseconds, as it runs on the meta device, where tensors have shapes only. If that fails it
+    is repeated with real tensors, as a model may read values.
     """
     was_training = model.training
     model.eval()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.errors import ConfigError
+from ninefold.machine import gpus, require_gpus
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Place:
     replicas: copies of the model that share one global batch, in the whole run.
     devices: all devices of this process; by default `device` alone.
     local_rank: of this process among the local_size processes of the run on this host.
+    host_gpus: numbers of the GPUs of these processes, in the order of local ranks; empty: from 0.
     """
 
     rank: int
@@ -36,6 +37,7 @@ class Place:
     devices: tuple[torch.device, ...] = ()
     local_rank: int = 0
     local_size: int = 1
+    host_gpus: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -121,21 +123,24 @@ class Parallel(ABC):
 
 
 def resolve_device(name: str, index: int = 0) -> torch.device:
-    """The device called `name` (auto, cpu or cuda); `index` is the GPU's.
+    """The device called `name` (auto, cpu, cuda or cuda:N); `index` is the GPU's without N.
 
+    A GPU becomes the current one, on which streams and events are made by default.
     Raises ConfigError where it does not exist.
     """
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
+    _, named, number = name.partition(":")
+    index = int(number) if named else index
     if index >= torch.cuda.device_count():
-        raise ConfigError(
-            "device",
-            name,
-            f"GPU {index} is wanted",
-            f"{torch.cuda.device_count()} found",
-            "choose device=cpu or fewer processes",
-        )
+        require_gpus("device", name, [index], gpus())
+    torch.cuda.set_device(index)
     return torch.device("cuda", index)
+
+
+def gpu_numbers(devices: Sequence[int] | None, count: int) -> tuple[int, ...]:
+    """The GPUs to use of the `count` that there are: `devices`, or all for None."""
+    return tuple(range(count)) if devices is None else tuple(devices)
 
 
 def device_names(place: Place) -> list[str]:
@@ -144,10 +149,10 @@ def device_names(place: Place) -> list[str]:
         return ["cpu"] * place.world_size
     if place.world_size == 1:
         return [torch.cuda.get_device_name(index) for index in place.gpus]
-    here = torch.cuda.device_count()
-    count = min(place.world_size * len(place.devices), here)
-    names = [torch.cuda.get_device_name(index) for index in range(count)]
-    return [names[index % count] for index in range(place.world_size * len(place.devices))]
+    here = gpu_numbers(place.host_gpus or None, torch.cuda.device_count())
+    wanted = place.world_size * len(place.devices)
+    names = [torch.cuda.get_device_name(index) for index in here[:wanted]]
+    return [names[index % len(names)] for index in range(wanted)]
 
 
 def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:

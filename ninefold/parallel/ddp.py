@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ninefold.errors import ConfigError
-from ninefold.parallel import Parallel, Place, resolve_device
+from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
 from ninefold.ranks import found
 
 # DDP's reducer holds a reference to the process group. If it were the last one, freeing the reducer
@@ -37,6 +37,7 @@ class DDP(Parallel):
     processes: int = 1
     max_processes: int | None = None
     device: str = "auto"
+    devices: Sequence[int] | None = None
     timeout: float = 1800
     gradient_as_bucket_view: bool = True
     broadcast_buffers: bool = True
@@ -49,9 +50,8 @@ class DDP(Parallel):
     def join(self) -> Iterator[Place]:
         ranks = found(os.environ)
         rank, world_size = ranks.rank, ranks.world_size
-        device = resolve_device(self.device, ranks.local_rank)
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
+        numbers = gpu_numbers(self.devices, max(torch.cuda.device_count(), ranks.local_rank + 1))
+        device = resolve_device(self.device, gpu_of(numbers, ranks.local_rank))
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
             store=None if ranks.launched else dist.HashStore(),
@@ -72,6 +72,7 @@ class DDP(Parallel):
                 replicas=world_size,
                 local_rank=ranks.local_rank,
                 local_size=ranks.local_world_size,
+                host_gpus=numbers if device.type == "cuda" else (),
             )
             failed = False
         finally:
@@ -125,6 +126,19 @@ class DDP(Parallel):
                 "parallel=ddp has one process here: it measures the cost of DDP, not its scaling."
             ]
         return []
+
+
+def gpu_of(numbers: Sequence[int], local_rank: int) -> int:
+    """The GPU of the process `local_rank` of this host. Raises ConfigError if it has none."""
+    if local_rank >= len(numbers):
+        raise ConfigError(
+            "parallel.devices",
+            list(numbers),
+            f"process {local_rank} of this host has no GPU",
+            f"{len(numbers)} named",
+            "name one for each process, or start fewer",
+        )
+    return numbers[local_rank]
 
 
 class Replica(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,27 +10,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.parallel import Parallel, Place, resolve_device
+from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
 
 
 @dataclass(frozen=True)
 class DP(Parallel):
-    """DataParallel over every visible GPU; on a CPU it calls the model itself."""
+    """DataParallel over `devices`, by default all GPUs; on a CPU it calls the model itself.
+
+    loss_in_forward: each replica computes the loss of its own outputs and returns numbers only.
+        False: all outputs are gathered on the first GPU, which computes the loss of the batch.
+    """
 
     device: str = "auto"
     processes: int = 1
     max_processes: int = 1
+    devices: Sequence[int] | None = None
+    loss_in_forward: bool = True
 
     @contextmanager
     def join(self) -> Iterator[Place]:
-        device = resolve_device(self.device)
-        count = torch.cuda.device_count() if device.type == "cuda" else 0
-        gpus = tuple(torch.device("cuda", index) for index in range(count))
-        yield Place(0, 1, device, replicas=max(1, count), devices=gpus)
+        numbers = gpu_numbers(self.devices, torch.cuda.device_count())
+        device = resolve_device(self.device, numbers[0] if numbers else 0)
+        gpus = tuple(torch.device("cuda", n) for n in numbers) if device.type == "cuda" else ()
+        yield Place(0, 1, device, replicas=max(1, len(gpus)), devices=gpus)
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         model.to(place.device)
-        return Replicas(model, place.gpus) if place.gpus else WithoutGPU(model)
+        if not place.gpus:
+            return WithoutGPU(model)
+        return (Replicas if self.loss_in_forward else Gathered)(model, place.gpus)
 
     def notes(self, place: Place) -> list[str]:
         if place.device.type == "cpu":
@@ -65,6 +73,24 @@ class Replicas(nn.DataParallel[nn.Module]):
         if isinstance(outputs[0], Tensor):
             return super().gather([output[None] for output in outputs], output_device)
         return [self.gather(list(parts), output_device) for parts in zip(*outputs, strict=True)]
+
+
+class Gathered(nn.Module):
+    """DataParallel over the network of an objective: outputs and loss of a batch on one GPU."""
+
+    def __init__(self, objective: nn.Module, gpus: Sequence[int]) -> None:
+        super().__init__()
+        self.module = objective
+        # In a tuple, so that it is no submodule: its parameters are those of `module`.
+        self._outputs = (nn.DataParallel(objective.get_submodule("network"), gpus),)
+
+    def train(self, mode: bool = True) -> Gathered:
+        self._outputs[0].train(mode)
+        return super().train(mode)
+
+    def forward(self, inputs: Tensor, targets: Tensor, measure: bool = False) -> Any:
+        objective: Any = self.module
+        return objective.judge(self._outputs[0](inputs), targets, measure)
 
 
 class WithoutGPU(nn.DataParallel[nn.Module]):

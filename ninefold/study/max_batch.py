@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from ninefold.config.resolvers import file_name
 from ninefold.errors import Failure, Interrupted, Preempted, ResourceError
 from ninefold.launch import Refused
 from ninefold.launch import run as launch
+from ninefold.machine import available_memory
 from ninefold.study.plan import Cell, Plan
 
 FOLDER = "max_batch"  # in a study's: run folders of the attempts, which are no runs of the study
@@ -217,41 +217,3 @@ def expected_too_large(size: int, peaks: dict[int, int], available: int | None) 
         f"predicted, not tried: {expected / 2**30:.1f} GiB would be needed, and "
         f"{SHARE:.0%} of the {available / 2**30:.1f} GiB that are free are allowed"
     )
-
-
-def available_memory() -> int | None:
-    """Bytes of main memory that this host and this process's cgroup have left, if known."""
-    cgroup = Path("/sys/fs/cgroup")
-    found = [
-        _meminfo(),
-        _of_cgroup(cgroup, "memory.max", "memory.current"),
-        _of_cgroup(cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ]
-    return min((value for value in found if value is not None), default=_physical())
-
-
-def _meminfo() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(sizes[0]) * 1024 if sizes else None
-
-
-def _of_cgroup(folder: Path, limit: str, usage: str) -> int | None:
-    """Bytes that a cgroup has left, where cached files count as free."""
-    try:
-        most, used = (int((folder / name).read_text()) for name in (limit, usage))
-        lines = (folder / "memory.stat").read_text().splitlines()
-    except (OSError, ValueError):  # there is none, or no limit
-        return None
-    cached = [line.split()[1] for line in lines if line.startswith("inactive_file ")]
-    return max(most - used + sum(map(int, cached)), 0)
-
-
-def _physical() -> int | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return None

@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from ninefold.errors import ConfigError
 from ninefold.task import Scores, named
+from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 
-@dataclass(frozen=True)
-class Classification:
-    """Cross entropy of logits float32 [n, outputs] and classes int64 [n]; scored by accuracy."""
+class Classification(nn.Module):
+    """Logits float32 [n, outputs] against classes int64 [n]; scored by accuracy.
 
-    classes: int
+    classes: their number in the dataset.
+    loss: called with logits and classes, returns a number for each example, whose mean is
+        minimized; a `reduction` is set to none. None: cross entropy.
+    """
+
     score = "accuracy"
 
+    def __init__(self, classes: int, loss: Loss | str | None = None) -> None:
+        """Raises ConfigError if `loss` is a name: there is none to choose from."""
+        super().__init__()
+        if isinstance(loss, str):
+            raise ConfigError(
+                "task.loss",
+                loss,
+                "classification knows no loss by name",
+                "a section with a _target_ in it, or null, is allowed",
+                "name a class, as in task.loss={_target_: torch.nn.CrossEntropyLoss}",
+            )
+        self.classes = classes
+        self.criterion = None if loss is None else unreduced(loss)
+
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(output, target)
+        if self.criterion is None:
+            return F.cross_entropy(output, target)
+        return mean_over_examples(self.criterion(output, target), len(target))
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
         """The confusion matrix, int64 [classes, classes + 1]: row = true, column = predicted class.

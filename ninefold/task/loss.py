@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, Failure
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -21,7 +21,45 @@ def unreduced(loss: Loss) -> Loss:
     return loss
 
 
-def mean_over_examples(values: Tensor, count: int, valid: Tensor | None = None) -> Tensor:
+def require_usable(loss: object, target: str) -> None:
+    """Raise ConfigError if `loss`, built from `target`, cannot be called or has parameters."""
+    if not callable(loss):
+        wrong, found = "it builds nothing to call", f"it is of type {type(loss).__name__}"
+    elif isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
+        names = ", ".join(name for name, _ in loss.named_parameters())
+        wrong, found = "its parameters would not be trained", f"it has {names}"
+    else:
+        return
+    do = "name a class without parameters that is called with outputs and targets"
+    raise ConfigError("task.loss", target, wrong, found, do)
+
+
+def explained(loss: Loss, target: str) -> Loss:
+    """`loss`, built from `target`, that raises ConfigError where it fails; for a check.
+
+    Not on the meta device, whose tensors have no values: it is tried again with real ones.
+    """
+
+    def call(output: Tensor, targets: Tensor) -> Tensor:
+        try:
+            return loss(output, targets)
+        except Failure:
+            raise
+        except Exception as error:
+            if output.is_meta:
+                raise
+            raise ConfigError(
+                "task.loss",
+                target,
+                f"it fails on outputs {list(output.shape)} and targets {list(targets.shape)}",
+                f"{type(error).__name__}: {error}",
+                "correct it or its arguments, or choose another",
+            ) from error
+
+    return call
+
+
+def mean_over_examples(values: object, count: int, valid: Tensor | None = None) -> Tensor:
     """The mean over `count` examples of what an unreduced loss returned: a scalar.
 
     values: [n], or [n, ...] of which each example's mean is taken first.
@@ -29,6 +67,14 @@ def mean_over_examples(values: Tensor, count: int, valid: Tensor | None = None) 
         any counts as 0.
     Raises ConfigError if `values` has no number for each example.
     """
+    if not isinstance(values, Tensor):
+        raise ConfigError(
+            "task.loss",
+            type(values).__name__,
+            "the loss returns no tensor",
+            f"it must return {count} values",
+            "return a tensor with a number for each example",
+        )
     if values.ndim == 0 or len(values) != count:
         raise ConfigError(
             "task.loss",

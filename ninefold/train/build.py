@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
-import platform
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -24,28 +21,33 @@ from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config.untrusted import CONF, EVALUATED
 from ninefold.dataset import Dataset, Examples, train_and_val
 from ninefold.dataset.batches import Batches, shard
+from ninefold.dataset.cache import reader
+from ninefold.dataset.loader import Loading, loading
 from ninefold.dataset.preparation import ImagePreparation, Preparation
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
+from ninefold.files import flat
 from ninefold.logger import Logger, Run
+from ninefold.machine import available_memory, cores
 from ninefold.measure.clock import Clock
 from ninefold.measure.devices import meter
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output, check
-from ninefold.parallel import Parallel, Place
+from ninefold.parallel import Parallel, Place, gather
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task
+from ninefold.task.loss import explained, require_usable
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
 from ninefold.train.losses import LossTracker
 from ninefold.train.optimizer import parameter_groups, start_momentum
+from ninefold.train.process import keep_freed, seed_generators
 from ninefold.train.schedule import schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 ASSUMED = {"amp": "fp32", "task": "classification"}
 
 
@@ -69,6 +71,14 @@ def make(node: DictConfig, name: str, **given: Any) -> Any:
             str(cause),
             f"see the keys in conf/{name.partition('.')[0]}/",
         ) from error
+
+
+def built_dataset(job: DictConfig, workers: int) -> Dataset:
+    """The job's dataset. Raises ConfigError if it cannot be read by so many loader threads."""
+    dataset: Dataset = make(job.dataset, "dataset")
+    if hasattr(dataset, "require_loader"):
+        dataset.require_loader(workers)
+    return dataset
 
 
 def network(job: DictConfig) -> nn.Module:
@@ -130,19 +140,23 @@ def training(
     place: Place,
     stop: Stop,
     resume: bool,
+    cache: Mapping[str, str] | None = None,
 ) -> Training:
     """The parts of the run that `job` describes.
 
     text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
+    cache: where decoded examples are, see RunSpec.
     """
     mode = job.compile.mode
     if mode is not None:
         require_one_copy(mode, place)
-    dataset: Dataset = make(job.dataset, "dataset")
-    (train, val), test = train_and_val(dataset, job.seed), dataset.load("test")
-    prepare, plain = (preparation(job, dataset, augment) for augment in (True, False))
     workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
-    batches = Batches(train, job.batch_size, job.seed, prepare, place, workers)
+    dataset = built_dataset(job, workers)
+    load = reader(dataset, cache)
+    (train, val), test = train_and_val(dataset, job.seed, load), load("test")
+    prepare, plain = (preparation(job, dataset, augment) for augment in (True, False))
+    how = loading_of(job, train, parallel, place)
+    batches = Batches(train, job.batch_size, job.seed, prepare, place, how.workers, how.pinned)
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job)
@@ -190,7 +204,7 @@ def training(
         warmup_steps=job.clock.warmup if mode is None else max(job.clock.warmup, GRAPHS_FROM),
         compiles=mode is not None,
         profile=Profile(folder / "profile", place) if job.profile else None,
-        workers=workers,
+        loading=how,
         config=text,
         # older runs do not have these keys
         clip=clip(
@@ -206,6 +220,26 @@ def training(
     )
 
 
+def loading_of(job: DictConfig, examples: Examples, parallel: Parallel, place: Place) -> Loading:
+    """How the job's batches are read, alike in all processes. Every process must call it.
+
+    Raises ResourceError, ConfigError.
+    """
+    settings = job.get("loader") or {}  # older runs lack some of its keys
+    own = loading(
+        examples,
+        max(1, job.batch_size // place.world_size),
+        place,
+        workers=settings.get("workers", 0),
+        share=settings.get("share", 0.25),
+        pinned=settings.get("pinned", "auto"),
+        free=available_memory(),
+        cores=cores(),
+    )
+    all_of_them = gather(torch.tensor(own.workers, device=place.device), parallel, place)
+    return replace(own, workers=int(all_of_them.min()))
+
+
 def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
     """`model`, or a module that returns the part of its output that `model.output` names."""
     part = job.model.get("output")
@@ -216,11 +250,31 @@ def checked_task(
     job: DictConfig, model: nn.Module, examples: Examples, prepare: Preparation
 ) -> Task:
     """The job's task. Raises ConfigError if model, task and examples do not fit together."""
-    task: Task = make(job.task, "task")
+    task, loss = built_task(job)
     alone = Place(0, 1, torch.device("cpu"))  # where the model is until it is wrapped
-    inputs, targets = next(shard(examples.first(1), 1, prepare, alone))
-    check(model, job.model.get("output"), task.loss, inputs, targets, job.choices.model)
+    # Two of them: of one, a number for the batch could be taken for a number for the example.
+    inputs, targets = next(shard(examples.first(2), 2, prepare, alone))
+    called = task.loss if loss is None else explained(task.loss, loss)
+    check(model, job.model.get("output"), called, inputs, targets, job.choices.model)
     return task
+
+
+def built_task(job: DictConfig) -> tuple[Task, str | None]:
+    """The job's task, and the target of the user's own loss. Raises ConfigError."""
+    options = job.task.copy()
+    own = options.get("loss")
+    with open_dict(options):
+        if own is None or isinstance(own, DictConfig):  # a task need not have this argument
+            options.pop("loss", None)
+    if not isinstance(own, DictConfig):
+        return make(options, "task"), None
+    loss, target = make(own, "task.loss"), str(own.get("_target_"))
+    require_usable(loss, target)
+    try:
+        return make(options, "task", _partial_=True)(loss=loss), target
+    except TypeError as error:
+        do = "choose another task, or leave task.loss out"
+        raise ConfigError("task.loss", target, "the task takes none", str(error), do) from error
 
 
 def initial_state(
@@ -254,20 +308,6 @@ def initial_state(
     )
 
 
-def seed_generators(seed: int, gpus: Sequence[int] = ()) -> None:
-    """Seed every random generator that training uses; those of several `gpus` differ."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)  # of all GPUs too, so that replicas would drop the same elements
-    for index, each in seeds_of(gpus, seed).items():
-        torch.cuda.default_generators[index].manual_seed(each)
-
-
-def seeds_of(gpus: Sequence[int], seed: int) -> dict[int, int]:
-    """The seed of each GPU of a process, by its index: the first has the process's own."""
-    return {index: seed + 7919 * number for number, index in enumerate(gpus)}
-
-
 def restore(state: State, checkpoints: Checkpoints, parallel: Parallel, place: Place) -> None:
     """Load the newest checkpoint that verifies into `state`. Every process must call it.
 
@@ -295,18 +335,12 @@ def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: str
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 
 
-def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """A nested mapping as a flat one with dotted keys; environment references stay as written."""
-    if not isinstance(tree, Mapping):
-        return {prefix: tree}
-    items = (flat(v, f"{prefix}.{k}" if prefix else str(k)) for k, v in tree.items())
-    return {key: value for item in items for key, value in item.items()}
-
-
-def examples_and_preparation(job: DictConfig) -> tuple[Examples, Preparation]:
+def examples_and_preparation(
+    job: DictConfig, cache: Mapping[str, str] | None = None
+) -> tuple[Examples, Preparation]:
     """The test split of the job's dataset, and what turns it into the model's input."""
-    dataset: Dataset = make(job.dataset, "dataset")
-    return dataset.load("test"), preparation(job, dataset, augment=False)
+    dataset = built_dataset(job, job.loader.workers)
+    return reader(dataset, cache)("test"), preparation(job, dataset, augment=False)
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
@@ -348,16 +382,3 @@ def begin(job: DictConfig) -> tuple[Parallel, Amp]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS requires it
     torch.use_deterministic_algorithms(deterministic)
     return parallel, amp
-
-
-def keep_freed() -> None:
-    """Have malloc keep freed memory, so that a step reuses the memory of the step before.
-
-    By default glibc returns large blocks to the kernel at once, which gives them back page by
-    page, filled with zeros: 1.2 GB in a step of AlexNet on a CPU. Other C libraries are left as
-    they are.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, -1)

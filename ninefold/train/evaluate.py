@@ -44,9 +44,10 @@ def evaluate(spec: RunSpec) -> None:
         if place.rank == 0:
             print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
         found.require_complete(wanted.load.partial)
-        examples, prepare = build.examples_and_preparation(job)
+        examples, prepare = build.examples_and_preparation(job, spec.cache)
         task = build.checked_task(job, found.model, examples, prepare)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
+        how = build.loading_of(job, examples, parallel, place)
         result = evaluation.evaluate(
             parallel.wrap(objective, place),
             examples,
@@ -55,7 +56,8 @@ def evaluate(spec: RunSpec) -> None:
             prepare=prepare,
             parallel=parallel,
             place=place,
-            workers=job.loader.workers,
+            workers=how.workers,
+            pinned=how.pinned,
             names=class_names(job, examples),
         )
         notes = found.notes + parallel.notes(place) + amp.notes(place.device)
@@ -77,6 +79,7 @@ def evaluate(spec: RunSpec) -> None:
             "config": OmegaConf.to_container(job),
             "dtype": amp.dtype,
             "processes": place.world_size,
+            "loader_workers": how.workers,
             "devices": device_names(place),
             "notes": notes,
             "environment": environment(),

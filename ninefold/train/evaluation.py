@@ -57,6 +57,7 @@ def evaluate(
     parallel: Parallel,
     place: Place,
     workers: int = 0,
+    pinned: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
     names: Sequence[str] = (),
 ) -> Evaluation:
@@ -70,7 +71,7 @@ def evaluate(
     loss = torch.zeros((), dtype=torch.float64, device=place.device)
     sums: Tensor | None = None
     count = broken = 0
-    for inputs, targets in shard(examples, batch_size, prepare, place, workers):
+    for inputs, targets in shard(examples, batch_size, prepare, place, workers, pinned):
         if interrupted():
             broken = 1
             break

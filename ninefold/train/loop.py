@@ -167,6 +167,7 @@ def evaluate_on(run: Training, examples: Examples) -> Evaluation:
         prepare=run.prepare,
         parallel=run.parallel,
         place=run.place,
-        workers=run.workers,
+        workers=run.loading.workers,
+        pinned=run.loading.pinned,
         interrupted=lambda: run.stop.wanted,
     )

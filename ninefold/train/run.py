@@ -40,7 +40,15 @@ def train(spec: RunSpec, stop: Stop) -> None:
         if place.device.type == "cuda":  # processes queue steps there, and so run ahead of others
             stop.only_at_log_points()
         run = build.training(
-            job, spec.job, spec.folder, parallel, amp, place, stop, resume=spec.resume
+            job,
+            spec.job,
+            spec.folder,
+            parallel,
+            amp,
+            place,
+            stop,
+            resume=spec.resume,
+            cache=spec.cache,
         )
         notes = [
             *spec.notes,
@@ -113,6 +121,7 @@ def ended(
         replicas=place.replicas,
         devices=device_names(place),
         threads=int(threads),
+        loader_workers=run.loading.workers,
         batch_size=job.batch_size,
         epochs=in_epochs(steps, per_epoch),
         planned_epochs=in_epochs(run.last_step, per_epoch),
@@ -176,6 +185,8 @@ def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None
         f"batch {job.batch_size}  steps {run.state.step} to {run.last_step}",
         *(f"note: {note}" for note in notes),
     ]
+    if run.loading.workers:
+        lines.append(str(run.loading))
     if job.compile.mode is not None:
         lines.insert(2, f"compile={job.compile.mode}: in the first warm-up steps, then training")
     for line in lines:

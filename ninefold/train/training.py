@@ -18,6 +18,7 @@ from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
+from ninefold.dataset.loader import Loading
 from ninefold.dataset.preparation import Preparation
 from ninefold.errors import NumericsError, ResourceError, one_line
 from ninefold.logger import Logger
@@ -54,7 +55,7 @@ class Training:
     warmup_steps: undone steps before the training. compiles: whether they compile the network.
     profile: records some more undone steps. numerics: records what the first steps compute.
     ceiling_steps: undone steps on one batch that is on the device already.
-    workers: loader threads of each training process.
+    loading: how each training process reads its batches.
     config: the frozen job, YAML, stored in checkpoints.
     compile_seconds, ceiling_images_per_second: measured by `warm_up`.
     result: what loggers get at the end; None until the run has ended well.
@@ -83,7 +84,7 @@ class Training:
     warmup_steps: int
     compiles: bool
     profile: Profile | None
-    workers: int
+    loading: Loading
     config: str
     probe: Probe
     clip: NoClip = field(default_factory=NoClip)

@@ -52,7 +52,8 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
         for inputs, targets in islice(batches, run.warmup_steps):
             timed(inputs, targets)
         if run.profile is not None:
-            run.profile.record(batches, step)
+            with run.objective.recorded():
+                run.profile.record(batches, step)
         if run.ceiling_steps:
             run.ceiling_images_per_second = ceiling(run, step, *next(batches))
     if run.compiles:  # what these steps took beyond the time of the last one

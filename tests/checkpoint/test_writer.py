@@ -20,6 +20,7 @@ from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import SMALL, AsyncWriter, Staging
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
+from ninefold.dataset.loader import Loading
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
@@ -169,7 +170,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         checkpoint_every=0,
         save_or_stop=save_or_stop,
         warmup_steps=1,
-        workers=0,
+        loading=Loading(0, False, 0, 0, ("uint8", "int64")),
         compiles=False,
         profile=None,
         config="",

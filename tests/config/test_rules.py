@@ -21,8 +21,10 @@ from ninefold.study.max_batch import of_memory
 
 # Of these, any text or an empty list is allowed.
 ANY = (
-    *("dataset.root", "dataset.cache_dir", "dataset.class_names", "ckpt"),
-    *("model.output", "task.loss", "optimizer.groups"),
+    *("dataset.root", "dataset.cache_dir", "dataset.class_names", "dataset.mask_suffix"),
+    *("dataset.train", "dataset.test", "dataset.keys", "dataset.name", "dataset.config"),
+    *("dataset.revision", "dataset.image", "dataset.label"),
+    *("ckpt", "model.output", "task.loss", "optimizer.groups"),
 )
 FIELDS = [field for field, key in KEYS.items() if key.kind is not SECTION and field not in ANY]
 
@@ -166,7 +168,7 @@ def test_the_keys_of_an_option_are_those_in_its_file_and_later_ones_of_its_group
     inner = inner_keys(ROOT / "conf", {"amp": "fp32", "dataset": "digits"}, False)
     assert inner["amp"] == set(OmegaConf.load(ROOT / "conf" / "amp" / "fp32.yaml"))
     digits = set(OmegaConf.load(ROOT / "conf" / "dataset" / "digits.yaml"))
-    assert inner["dataset"] == digits | {"val", "cache", "cache_rate", "cache_dir"}
+    assert inner["dataset"] == digits | {"val", "cache", "cache_rate", "cache_dir", "exif"}
     assert inner["clock"] == {"warmup", "sample", "probe", "ceiling"}
     assert "model" not in inner
 

@@ -499,7 +499,7 @@ def test_class_names_are_text_and_as_many_as_classes() -> None:
 def test_only_what_conf_names_is_allowed() -> None:
     assert set(untrusted.allowed()["model.net"]) == {
         "ninefold.model.convnet.ConvNet", "ninefold.model.resnet18.resnet18",
-        "torchvision.models.alexnet",
+        "ninefold.model.unet.UNet", "torchvision.models.alexnet", "torchvision.models.get_model",
     }  # fmt: skip
     assert set(untrusted.allowed()["optimizer"]) == {"torch.optim.AdamW", "torch.optim.SGD"}
 

@@ -13,13 +13,14 @@ import torch
 
 from ninefold.measure import probe
 from ninefold.measure.clock import Clock
-from ninefold.measure.devices import Meter, Rapl, gpu_joules, gpu_state, meter
+from ninefold.measure.devices import Meter, Rapl, gpu_joules, gpu_load, gpu_state, meter
 from ninefold.measure.probe import Probe
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)
+KNOWN = ("clock_mhz", "temperature_c", "load_percent", "throttle")  # of a GPU in result.json
 RANGE = 262_143_328_850  # microjoules, of a real counter
 
 
@@ -107,10 +108,12 @@ def test_a_gpu_that_tells_nothing_is_written_down_as_nothing() -> None:
     silent = gpu_state(99)
     assert all(math.isnan(value) for value in silent)
     assert math.isnan(gpu_joules(99))
-    unknown = {"clock_mhz": None, "temperature_c": None, "throttle": None}
-    assert probe._row(silent) == unknown
-    assert probe._row([1980.0, 61.0, float(0x1 | 0x4 | 0x20)]) == {
-        "clock_mhz": 1980, "temperature_c": 61, "throttle": ["sw_power_cap", "sw_thermal_slowdown"],
+    assert math.isnan(gpu_load(99))
+    unknown = dict.fromkeys(KNOWN)
+    assert probe._row([*silent, gpu_load(99)]) == unknown
+    assert probe._row([1980.0, 61.0, float(0x1 | 0x4 | 0x20), 97.0]) == {
+        "clock_mhz": 1980, "temperature_c": 61, "load_percent": 97,
+        "throttle": ["sw_power_cap", "sw_thermal_slowdown"],
     }  # fmt: skip
 
 
@@ -125,4 +128,5 @@ def test_a_probe_of_gpus_tells_of_each_before_and_after() -> None:
     assert len(taken.seconds) == 2
     (gpu,) = taken.gpus
     assert gpu["name"] == torch.cuda.get_device_name(0)
-    assert gpu["before"].keys() == gpu["after"].keys() == {"clock_mhz", "temperature_c", "throttle"}
+    assert gpu["before"].keys() == gpu["after"].keys() == set(KNOWN)
+    assert 0 <= gpu["after"]["load_percent"] <= 100

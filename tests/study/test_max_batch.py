@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import pytest
 
+from ninefold import machine
 from ninefold.errors import ConfigError, Failure, Interrupted, ResourceError
 from ninefold.study import max_batch
 from ninefold.study.max_batch import WHOLE_SET, Largest, expected_too_large, largest_batch, search
@@ -108,7 +109,7 @@ def test_a_signal_in_the_search_ends_the_study() -> None:
 
 
 def test_free_memory_is_less_than_all_there_is() -> None:
-    free, there = max_batch.available_memory(), max_batch._physical()
+    free, there = machine.available_memory(), machine._physical()
     assert free is not None
     assert there is not None
     assert 0 < free <= there

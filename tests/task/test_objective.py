@@ -25,7 +25,7 @@ ALONE = Place(0, 1, torch.device("cpu"))
 CONFIG = {
     "dataset/halves.yaml": "_target_: tests.task.toy.Halves\nroot: null\nlimit: null\nclasses: 2\n"
     "shape: [1, 8, 8]\nmean: null\nstd: null\nflip: true\ncrop: 0\nval: 0\n",
-    "task/segmentation.yaml": "_target_: tests.task.toy.Segmentation\n",
+    "task/halves.yaml": "_target_: tests.task.toy.Segmentation\n",
     "model/tiny.yaml": "net:\n  _target_: torch.nn.Conv2d\n  in_channels: 1\n  out_channels: 2\n"
     "  kernel_size: 3\n  padding: 1\ninput_channels: 1\ninput_size: null\n"
     "memory_format: contiguous_format\n",
@@ -40,7 +40,7 @@ def own(shell: Shell) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return [
-        "dataset=halves", "task=segmentation", "model=tiny", "epochs=2",
+        "dataset=halves", "task=halves", "model=tiny", "epochs=2",
         "batch_size=8", "log_every=1", "logger=quiet", "optimizer.lr=0.1", "clock.probe=0",
     ]  # fmt: skip
 

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from ninefold.train.build import seeds_of
+from ninefold.train.process import seeds_of
 from tests.conftest import ROOT
 
 CODE = """
 import resource
 import numpy as np
-from ninefold.train.build import keep_freed
+from ninefold.train.process import keep_freed
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

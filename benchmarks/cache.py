@@ -1,0 +1,213 @@
+"""Images per second from dataset.cache, and while it is being filled, with ImageFolder as rival."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import Compose, Normalize, Resize, ToTensor
+
+from benchmarks.inputs import BATCH, DATA, MEAN, PLACE, RIVAL, STD, examples, images_per_second
+from benchmarks.inputs import over_the_better as better
+from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
+from ninefold.dataset import Examples, train_and_val
+from ninefold.dataset.batches import Batches
+from ninefold.dataset.cache import Files, kept, make, reader
+from ninefold.dataset.folder import Folder
+from ninefold.dataset.loader import gathered
+from ninefold.dataset.preparation import ImagePreparation
+from ninefold.train.build import keep_freed
+
+COUNT, SHAPE = 256, (3, 180, 240)
+EPOCHS = 5  # of ours in a turn, and of memmap[rows]
+SLOWED = 0.1  # seconds added to each of our batches, or to the start of a cell, by the handicap
+
+
+@dataclass
+class Slowed:
+    """An array that takes longer to read."""
+
+    array: Any
+    seconds: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        time.sleep(self.seconds)
+        values: npt.NDArray[np.uint8] = self.array[rows]
+        return values
+
+
+@contextmanager
+def photos() -> Iterator[Path]:
+    """A folder of COUNT training images, and as many test images as classes, 480x360, as PNG."""
+    found = examples(COUNT)
+    rows = np.arange(COUNT)
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name, "photos")
+        for pixels, label, number in zip(
+            found.inputs[rows], found.targets[rows], rows, strict=True
+        ):
+            split = "train" if (root / "test" / str(label)).exists() else "test"
+            for folder in {root / "train" / str(label), root / split / str(label)}:
+                folder.mkdir(parents=True, exist_ok=True)
+                image = Image.fromarray(pixels.transpose(1, 2, 0)).resize((480, 360))
+                image.save(folder / f"{number}.png", compress_level=1)
+        yield root
+
+
+def folder(root: Path, cache: str | None) -> tuple[Folder, dict[str, Any]]:
+    """The dataset and its configuration."""
+    dataset = Folder(
+        str(root), shape=SHAPE, mean=MEAN, std=STD, cache=cache, cache_dir=f"{root}-cache"
+    )
+    return dataset, {"_target_": "ninefold.dataset.folder.Folder", **asdict(dataset)}
+
+
+def filled(root: Path, cache: str, processes: int = 2) -> Files:
+    files = make(*folder(root, cache), processes)
+    assert files is not None
+    return files
+
+
+@contextmanager
+def contestants(handicap: bool) -> Iterator[Turns]:
+    keep_freed()
+    with photos() as root:
+        files = {cache: filled(root, cache) for cache in ("disk", "ram")}
+        sets: dict[str, Examples] = {}
+        for cache, of in files.items():
+            found = reader(folder(root, cache)[0], of)("train")
+            slow = Examples(Slowed(found.inputs, SLOWED), found.targets)  # type: ignore[arg-type]
+            sets[cache] = slow if handicap else found
+        prepare = ImagePreparation(3, None, MEAN, STD)
+        batches = Batches(sets["disk"], BATCH, 0, prepare, PLACE)
+        order = list(batches.rows(0))
+
+        def epoch() -> float:
+            epochs = (batches.epoch(n, 0, lambda: None, lambda phase: None) for n in range(EPOCHS))
+            return images_per_second(EPOCHS * COUNT, itertools.chain.from_iterable(epochs))
+
+        def reading(cache: str) -> Callable[[], float]:
+            def turn() -> float:
+                read = gathered([sets[cache].inputs], EPOCHS * order, 0)
+                return images_per_second(EPOCHS * COUNT, ((inputs, inputs) for (inputs,) in read))
+
+            return turn
+
+        whole = np.load(files["disk"]["train.inputs.npy"], mmap_mode="r")
+        into = np.empty((BATCH, *SHAPE), np.uint8)
+
+        def memmap() -> float:
+            def copied() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+                for rows in EPOCHS * order:
+                    np.take(whole, rows, axis=0, out=into, mode="clip")
+                    yield torch.from_numpy(into), torch.from_numpy(into)
+
+            return images_per_second(EPOCHS * COUNT, copied())
+
+        def start() -> float:
+            """Milliseconds until a second cell has its data."""
+            began = time.perf_counter()
+            dataset, node = folder(root, "ram")
+            load = reader(dataset, kept(node))
+            (train, _), test = train_and_val(dataset, 0, load), load("test")
+            train.inputs[order[0][:1]], test.inputs[order[0][:1] * 0]
+            time.sleep(SLOWED * handicap)
+            return 1000 * (time.perf_counter() - began)
+
+        pipeline = Compose([Resize(SHAPE[1:]), ToTensor(), Normalize(MEAN, STD)])
+        pictures = ImageFolder(str(root / "train"), pipeline)
+        loaders = {
+            workers: DataLoader(
+                pictures, BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+            )
+            for workers in (0, 2)
+        }
+        yield {
+            OURS: epoch,
+            "0 workers": lambda: images_per_second(COUNT, iter(loaders[0])),
+            "2 workers": lambda: images_per_second(COUNT, iter(loaders[2])),
+            "disk": reading("disk"),
+            "ram": reading("ram"),
+            "memmap": memmap,
+            "start": start,
+        }
+
+
+@contextmanager
+def packers(handicap: bool) -> Iterator[Turns]:
+    with photos() as root:
+        dataset, _ = folder(root, None)
+        files = dataset.load("train").inputs
+
+        def packing(processes: int) -> Callable[[], float]:
+            def turn() -> float:
+                shutil.rmtree(f"{root}-cache", ignore_errors=True)
+                began = time.perf_counter()
+                filled(root, "disk", 1 if handicap else processes)
+                time.sleep(10 * SLOWED * handicap)
+                return (COUNT + 10) / (time.perf_counter() - began)
+
+            return turn
+
+        def decoding() -> float:
+            began = time.perf_counter()
+            for first in range(0, COUNT, BATCH):
+                files[np.arange(first, first + BATCH)]
+            return COUNT / (time.perf_counter() - began)
+
+        yield {OURS: packing(1), "two": packing(2), "decoding": decoding}
+
+
+IMAGE_FOLDER = RIVAL.replace("+ PIL", "ImageFolder +")
+CONDITIONS = (
+    f"{COUNT} images ({DATA}) as PNG files of 480x360, decoded and resized to {SHAPE[2]}x{SHAPE[1]}"
+)
+BENCHES = [
+    Bench(
+        "cache",
+        f"A turn takes {CONDITIONS}, once, shuffled, in batches of {BATCH}, to normalized float32 "
+        "(first row), or only to memory as uint8, all from the page cache. The last row is the "
+        "time until a second cell of a sweep has its first example. The handicap: "
+        f"{1000 * SLOWED:g} ms more for each batch and start.",
+        contestants,
+        [
+            Row("epoch from cache=disk", IMAGE_FOLDER, better, at_least(20)),
+            Row("reading cache=disk", "memmap[rows]", ratio("disk", "memmap"), at_least(0.8)),
+            Row("reading cache=ram", "cache=disk", ratio("ram", "disk"), at_least(0.9)),
+            Row("second cell's data", "its start", lambda of: of["start"], at_most(50), "ms"),
+        ],
+        pairs=5,
+    ),
+    Bench(
+        "packing",
+        f"A turn packs {CONDITIONS}, with everything that a first run with cache=disk does, fsync "
+        "included; or decodes them in this process and keeps nothing. The handicap: "
+        f"{10 * SLOWED:g} s more for each turn, and one process in place of two.",
+        packers,
+        [
+            Row("packing, one process", "decoding alone", ratio(OURS, "decoding"), at_least(0.9)),
+            Row("packing, two processes", "one", ratio("two", OURS), at_least(1.6)),
+        ],
+        pairs=5,
+    ),
+]  # fmt: skip

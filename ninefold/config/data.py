@@ -1,0 +1,113 @@
+"""Builds the dataset of a job in the launcher, checks its files and fills its cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from ninefold.config import environment, rules
+from ninefold.errors import ConfigError, memory_failure
+
+Files = dict[str, str]  # of a cache: the path of each file by name
+
+
+def prepare(
+    dataset: Mapping[str, Any], option: str | None, workers: int | str
+) -> tuple[Any, Files | None, int | None]:
+    """The dataset with this configuration, its cache, and the number of classes found.
+
+    The cache, if this command has made it before; without one the data is checked, and downloaded
+    if asked to. The classes are counted for dataset.classes=null only. option: of the group, for
+    the error. workers: the key loader.workers. Raises Failure.
+    """
+    with environment.noted(), _one_blas_thread():
+        from ninefold.dataset import cache  # late, because it imports NumPy
+
+        try:
+            node = _resolved(dataset)
+            built = instantiate(node, _convert_="all")
+            if hasattr(built, "require_loader"):
+                built.require_loader(workers)
+            counts = node.get("classes", 0) is None
+            if counts and not hasattr(built, "count_classes"):
+                raise rules.uncounted(option)
+            files = cache.kept(node)
+            if files is None:
+                built.prepare()
+            classes = built.count_classes() if counts else None
+        except HydraException as error:
+            if exhausted := memory_failure(error, "the dataset was being imported"):
+                raise exhausted from error
+            raise ConfigError(
+                "dataset",
+                option,
+                "it cannot be built so",
+                str(error.__cause__ or error),
+                "see the keys in conf/dataset/",
+            ) from error
+        return built, files, classes
+
+
+def fill_cache(
+    built: Any,
+    dataset: Mapping[str, Any],
+    threads: int,
+    test: bool,
+    asked: Mapping[str, Any] | None = None,
+) -> Files | None:
+    """Decode the examples of a dataset, if its configuration says so; returns the cache.
+
+    built: the dataset, threads: processes that decode, test: whether a cache in memory needs the
+    test split only. asked: the configuration before its classes were counted, by which later runs
+    of this command find the cache. Raises Failure.
+    """
+    with environment.noted(), _one_blas_thread():
+        from ninefold.dataset import cache
+
+        files = cache.make(built, _resolved(dataset), threads, ("test",) if test else ())
+        if files is not None:
+            cache.keep(_resolved(dataset if asked is None else asked), files)
+        return files
+
+
+def fill_cache_of(text: str, test: bool) -> Files | None:
+    """The same for the frozen job `text`, on another host than its launcher's. Raises Failure."""
+    with environment.noted(), _one_blas_thread():
+        job = OmegaConf.create(text)
+        built = instantiate(_resolved(job.dataset), _convert_="all")
+    return fill_cache(built, job.dataset, job.threads, test)
+
+
+def training_examples(dataset: Mapping[str, Any]) -> int:
+    """The number of training examples. Raises DataError."""
+    with environment.noted(), _one_blas_thread():
+        return len(instantiate({**dataset}, _convert_="all").load("train"))
+
+
+def _resolved(dataset: Mapping[Any, Any]) -> dict[str, Any]:
+    """A configuration without references: an evaluation's is resolved only here."""
+    tree = OmegaConf.to_container(OmegaConf.create({**dataset}), resolve=True)
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Import NumPy with one BLAS thread, as BLAS is not used here.
+
+    OpenBLAS allocates memory for each thread, and ends the process if that fails.
+    """
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+        if before is not None:
+            os.environ["OPENBLAS_NUM_THREADS"] = before

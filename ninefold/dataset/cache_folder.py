@@ -1,0 +1,145 @@
+"""A cache on disk: a folder of .npy files and meta.json, written whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ninefold.dataset.packing import Content, refused, size_text
+from ninefold.errors import ResourceError
+from ninefold.files import sync_folder, write_durably
+
+META = "meta.json"
+LEFT = 0.05  # share of a disk that is left free
+
+
+def write(folder: Path, content: Content, processes: int) -> None:
+    """Write a cache, unless another process has while this one waited for it.
+
+    Raises what decoding raises, and ResourceError.
+    """
+    above = folder.parent
+    try:
+        above.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(above)
+        with _alone(folder, content.meta["source"]):
+            if not folder.exists() or _warned(folder):
+                _write(folder, content, processes)
+    except OSError as error:
+        raise refused(above, error) from error
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a cache on disk, by the sizes of its files; None if nothing is."""
+    try:
+        arrays = json.loads((folder / META).read_text())["arrays"]
+        for name, entry in arrays.items():
+            size = (folder / name).stat().st_size
+            if size != entry["bytes"]:
+                return f"{name} has {size:,} bytes instead of {entry['bytes']:,}"
+    except FileNotFoundError as error:
+        return f"{Path(str(error.filename)).name} is missing"
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return f"{META} cannot be used ({type(error).__name__})"
+    return None
+
+
+def _warned(folder: Path) -> bool:
+    """Whether a cache is damaged, with a warning that it is made again."""
+    wrong = damage(folder)
+    if wrong is not None:
+        print(f"warning: {folder}: {wrong}; it is made again", file=sys.stderr, flush=True)
+    return wrong is not None
+
+
+def _write(folder: Path, content: Content, processes: int) -> None:
+    """Write a cache under another name, force it to disk, and rename it."""
+    _require_room(folder.parent, content.size)
+    temporary, old = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))
+    try:
+        temporary.mkdir()
+        paths = [temporary / part.name for part in content.parts]
+        for path, part in zip(paths, content.parts, strict=True):
+            with path.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, part.size)
+        content.pack([str(path) for path in paths], processes)
+        for path in paths:
+            content.meta["arrays"][path.name]["sha256"] = _forced_to_disk(path)
+        write_durably(temporary / META, json.dumps(content.meta, indent=2).encode() + b"\n")
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(temporary, folder)
+        sync_folder(folder.parent)
+    finally:
+        for path in (temporary, old):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _forced_to_disk(path: Path) -> str:
+    """fsync a file; returns its SHA-256."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        digest = hashlib.sha256()
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _require_room(folder: Path, size: int) -> None:
+    """Raise ResourceError unless the disk of `folder` has room for `size` bytes."""
+    disk = os.statvfs(folder)
+    allowed = disk.f_bavail * disk.f_frsize - LEFT * disk.f_blocks * disk.f_frsize
+    if size <= allowed:
+        return
+    mount = folder
+    while not mount.is_mount():
+        mount = mount.parent
+    raise ResourceError(
+        "dataset.cache",
+        "disk",
+        f"{size_text(size)} are needed",
+        f"{size_text(max(allowed, 0))} of {mount}, which leaves 5 % of it free, are allowed",
+        "choose another dataset.cache_dir or a smaller dataset.shape",
+    )
+
+
+def _remove_abandoned(above: Path) -> None:
+    """Remove what processes that were killed have left of their caches, whose locks are free."""
+    for lock in above.glob(".*.lock"):
+        with suppress(FileNotFoundError, BlockingIOError), lock.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for word in (".tmp", ".old"):
+                shutil.rmtree(lock.with_suffix(word), ignore_errors=True)
+            lock.unlink()
+
+
+@contextmanager
+def _alone(folder: Path, source: str) -> Iterator[None]:
+    """Lock a cache that is about to be made, and wait for another process that makes it."""
+    path = folder.with_name(f".{folder.name}.lock")
+    while True:
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"waiting for another process that packs {source}", file=sys.stderr)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                # Its last owner removed it: another process may lock a new one of this name.
+                ours = os.stat(path).st_ino == os.fstat(file.fileno()).st_ino
+            except FileNotFoundError:
+                ours = False
+            if ours:
+                try:
+                    yield
+                finally:
+                    with suppress(FileNotFoundError):
+                        path.unlink()
+                return

@@ -1,0 +1,353 @@
+"""Items of a map-style dataset of the user as arrays, with draws of their own in each epoch.
+
+Random generators are seeded for each item, which is safe where one thread of a process reads.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from ninefold.dataset import Array, Rows
+from ninefold.errors import DataError, Failure, memory_failure
+
+COMPARED = 16  # items that are read in two epochs to see whether they may be cached
+NOT_THEIRS = tuple(
+    os.path.join(folder, "")
+    for folder in (
+        *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+        str(Path(__file__).parents[1]),
+    )
+)
+
+
+class Items:
+    """The items of a user's dataset, checked and put into arrays a batch at a time.
+
+    target_shape, target_dtype: of one target, as the first item has it.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        shape: tuple[int, ...],
+        classes: int,
+        keys: Sequence[str] | None,
+        field: str,
+        target: str,
+        log: str,
+    ) -> None:
+        """shape, classes, keys: see Mapped. field, target: the key and the class, for errors.
+
+        log: where the traceback of an error in the class can be read. Raises DataError.
+        """
+        self._data, self.shape, self._classes, self._keys = data, shape, classes, keys
+        self._field, self._target, self._log = field, target, log
+        try:
+            self._count = len(data)
+        except Exception as error:
+            raise raised(field, target, "its length", error, log) from error
+        if not self._count:
+            raise self._wrong("it has no items", "at least one is needed", "see its arguments")
+        self._kept: dict[Any, npt.NDArray[Any]] = {}
+        self.dtype: Any = None
+        self.target_dtype: Any = None
+        self.target_shape: tuple[int, ...] = ()
+        with generators(0, 0):
+            image, label = self._item(0)
+        self.dtype, self.target_dtype, self.target_shape = image.dtype, label.dtype, label.shape
+
+    def __len__(self) -> int:
+        return self._count
+
+    def part(self, part: int, rows: Rows, seed: int, epoch: int) -> npt.NDArray[Any]:
+        """Inputs (part 0) or targets (1) of these items; the others are kept for the next call.
+
+        So an item is read once for both, with the same draws.
+        """
+        key = (rows.tobytes(), seed, epoch)
+        kept = self._kept.pop((part, *key), None)
+        self._kept.clear()
+        if kept is not None:
+            return kept
+        both = (
+            np.empty((len(rows), *self.shape), self.dtype),
+            np.empty((len(rows), *self.target_shape), self.target_dtype),
+        )
+        with generators(seed, epoch) as draw:
+            for place, number in enumerate(rows.tolist()):
+                draw(seed, epoch, number)
+                both[0][place], both[1][place] = self._item(number)
+        self._kept[(1 - part, *key)] = both[1 - part]
+        return both[part]
+
+    def require_no_random_transforms(self, cache: str) -> None:
+        """Raise DataError if an item differs from one epoch to the next, which a cache would end.
+
+        The first items are compared: a transform that changes half of them is missed once in 2^16.
+        """
+        rows = np.arange(min(COMPARED, len(self)))
+        first, second = (self.part(0, rows, 0, epoch) for epoch in (0, 1))
+        changed = [number for number in rows.tolist() if (first[number] != second[number]).any()]
+        if changed:
+            raise self._wrong(
+                f"dataset.cache={cache} would keep item {changed[0]} as it is in the first epoch",
+                "it has random transforms: it differs in the second",
+                "leave dataset.cache out, or take them out of the class",
+            )
+
+    def _item(self, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Item `number` as arrays. Raises DataError."""
+        try:
+            item = self._data[number]
+        except (Exception, SystemExit) as error:
+            raise raised(self._field, self._target, f"item {number}", error, self._log) from error
+        image, target = self._pair(number, item)
+        return self._input(number, image), self._label(number, target)
+
+    def _pair(self, number: int, item: Any) -> tuple[Any, Any]:
+        keys = self._keys
+        if isinstance(item, Mapping):
+            if keys is None or len(keys) != 2:
+                raise self._wrong(
+                    f"item {number} is a mapping",
+                    f"it has {', '.join(map(str, item))}",
+                    "set dataset.keys=[INPUT,TARGET]",
+                )
+            missing = [key for key in keys if key not in item]
+            if missing:
+                raise self._wrong(
+                    f"item {number} has no {missing[0]}",
+                    f"it has {', '.join(map(str, item))}",
+                    "correct dataset.keys",
+                )
+            item = tuple(item[key] for key in keys)
+        if not isinstance(item, tuple | list) or len(item) < 2 or item[1] is None:
+            raise self._wrong(
+                f"item {number} has no target",
+                f"it is {described(item)}",
+                "return (input, target), or a mapping with dataset.keys",
+            )
+        if len(item) > 2:
+            raise self._wrong(
+                f"item {number} has {len(item)} values",
+                "(input, target) is taken",
+                "return a mapping and name two with dataset.keys, or drop the others",
+            )
+        return item[0], item[1]
+
+    def _input(self, number: int, value: Any) -> npt.NDArray[Any]:
+        array = self._array(number, value, "input")
+        if isinstance(value, Image.Image):
+            if value.mode not in ("L", "RGB"):
+                raise self._wrong(
+                    f"item {number} is a PIL image of mode {value.mode}",
+                    "L and RGB are allowed",
+                    'return image.convert("RGB")',
+                )
+            array = array if array.ndim == 2 else array.transpose(2, 0, 1)
+        shape = self.shape
+        if array.shape != shape:
+            if array.shape == (*shape[1:], shape[0]):
+                array = np.moveaxis(array, -1, 0)
+            elif (1, *array.shape) == shape:
+                array = array[None]
+            else:
+                raise self._wrong(
+                    f"item {number} is {list(array.shape)}, dataset.shape {list(shape)}",
+                    "channels may come first or last",
+                    "resize it in the class, or correct dataset.shape",
+                )
+        if array.dtype != np.uint8 and array.dtype.kind != "f":
+            raise self._wrong(
+                f"item {number} is {array.dtype}",
+                "uint8 and floats are allowed",
+                "convert it in the class",
+            )
+        dtype = array.dtype if array.dtype == np.uint8 else np.dtype(np.float32)
+        if self.dtype not in (None, dtype):
+            raise self._wrong(
+                f"item {number} is {dtype}, item 0 {self.dtype}",
+                "all are uint8 or all are floats",
+                "convert them in the class",
+            )
+        return array.astype(dtype, copy=False)
+
+    def _label(self, number: int, value: Any) -> npt.NDArray[Any]:
+        array, shape = self._array(number, value, "target"), self.shape
+        if array.dtype.kind in "iub" and array.ndim == 0:
+            array = self._class(number, int(array))
+        elif array.dtype.kind in "iub" and array.shape == shape[1:]:
+            dtype, most = (np.uint8, 255) if self._classes <= 256 else (np.int16, 2**15 - 1)
+            low, high = int(array.min()), int(array.max())
+            if low < 0 or high > most:
+                raise self._wrong(
+                    f"the mask of item {number} has values from {low} to {high}",
+                    f"0 to {most} are allowed",
+                    "correct it in the class; 255 is usual for pixels to ignore",
+                )
+            array = array.astype(dtype)
+        elif array.dtype.kind == "f":
+            array = array.astype(np.float32)
+        else:
+            raise self._wrong(
+                f"the target of item {number} is {array.dtype} {list(array.shape)}",
+                f"a class, a mask {list(shape[1:])} of integers or points of floats is allowed",
+                "convert it in the class",
+            )
+        kind = (array.dtype, array.shape)
+        if self.target_dtype is not None and kind != (self.target_dtype, self.target_shape):
+            raise self._wrong(
+                f"the target of item {number} is {array.dtype} {list(array.shape)}",
+                f"that of item 0 is {self.target_dtype} {list(self.target_shape)}",
+                "give all of them one shape",
+            )
+        return array
+
+    def _class(self, number: int, label: int) -> npt.NDArray[np.int64]:
+        if not 0 <= label < self._classes:
+            raise DataError(
+                "dataset.classes",
+                self._classes,
+                f"item {number} of {self._field} has the class {label}",
+                f"0 to {self._classes - 1} are allowed",
+                f"set dataset.classes={label + 1} or more" if label >= 0 else "count from 0",
+            )
+        return np.array(label, np.int64)
+
+    def _array(self, number: int, value: Any, what: str) -> npt.NDArray[Any]:
+        """`value` as an array: tensors on the CPU and PIL images have NumPy's protocol."""
+        try:
+            array = np.asarray(value)
+            wrong = "" if array.dtype.kind in "biuf" else described(value)
+        except Exception as error:  # a tensor on a GPU, one that requires grad, a ragged list
+            wrong = f"no array ({error})"
+        if wrong:
+            raise self._wrong(
+                f"the {what} of item {number} is {wrong}",
+                "a PIL image, an array of numbers or a tensor on the CPU is allowed",
+                "convert it in the class",
+            )
+        return array
+
+    def _wrong(self, wrong: str, found: str, do: str) -> DataError:
+        return DataError(self._field, self._target, wrong, found, do)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The inputs or the targets of items, read when they are indexed.
+
+    part: 0 for inputs, 1 for targets. rows: the items, int64 [n]. seed, epoch: what their random
+    transforms are drawn by.
+    """
+
+    items: Items
+    part: int
+    rows: Rows
+    seed: int = 0
+    epoch: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        one = self.items.target_shape if self.part else self.items.shape
+        return (len(self.rows), *one)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
+    @overload
+    def __getitem__(self, rows: slice, /) -> Array: ...
+    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
+        if isinstance(rows, slice):
+            return replace(self, rows=self.rows[rows])
+        return self.items.part(self.part, self.rows[rows], self.seed, self.epoch)
+
+    def in_epoch(self, seed: int, epoch: int) -> Part:
+        """The same items with the draws of this epoch."""
+        return replace(self, seed=seed, epoch=epoch)
+
+
+@contextmanager
+def generators(*key: int) -> Iterator[Callable[..., None]]:
+    """Seed random, NumPy's and torch's CPU generators by `key`; restore them after the block.
+
+    Gives a function that seeds them by another key. Dropout draws from torch's generator too: it
+    goes on as if nothing had been read.
+    """
+    torch = sys.modules.get("torch")  # the launcher has not imported it, the class may
+    before = torch.default_generator.get_state() if torch else None
+    pythons, numpys = random.getstate(), np.random.get_state()
+
+    def seed(*key: int) -> None:
+        words = np.random.SeedSequence(key).generate_state(2)
+        number = int(words[0]) << 32 | int(words[1])
+        random.seed(number)
+        np.random.seed(int(words[0]))
+        if torch:
+            torch.default_generator.manual_seed(number)
+
+    seed(*key)
+    try:
+        yield seed
+    finally:
+        random.setstate(pythons)
+        np.random.set_state(numpys)
+        if torch:
+            torch.default_generator.set_state(before)
+
+
+def described(value: Any) -> str:
+    """The type of `value`, with its length if it is a sequence."""
+    of = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+    return f"a {type(value).__name__}{of}"
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The error at the beginning of the chain of causes of `error`."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def raised(field: str, target: str, what: str, error: BaseException, log: str) -> Failure:
+    """The failure for an error of the user's class: its type, file and line.
+
+    what: what was asked of the class. log: where the traceback is.
+    """
+    if isinstance(error, Failure):
+        return error
+    if exhausted := memory_failure(error, f"{target} was being read"):
+        return exhausted
+    frame = their_frame(error)
+    where = "no line of the class took part"
+    if frame is not None:
+        where = f"{frame.filename}, line {frame.lineno}, in {frame.name}: {frame.line}"
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    return DataError(field, target, f"{what} raised {said}", where, f"correct it; {log}")
+
+
+def their_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of `error` or of its causes that is in no library and not in ninefold."""
+    chain: BaseException | None = error
+    mine: traceback.FrameSummary | None = None
+    while chain is not None:
+        for frame in traceback.extract_tb(chain.__traceback__):
+            if not frame.filename.startswith((*NOT_THEIRS, "<")):
+                mine = frame
+        chain = chain.__cause__
+    return mine

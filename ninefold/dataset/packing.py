@@ -1,0 +1,295 @@
+"""Decodes arrays and writes them as .npy files, in several processes that do not import torch."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import pickle
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ninefold import signals
+from ninefold.dataset import Array, Rows
+from ninefold.errors import DataError, Failure, ResourceError, memory_failure, relay
+from ninefold.progress import bar
+
+BYTES, ROWS = 8 * 2**20, 16  # what a process decodes at a time, at most
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of an array, to be written as one .npy file: C order, little endian.
+
+    name: of the file.
+    array: read row by row when it is indexed.
+    rows: int64 [n], those to write, in this order.
+    dtype: of the array's values.
+    """
+
+    name: str
+    array: Array
+    rows: Rows
+    dtype: np.dtype[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.array.shape[1:])
+
+    @property
+    def header(self) -> bytes:
+        """What stands before the values in a .npy file."""
+        file = io.BytesIO()
+        descr = np.lib.format.dtype_to_descr(self.dtype.newbyteorder("<"))
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": descr, "fortran_order": False, "shape": self.shape}
+        )
+        return file.getvalue()
+
+    @property
+    def row_bytes(self) -> int:
+        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.header) + len(self.rows) * self.row_bytes
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """First and last row, exclusive, of what is decoded at a time."""
+        step = max(1, min(ROWS, BYTES // max(1, self.row_bytes)))
+        for first in range(0, len(self.rows), step):
+            yield first, min(first + step, len(self.rows))
+
+
+def part_of(name: str, array: Array, rows: Rows) -> Part:
+    """The `rows` of `array`, as a part. Decodes one of them if the array does not say its dtype."""
+    dtype = getattr(array, "dtype", None)
+    return Part(name, array, rows, array[rows[:1]].dtype if dtype is None else np.dtype(dtype))
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a cache is to hold.
+
+    title: of the progress bar.
+    meta: its meta.json, which does not depend on time.
+    """
+
+    title: str
+    parts: list[Part]
+    meta: dict[str, Any]
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    def pack(self, paths: Sequence[str], processes: int) -> None:
+        """Write the parts to these files, with a progress bar."""
+        most = [len(part.rows) for part in self.parts if not isinstance(part.array, np.ndarray)]
+        began = time.monotonic()
+        with bar(
+            desc=f"caching {self.title}",
+            total=sum(most),
+            unit=" files",
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {n:,}/{total:,} "
+            "[{elapsed}<{remaining}, {rate_noinv_fmt}]",
+        ) as progress:
+
+            def packed(number: int, rows: int) -> None:
+                if not isinstance(self.parts[number].array, np.ndarray):
+                    progress.update(rows)
+
+            pack(self.parts, paths, processes, packed)
+        took = time.monotonic() - began
+        print(
+            f"cached {self.title}: {sum(most):,} files, {size_text(self.size)} in {took:.1f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def size_text(size: float) -> str:
+    """Bytes in GiB, or MiB if they are few."""
+    return f"{size / 2**30:.1f} GiB" if size >= 0.1 * 2**30 else f"{size / 2**20:.1f} MiB"
+
+
+def pack(
+    parts: Sequence[Part],
+    paths: Sequence[str],
+    processes: int,
+    packed: Callable[[int, int], object],
+) -> None:
+    """Write each part to the file at its path, which is there already and large enough.
+
+    processes: how many decode at the same time; one: this one.
+    packed: called with the number of a part and of its rows that were written since the last call.
+
+    The files are the same whatever the number of processes. Raises what decoding raises, and
+    ResourceError if a file cannot be written or a process is killed.
+    """
+    for part, path in zip(parts, paths, strict=True):
+        _write(path, part.header, 0)
+    todo = [(number, *span) for number, part in enumerate(parts) for span in part.chunks()]
+    processes = min(processes, len(todo))
+    content = _pickled((parts, paths)) if processes > 1 else None
+    if content is not None:
+        _in_processes(content, todo, processes, packed)
+        return
+    for number, first, last in todo:
+        _pack_chunk(parts[number], paths[number], first, last)
+        packed(number, last - first)
+
+
+def _pickled(content: object) -> bytes | None:
+    """None if it cannot be pickled, as classes that the user's own dataset may hold."""
+    try:
+        return pickle.dumps(content)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return None
+
+
+def _in_processes(
+    content: bytes,
+    todo: Sequence[tuple[int, int, int]],
+    processes: int,
+    packed: Callable[[int, int], object],
+) -> None:
+    # Not forked: this process may have threads, and torch, by now.
+    context = multiprocessing.get_context("spawn")
+    left, workers = iter(todo), {}
+    try:
+        for _ in range(processes):
+            ours, theirs = context.Pipe()
+            worker = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
+            with signals.held_back():  # they are for this process, which ends its workers
+                worker.start()
+            theirs.close()
+            workers[ours] = worker
+        for connection in workers:
+            connection.send_bytes(content)
+            _send_next(connection, left)
+        busy = set(workers)
+        while busy:
+            for connection in busy & set(wait(list(busy))):
+                number, rows = _received(connection)
+                packed(number, rows)
+                if not _send_next(connection, left):
+                    busy.remove(connection)
+    finally:
+        for connection, worker in workers.items():
+            worker.kill()
+            worker.join()
+            connection.close()
+
+
+def _send_next(connection: Connection, left: Iterator[tuple[int, int, int]]) -> bool:
+    """Send the next chunk to a worker; whether there was one."""
+    for chunk in left:
+        with suppress(BrokenPipeError):  # it was killed, which the next read shows
+            connection.send(chunk)
+        return True
+    return False
+
+
+def _received(connection: Connection) -> tuple[int, int]:
+    """The number of a part and of its rows that a worker has written. Raises its failure."""
+    try:
+        answer = connection.recv()
+    except (EOFError, ConnectionResetError):
+        raise ResourceError(
+            "dataset.cache",
+            "killed",
+            "a process that decodes examples was killed",
+            "most often the kernel was short of memory",
+            "lower threads, see dmesg",
+        ) from None
+    if isinstance(answer[0], str):
+        raise relay(*answer)
+    number, rows = answer
+    return number, rows
+
+
+def _work(connection: Connection, parent: int) -> None:
+    """Entry point of a process that decodes: writes the chunks that it receives."""
+    signals.follow_parent(parent)
+    try:
+        parts, paths = pickle.loads(connection.recv_bytes())
+        while True:
+            number, first, last = connection.recv()
+            try:
+                _pack_chunk(parts[number], paths[number], first, last)
+                connection.send((number, last - first))
+            except Failure as failure:
+                connection.send((type(failure).__name__, failure.parts))
+    except (EOFError, OSError):  # the launcher has ended
+        return
+
+
+def _pack_chunk(part: Part, path: str, first: int, last: int) -> None:
+    try:
+        values = part.array[part.rows[first:last]]
+    except Failure:
+        raise
+    except Exception as error:
+        row = int(part.rows[first])
+        raise memory_failure(error, "examples were being decoded") or DataError(
+            "dataset.cache",
+            part.name,
+            f"{type(error).__name__}: {error}",
+            f"the dataset raised it for one of the {last - first} examples from {row} on",
+            "correct the dataset",
+        ) from error
+    if values.shape != (last - first, *part.shape[1:]) or values.dtype != part.dtype:
+        raise DataError(
+            "dataset.cache",
+            part.name,
+            f"examples from {int(part.rows[first])} on are {values.dtype} {list(values.shape[1:])}",
+            f"the others are {part.dtype} {list(part.shape[1:])}",
+            "see that the dataset gives all of them the same shape and dtype",
+        )
+    little: npt.NDArray[Any] = np.ascontiguousarray(values, part.dtype.newbyteorder("<"))
+    _write(path, little.reshape(-1).view(np.uint8).data, len(part.header) + first * part.row_bytes)
+
+
+def _write(path: str, content: bytes | memoryview, offset: int) -> None:
+    """Write `content` at `offset` of a file. Raises ResourceError."""
+    view = memoryview(content)
+    try:
+        descriptor = os.open(path, os.O_WRONLY)
+        try:
+            while view:
+                written = os.pwrite(descriptor, view, offset)
+                view, offset = view[written:], offset + written
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise refused(path, error) from error
+
+
+def refused(path: str | os.PathLike[str], error: OSError) -> ResourceError:
+    """The failure of a cache that the system refuses to store."""
+    if re.match(r"/proc/\d+/fd/", str(path)):
+        return ResourceError(
+            "dataset.cache",
+            "ram",
+            error.strerror or type(error).__name__,
+            "decoded examples are kept in shared memory",
+            "use cache=disk, a lower dataset.cache_rate or a smaller dataset.shape",
+        )
+    return ResourceError(
+        "dataset.cache_dir",
+        path,
+        error.strerror or type(error).__name__,
+        "decoded examples are written there",
+        "free some room, choose another dataset.cache_dir, or leave dataset.cache out",
+    )

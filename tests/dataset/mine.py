@@ -1,0 +1,103 @@
+"""Map-style datasets as users write them, right and wrong; named by dataset=mapped in the tests."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, IterableDataset
+
+
+class Digits(Dataset[Any]):
+    """Images 8x8 of noise that grows with the class; the transforms draw from three generators."""
+
+    def __init__(self, count: int = 96, seed: int = 0, moves: bool = True) -> None:
+        draw = np.random.default_rng(seed)
+        self.labels = draw.integers(0, 10, count)
+        self.images = draw.normal(self.labels[:, None, None, None], 3, (count, 8, 8, 1))
+        self.moves = moves
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        image = torch.from_numpy(self.images[number].astype(np.float32) / 10)
+        if self.moves:
+            image = image.flip(0) if torch.rand(()) < 0.5 else image
+            image = image * random.uniform(0.8, 1.2) + np.random.normal(0, 0.1)
+        return image, int(self.labels[number])
+
+
+class Item(Dataset[Any]):
+    """`count` items of one kind, of which number `odd` is another."""
+
+    def __init__(self, kind: str, odd: int | None = None, odd_kind: str = "", count: int = 40):
+        self.kind, self.odd, self.odd_kind, self.count = kind, odd, odd_kind, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> Any:
+        return made(self.odd_kind if number == self.odd else self.kind, number)
+
+
+def made(kind: str, number: int) -> Any:
+    """An item of shape [3, 6, 4] and the target `number` % 5, unless `kind` says otherwise."""
+    values = np.random.default_rng(number).integers(0, 256, (6, 4, 3), dtype=np.uint8)
+    floats, label = values / 255, number % 5
+    kinds = {
+        "hwc": lambda: (values, label),
+        "chw": lambda: (values.transpose(2, 0, 1), label),
+        "pil": lambda: (Image.fromarray(values), label),
+        "tensor": lambda: (torch.from_numpy(values), torch.tensor(label)),
+        "floats": lambda: (floats, label),
+        "mapping": lambda: {"image": values, "label": label, "name": "x"},
+        "mask": lambda: (values, (values[..., 0] % 5).astype(np.int64)),
+        "points": lambda: (floats, np.full((2, 2), number, np.float64)),
+        "other shape": lambda: (values[:, :3], label),
+        "no target": lambda: (values,),
+        "alone": lambda: values,
+        "none": lambda: (values, None),
+        "three": lambda: (values, label, 1),
+        "text": lambda: (values, "cat"),
+        "ragged": lambda: ([[1, 2], [3]], label),
+        "int64": lambda: (values.astype(np.int64), label),
+        "palette": lambda: (Image.fromarray(values).convert("P"), label),
+        "grad": lambda: (torch.from_numpy(floats).requires_grad_(), label),
+        "large class": lambda: (values, 12),
+        "negative class": lambda: (values, -1),
+        "negative mask": lambda: (values, np.full((6, 4), -1)),
+        "vector": lambda: (values, np.array([label])),
+        "no label": lambda: {"image": values},
+        "exit": lambda: sys.exit(3),
+        "raises": lambda: {}["cat"],
+    }
+    return kinds[kind]()
+
+
+class Raising:
+    """Cannot be built."""
+
+    def __init__(self, path: str) -> None:
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+
+class Iterable(IterableDataset[Any]):
+    """Has no length and no items by number."""
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+class Numbers:
+    """Is no dataset of examples: its length is 0."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, number: int) -> Any:
+        raise IndexError(number)

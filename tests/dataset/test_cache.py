@@ -1,0 +1,387 @@
+"""dataset.cache: cached examples are the decoded ones, made again when anything changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from ninefold.dataset import Split, train_and_val
+from ninefold.dataset.cache import Files, Partly, keep, kept, key_of, make, mapped, reader, spread
+from ninefold.dataset.cache_folder import damage
+from ninefold.dataset.folder import Folder
+from ninefold.errors import DataError, ResourceError
+from tests.conftest import ROOT
+
+SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two classes of 13 training and 4 test images of random bytes, 12x10."""
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 13), ("test", 4)):
+        for name in ("cat", "dog"):
+            (tmp_path / "photos" / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = draw.integers(0, 256, (10, 12, 3), np.uint8)
+                Image.fromarray(pixels).save(
+                    tmp_path / "photos" / split / name / f"{number:02}.png"
+                )
+    return tmp_path / "photos"
+
+
+def folder(root: Path, **options: Any) -> Folder:
+    options = {"classes": 2, "shape": [3, 8, 9], "cache_dir": str(root.parent / "cache"), **options}
+    return Folder(str(root), **options)
+
+
+def node(dataset: Folder) -> dict[str, Any]:
+    """The configuration of a dataset."""
+    return {"_target_": "ninefold.dataset.folder.Folder", **asdict(dataset)}
+
+
+def made(dataset: Folder, processes: int = 1) -> Files:
+    files = make(dataset, node(dataset), processes)
+    assert files is not None
+    return files
+
+
+def contents(files: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: hashlib.sha256(Path(path).read_bytes()).hexdigest() for name, path in files.items()
+    }
+
+
+HOW: dict[str, dict[str, Any]] = {
+    "disk": {"cache": "disk"},
+    "ram": {"cache": "ram"},
+    "part": {"cache": "ram", "cache_rate": 0.5},
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("limit", [None, 11])
+def test_cached_examples_are_bitwise_the_decoded_ones_in_any_order(
+    root: Path, how: str, limit: int | None
+) -> None:
+    plain, cached = folder(root, limit=limit), folder(root, limit=limit, **HOW[how])
+    load = reader(cached, made(cached))
+    for split in SPLITS:
+        one, other = plain.load(split), load(split)
+        assert (other.names, len(other)) == (("cat", "dog"), len(one))
+        rows = np.random.default_rng(1).integers(0, len(one), 40)
+        assert np.array_equal(other.inputs[rows], one.inputs[rows])
+        assert np.array_equal(other.targets[rows], one.targets[rows])
+        assert other.inputs[rows].dtype == np.uint8
+        few = np.array([1, 0])
+        assert np.array_equal(other.inputs[2:5][few], one.inputs[2:5][few])
+        assert np.array_equal(other.select(rows).first(7).inputs[few], one.inputs[rows[:7]][few])
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_the_validation_draw_of_cached_examples_is_that_of_decoded_ones(
+    root: Path, how: str
+) -> None:
+    plain, cached = folder(root, val=0.3), folder(root, val=0.3, **HOW[how])
+    load = reader(cached, made(cached))
+    pairs = zip(train_and_val(plain, 5), train_and_val(cached, 5, load), strict=True)
+    for one, other in pairs:
+        assert one is not None
+        assert other is not None
+        rows = np.arange(len(one))
+        assert np.array_equal(other.inputs[rows], one.inputs[rows])
+        assert np.array_equal(other.targets[rows], one.targets[rows])
+
+
+def test_a_share_of_the_rows_is_evenly_spread_and_each_row_comes_from_where_it_is() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        total = int(draw.integers(1, 200))
+        count = int(draw.integers(1, total + 1))
+        rows = spread(total, count)
+        assert len(set(rows.tolist())) == count
+        assert np.ptp(np.diff(rows)) <= 1 if count > 2 else True
+        array = np.full((total, 2), -1)
+        others = np.setdiff1d(np.arange(total), rows)
+        array[others] = others[:, None]  # reading a kept row from here gives -1
+        found = Partly(np.stack([rows, rows], 1), array)[np.arange(total)]
+        assert found[:, 0].tolist() == list(range(total))
+
+
+def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root: Path) -> None:
+    dataset = folder(root, cache="disk")
+    files = made(dataset)
+    above = root.parent / "cache" / key_of(dataset, node(dataset))
+    assert {name: Path(path) for name, path in files.items()} == {
+        path.name: path for path in above.iterdir()
+    }
+    meta = json.loads((above / "meta.json").read_text())
+    assert meta["splits"]["train"] == {"count": 26, "names": ["cat", "dog"]}
+    assert meta["arguments"]["shape"] == [3, 8, 9]
+    for name, entry in meta["arrays"].items():
+        array = np.load(above / name)
+        assert (list(array.shape), array.dtype.name) == (entry["shape"], entry["dtype"])
+        content = (above / name).read_bytes()
+        assert len(content) == entry["bytes"]
+        assert hashlib.sha256(content).hexdigest() == entry["sha256"]
+    assert not [path for path in above.parent.iterdir() if path != above]
+    assert not mapped(files["train.inputs.npy"]).flags.writeable
+
+
+def test_the_same_source_gives_the_same_bytes_whatever_the_number_of_processes(root: Path) -> None:
+    big = {"shape": [3, 1200, 1400], "limit": 5}  # one to a chunk
+    one = contents(made(folder(root, cache="disk", **big), 1))
+    for processes in (2, 3):
+        shutil.rmtree(root.parent / "cache")
+        assert contents(made(folder(root, cache="disk", **big), processes)) == one
+    memory = contents(made(folder(root, cache="ram", **big), 2))
+    assert {n: of for n, of in memory.items() if n != "meta.json"} == {
+        n: of for n, of in one.items() if n != "meta.json"
+    }
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "touched": lambda file: os.utime(file, ns=(1, 1)),
+    "longer": lambda file: file.write_bytes(file.read_bytes() + b"x"),
+    "renamed": lambda file: file.rename(file.with_name("zz.png")),
+    "removed": lambda file: file.unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_source_file_gives_a_new_key(root: Path, change: str) -> None:
+    dataset = folder(root, cache="disk")
+    before = key_of(dataset, node(dataset))
+    CHANGES[change](root / "train" / "dog" / "03.png")
+    assert key_of(dataset, node(dataset)) != before
+
+
+def test_arguments_that_change_the_decoded_examples_are_in_the_key_and_others_are_not(
+    root: Path,
+) -> None:
+    dataset = folder(root, cache="disk")
+    before = key_of(dataset, node(dataset))
+    for same in ({"flip": False}, {"crop": 3}, {"val": 0.2}, {"mean": [0.5]}, {"cache": "ram"}):
+        other = replace(dataset, **same)  # type: ignore[arg-type]
+        assert key_of(other, node(other)) == before
+    for new in ({"limit": 5}, {"shape": [3, 9, 8]}, {"classes": 3}):
+        other = replace(dataset, classes=2, **{k: v for k, v in new.items() if k != "classes"})  # type: ignore[arg-type]
+        assert key_of(other, {**node(other), **new}) != before
+    moved = root.rename(root.with_name("elsewhere"))
+    other = folder(moved, cache="disk")
+    assert key_of(other, node(other)) == before
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "train.inputs.npy has [0-9,]+ bytes instead of 5,744": lambda path: os.truncate(
+        path / "train.inputs.npy", 4000
+    ),
+    "test.targets.npy is missing": lambda path: (path / "test.targets.npy").unlink(),
+    "meta.json is missing": lambda path: (path / "meta.json").unlink(),
+    r"meta.json cannot be used \(JSONDecodeError\)": lambda path: (path / "meta.json").write_text(
+        "{"
+    ),
+    r"meta.json cannot be used \(TypeError\)": lambda path: (path / "meta.json").write_text("[]"),
+}
+
+
+@pytest.mark.parametrize("wrong", DAMAGES)
+def test_a_damaged_cache_is_made_again_with_a_warning(
+    root: Path, wrong: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dataset = folder(root, cache="disk")
+    files = made(dataset)
+    before = contents(files)
+    DAMAGES[wrong](Path(files["meta.json"]).parent)
+    assert kept(node(dataset)) is None
+    assert "warning" not in capfd.readouterr().err
+    assert contents(made(dataset)) == before
+    assert re.search(f"warning: .*: {wrong}; it is made again\n", capfd.readouterr().err)
+    assert damage(Path(files["meta.json"]).parent) is None
+    assert len(list((root.parent / "cache").iterdir())) == 1
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_second_run_of_a_command_has_the_cache_of_the_first(root: Path, how: str) -> None:
+    dataset = folder(root, **HOW[how])
+    assert kept(node(dataset)) is None
+    files = made(dataset)
+    keep(node(dataset), files)
+    assert kept(node(dataset)) == files
+    assert kept({**node(dataset), "flip": not dataset.flip}) == files
+    assert kept({**node(dataset), "limit": 3}) is None
+
+
+def test_too_little_memory_or_disk_is_refused_before_an_image_is_read(root: Path) -> None:
+    for path in root.rglob("*.png"):
+        path.write_bytes(b"no image")  # reading one fails with another error
+    huge = {"shape": [3, 60_000, 60_000]}
+    with pytest.raises(ResourceError) as memory:
+        made(folder(root, cache="ram", **huge))
+    assert re.fullmatch(
+        r"error: dataset.cache=ram: 342.\d GiB are needed; [\d.]+ GiB, 80 % of what is free, are "
+        r"allowed; use cache=disk, dataset.cache_rate=0.\d+ or a smaller dataset.shape",
+        str(memory.value),
+    )
+    with pytest.raises(ResourceError) as disk:
+        made(folder(root, cache="disk", **huge))
+    assert re.fullmatch(
+        r"error: dataset.cache=disk: 342.\d GiB are needed; [\d.]+ .iB of /\S*, which leaves 5 % "
+        r"of it free, are allowed; choose another dataset.cache_dir or a smaller dataset.shape",
+        str(disk.value),
+    )
+    assert not list((root.parent / "cache").iterdir())
+    with pytest.raises(DataError, match="no usable image"):
+        made(folder(root, cache="ram"))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("how", ["disk", "ram"])
+def test_a_bad_file_is_the_line_that_it_is_without_a_cache_and_leaves_nothing(
+    root: Path, processes: int, how: str
+) -> None:
+    (root / "train" / "dog" / "07.png").write_bytes(b"no image")
+    plain = folder(root, shape=[3, 1200, 1400])
+    with pytest.raises(DataError) as uncached:
+        plain.load("train").inputs[np.array([20])]
+    with pytest.raises(DataError) as cached:
+        made(replace(plain, cache=how), processes)
+    assert str(cached.value) == str(uncached.value)
+    assert not (root.parent / "cache").exists() or not list((root.parent / "cache").iterdir())
+
+
+def test_a_cache_in_memory_is_one_copy_that_a_process_cannot_change(root: Path) -> None:
+    files = made(folder(root, cache="ram"))
+    assert all(path.startswith(f"/proc/{os.getpid()}/fd/") for path in files.values())
+    code = "import sys; open(sys.argv[1], 'r+b', 0).write(b'x')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, files["train.inputs.npy"]], capture_output=True, text=True
+    )
+    assert "Operation not permitted" in done.stderr
+
+
+class Odd:
+    """Examples that fail in ways of their own when they are decoded."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+
+    shape = (4, 3, 8, 9)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, rows: Any) -> npt.NDArray[Any]:
+        if len(rows) > 1 and self.fault == "exception":
+            raise RuntimeError("a line of the user's")
+        if len(rows) > 1 and self.fault == "shape":
+            return np.zeros((len(rows), 3, 9, 8), np.uint8)
+        if len(rows) > 1 and self.fault == "dtype":
+            return np.zeros((len(rows), 3, 8, 9), np.float32)
+        return np.zeros((len(rows), 3, 8, 9), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("exception", "RuntimeError: a line of the user's; the dataset raised it for one of"),
+        ("shape", r"examples from 0 on are uint8 \[3, 9, 8\]; the others are uint8 \[3, 8, 9\]"),
+        ("dtype", r"examples from 0 on are float32 \[3, 8, 9\]; the others are uint8"),
+    ],
+)
+def test_a_dataset_that_fails_while_it_is_decoded_is_one_line(
+    root: Path, fault: str, line: str
+) -> None:
+    from ninefold.dataset.packing import pack, part_of
+
+    path = root / "odd.npy"
+    path.touch()
+    with pytest.raises(DataError, match=rf"error: dataset.cache=odd.npy: {line}"):
+        pack([part_of("odd.npy", Odd(fault), np.arange(4))], [str(path)], 1, lambda *_: None)
+
+
+def test_a_full_disk_or_memory_is_one_line(root: Path) -> None:
+    from ninefold.dataset.packing import pack, part_of
+
+    part = part_of("full.npy", Odd(""), np.arange(4))
+    with pytest.raises(ResourceError, match=r"error: dataset.cache_dir=/dev/full: .*; .*; free "):
+        pack([part], ["/dev/full"], 1, lambda *_: None)
+
+
+def pack_command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ninefold.pack", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+def test_the_pack_command_prints_the_folder_that_a_run_then_finds(root: Path) -> None:
+    cache = root.parent / "cache"
+    done = pack_command(
+        "dataset=folder", f"dataset.root={root}", "dataset.classes=2", "dataset.shape=[3,8,9]",
+        f"dataset.cache_dir={cache}", "dataset.flip=false",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (only,) = cache.iterdir()
+    assert done.stdout == f"{only}\n"
+    assert re.fullmatch(r"cached photos: 34 files, 0.0 MiB in [\d.]+ s\n", done.stderr)
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    dataset = folder(root, cache="disk", cache_dir=str(cache), mean=mean, std=std)
+    assert key_of(dataset, node(dataset)) == only.name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line", "code"),
+    [
+        ("dataset=digits", "dataset=digits: it has no cache, as it decodes nothing; ", 2),
+        ("dataset=folder", "dataset.root=null: no folder is given; ", 4),
+        ("dataset=folder dataset.root=ROOT dataset.classes=10", "dataset.classes=10: ", 4),
+        ("dataset=folder dataset.cache=ram", "dataset.cache=ram: this command fills a cache", 2),
+        ("dataset=folder dataset.cache=disc", "dataset.cache=disc: this command fills", 2),
+        ("dataset=folder dataset.cache_rate=0.5", "dataset.cache_rate=0.5: cache=disk keeps", 2),
+        ("dataset=folder dataset.cache_rate=0", "dataset.cache_rate=0: not allowed; ", 2),
+        ("dataset=folder dataset.cache_dir=null", "dataset.cache_dir=null: cache=disk keeps", 2),
+        ("dataset=folder dataset.cash=disk", "dataset.cash=disk: ", 2),
+        ("dataset=foldr", "dataset=foldr: ", 2),
+        ("--resume x", "arguments=--resume: no such option; ", 2),
+        (
+            "dataset=folder dataset.root=ROOT dataset.classes=2 dataset.cache_dir=FILE",
+            "dataset.cache_dir=FILE: Not a directory; ",
+            5,
+        ),
+        (
+            "dataset=folder dataset.root=ROOT dataset.classes=2 dataset.cache_dir=/proc/none",
+            "dataset.cache_dir=/proc/none: No such file or directory; ",
+            5,
+        ),
+    ],
+)
+def test_what_the_pack_command_cannot_do_is_one_line(
+    root: Path, arguments: str, line: str, code: int
+) -> None:
+    file = root / "train" / "dog" / "00.png"
+
+    def filled(text: str) -> str:
+        return text.replace("ROOT", str(root)).replace("FILE", str(file / "x"))
+
+    done = pack_command(*filled(arguments).split())
+    assert done.stderr.startswith(f"error: {filled(line)}"), done.stderr
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (code, 1, "")

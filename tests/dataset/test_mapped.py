@@ -1,0 +1,241 @@
+"""dataset=mapped: items of any Dataset class, the same draws for the same seed, epoch and item."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ninefold.checkpoint.store import read
+from ninefold.dataset import train_and_val
+from ninefold.dataset.batches import Batches, shard
+from ninefold.dataset.mapped import Mapped
+from ninefold.dataset.preparation import TypedPreparation
+from ninefold.errors import ConfigError, DataError
+from ninefold.parallel import Place
+from tests.conftest import Shell, metrics, result
+from tests.dataset.mine import made
+from tests.faults.runs import fault, fired, last_step, one_after_another, state_hash
+
+ALONE = Place(0, 1, torch.device("cpu"))
+MINE = "tests.dataset.mine"
+TRAIN = f"dataset.train={{_target_: {MINE}.Digits, count: 96}}"
+TEST = f"dataset.test={{_target_: {MINE}.Digits, count: 40, seed: 1}}"
+NAMED = ["dataset=mapped", TRAIN, TEST, "task._target_=tests.faults.inject.Task",
+         "model.net._target_=tests.faults.net.Net"]  # fmt: skip
+RUN = [*NAMED, "dataset.shape=[1,8,8]", "batch_size=16", "epochs=3", "optimizer=sgd",
+       "optimizer.lr=0.05", "clock.warmup=2", "clock.sample=0", "clock.probe=0", "log_every=1",
+       "logger=jsonl", "checkpoint.every=2", "device=cpu"]  # fmt: skip
+STRATEGY = {
+    "none": ["parallel=none", "threads=1"],
+    "ddp2": ["parallel=ddp", "parallel.processes=2", "threads=2"],
+}
+
+
+def item(kind: str, **more: Any) -> Mapped:
+    """A dataset of items of one kind, in both splits."""
+    node = {"_target_": f"{MINE}.Item", "kind": kind}
+    return Mapped(node, node, shape=(3, 6, 4), **more)
+
+
+def noise(**more: Any) -> Mapped:
+    node = {"_target_": f"{MINE}.Digits", "count": 50}
+    return Mapped(node, node, shape=(1, 8, 8), **more)
+
+
+@pytest.mark.parametrize("kind", ["hwc", "chw", "pil", "tensor", "mapping"])
+def test_images_of_every_kind_become_bytes_with_channels_first(kind: str) -> None:
+    dataset = item(kind, keys=["image", "label"])
+    dataset.prepare()
+    found = dataset.load("train")
+    rows = np.array([7, 3])
+    assert found.inputs[rows].dtype == np.uint8
+    for image, row in zip(found.inputs[rows], rows.tolist(), strict=True):
+        np.testing.assert_array_equal(image, made("chw", row)[0])
+    targets = found.targets[rows]
+    assert (targets.dtype, targets.tolist()) == (np.int64, [2, 3])
+
+
+def test_floats_are_taken_as_they_are_with_mean_and_std_alone() -> None:
+    found = item("floats").load("train").first(2)
+    prepare = TypedPreparation(channels=3, mean=(0.5, 0.4, 0.3), std=(2.0, 1.0, 0.5))
+    ((inputs, _),) = shard(found, 2, prepare, ALONE)
+    expected = np.stack([made("floats", n)[0].transpose(2, 0, 1) for n in (0, 1)])
+    expected = (expected - np.reshape([0.5, 0.4, 0.3], (3, 1, 1))) / np.reshape(
+        [2.0, 1.0, 0.5], (3, 1, 1)
+    )
+    assert inputs.dtype == torch.float32
+    np.testing.assert_allclose(inputs.numpy(), expected, rtol=1e-6, atol=1e-6)
+    ((plain, _),) = shard(found, 2, TypedPreparation(channels=3), ALONE)
+    np.testing.assert_allclose(plain.numpy()[1], made("floats", 1)[0].transpose(2, 0, 1), rtol=1e-6)
+
+
+def test_bytes_are_normalized_as_those_of_any_dataset() -> None:
+    found = item("hwc").load("train").first(1)
+    ((inputs, _),) = shard(found, 1, TypedPreparation(channels=3), ALONE)
+    np.testing.assert_allclose(inputs.numpy()[0], made("chw", 0)[0] / 255, rtol=1e-6)
+
+
+def test_masks_are_bytes_and_points_floats_that_stay_as_they_are() -> None:
+    masks = item("mask").load("train")
+    assert masks.targets[np.array([4])].dtype == np.uint8
+    assert masks.targets.shape == (40, 6, 4)
+    points = item("points").load("train")
+    ((_, targets),) = shard(points.first(2), 2, TypedPreparation(channels=3), ALONE)
+    assert targets.tolist() == np.stack([np.full((2, 2), n) for n in (0, 1)]).tolist()
+
+
+def test_an_item_has_the_same_draws_for_one_seed_and_epoch_and_others_in_the_next() -> None:
+    found, rows = noise().load("train"), np.arange(50)
+    first = found.in_epoch(0, 1).inputs[rows]
+    again = found.first(20).in_epoch(0, 1).inputs[np.array([13])]  # another batch, another limit
+    np.testing.assert_array_equal(again[0], first[13])
+    assert (found.in_epoch(0, 2).inputs[rows] != first).any(axis=(1, 2, 3)).all()
+    assert (found.in_epoch(1, 1).inputs[rows] != first).any(axis=(1, 2, 3)).all()
+    train, val = train_and_val(noise(val=0.2), seed=0)
+    assert val is not None
+    (inside,) = train.in_epoch(0, 1).inputs[np.array([5])]
+    assert any((inside == image).all() for image in first)
+
+
+def test_an_item_is_read_once_for_its_input_and_its_target(monkeypatch: Any) -> None:
+    from tests.dataset import mine
+
+    seen: list[int] = []
+    read_item = mine.Digits.__getitem__
+    monkeypatch.setattr(
+        mine.Digits, "__getitem__", lambda self, n: (seen.append(n), read_item(self, n))[1]
+    )
+    batches = Batches(noise().load("train"), 10, 0, TypedPreparation(channels=1), ALONE)
+    seen.clear()
+    for _ in batches.epoch(0, 0, lambda: None, lambda phase: None):
+        pass
+    assert sorted(seen) == list(range(50))
+
+
+def test_reading_leaves_the_generators_of_the_process_as_they_were() -> None:
+    torch.manual_seed(5), np.random.seed(5), random.seed(5)
+    expected = torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()
+    torch.manual_seed(5), np.random.seed(5), random.seed(5)
+    noise().load("train").inputs[np.arange(4)]
+    assert (torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()) == expected
+
+
+def test_two_processes_read_what_one_would() -> None:
+    prepare = TypedPreparation(channels=1)
+    whole, *parts = (
+        list(
+            Batches(noise().load("train"), 10, 3, prepare, place).epoch(
+                2, 1, lambda: None, lambda phase: None
+            )
+        )
+        for place in (ALONE, *(Place(rank, 2, ALONE.device) for rank in (0, 1)))
+    )
+    for (inputs, targets), one, two in zip(whole, *parts, strict=True):
+        assert torch.equal(inputs[0::2], one[0])
+        assert torch.equal(inputs[1::2], two[0])
+        assert torch.equal(targets[1::2], two[1])
+
+
+def test_loader_threads_are_refused_as_they_share_the_generators(shell: Shell) -> None:
+    with pytest.raises(ConfigError, match=r"loader.workers=2: .*random generators"):
+        item("hwc").require_loader(2)
+    item("hwc").require_loader(0)
+
+
+def test_a_class_with_random_transforms_is_not_cached_and_one_without_is() -> None:
+    with pytest.raises(DataError, match=r"dataset.cache=ram would keep item 0 .* in the second;"):
+        noise(cache="ram").prepare()
+    item("hwc", cache="disk").prepare()
+
+
+def test_the_sources_of_a_split_are_the_file_of_its_class() -> None:
+    assert [Path(path).name for path in item("hwc").sources("train")] == ["mine.py"]
+
+
+def test_volumes_are_normalized_and_neither_moved_nor_resized() -> None:
+    prepare = TypedPreparation(
+        channels=1, mean=(1.0,), std=(2.0,), memory_format=torch.channels_last
+    )
+    inputs, _ = prepare(torch.ones(2, 1, 3, 4, 5) * 5, torch.zeros(2, dtype=torch.int64), None)
+    assert inputs.unique().tolist() == [2]
+    assert inputs.is_contiguous(memory_format=torch.channels_last_3d)
+    with pytest.raises(ConfigError, match=r"model.input_size=8: volumes are not resized"):
+        TypedPreparation(channels=1, size=8)(torch.ones(2, 1, 3, 4, 5), torch.zeros(2), None)
+    with pytest.raises(ConfigError, match=r"dataset.flip=true: points are not moved"):
+        item("points", flip=True).prepare()
+
+
+@pytest.mark.parametrize("strategy", ["none", pytest.param("ddp2", marks=pytest.mark.slow)])
+def test_a_run_killed_within_an_epoch_and_resumed_ends_where_the_uninterrupted_one_does(
+    shell: Shell, strategy: str
+) -> None:
+    options, mark = [*RUN, *STRATEGY[strategy]], shell.folder / "mark"
+    env = fault(f"kill_rank{int(strategy == 'ddp2')}", "write", 0, 26, mark)
+    done = shell.train(*options, "hydra.run.dir=stopped", env=env)
+    assert done.returncode not in (0, 2, 4), done.stderr
+    assert fired(mark) == 1
+    stopped = shell.folder / "stopped"
+    assert 6 < last_step(stopped) < 12, "not within the second epoch"
+    commands = [
+        ["train.py", "resume=stopped", *NAMED],
+        ["train.py", *options, "hydra.run.dir=whole"],
+    ]
+    for done in one_after_another(shell, *commands):
+        assert done.returncode == 0, done.stderr
+    whole = shell.folder / "whole"
+    assert state_hash(stopped) == state_hash(whole)
+    assert metrics(stopped, "loss") == metrics(whole, "loss")
+    assert len(set(metrics(whole, "loss"))) == 18
+
+
+@pytest.mark.slow
+def test_nine_cells_of_a_mapped_dataset_train_on_the_same_examples(shell: Shell) -> None:
+    plain = [*RUN, "+model.net.plain=true", "model.net._target_=tests.faults.net.Net"]
+    plain = list({text.partition("=")[0]: text for text in plain}.values())
+    commands = [
+        ["train.py", *plain, f"parallel={parallel}", f"amp={amp}", "launch.cpu_processes=2",
+         f"hydra.run.dir={parallel}-{amp}"]
+        for parallel in ("none", "dp", "ddp") for amp in ("fp32", "autocast", "scaler")
+    ]  # fmt: skip
+    for done in one_after_another(shell, *commands):
+        assert done.returncode == 0, done.stderr
+    for amp in ("fp32", "autocast", "scaler"):
+        losses = {
+            parallel: metrics(shell.folder / f"{parallel}-{amp}", "loss")
+            for parallel in ("none", "dp", "ddp")
+        }
+        tolerance = 1e-5 if amp == "fp32" else 3e-2
+        for parallel in ("dp", "ddp"):
+            np.testing.assert_allclose(losses[parallel], losses["none"], rtol=0, atol=tolerance)
+    assert result(shell.folder / "ddp-fp32")["processes"] == 2
+
+
+def test_an_evaluation_builds_the_class_only_if_conf_or_the_command_names_it(
+    shell: Shell,
+) -> None:
+    net = NAMED[-1]
+    commands = [
+        ["train.py", *RUN, "max_steps=4", "hydra.run.dir=run"],
+        ["evaluate.py", "ckpt=run", "hydra.run.dir=unnamed"],
+        ["evaluate.py", "ckpt=run", "hydra.run.dir=named", "dataset=mapped", TRAIN, TEST,
+         "dataset.shape=[1,8,8]", "model=convnet", net, "task=classification",
+         "task._target_=tests.faults.inject.Task", "device=cpu"],
+        ["train.py", "resume=run", "max_steps=5"],
+    ]  # fmt: skip
+    trained, unnamed, named, resumed = one_after_another(shell, *commands)
+    assert trained.returncode == 0, trained.stderr
+    for refused, do in ((unnamed, "name it on the command line"), (resumed, "repeat it")):
+        assert refused.returncode == 3
+        assert refused.stderr.count("\n") == 1
+        assert "names the target tests." in refused.stderr
+        assert do in refused.stderr
+    assert named.returncode == 0, named.stderr
+    found = json.loads((shell.folder / "named" / "evaluation.json").read_text())
+    assert found["accuracy"] == result(shell.folder / "run")["accuracy"]
+    assert read(shell.folder / "run" / "checkpoints" / "last.pt")["step"] == 4

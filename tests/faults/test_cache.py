@@ -1,0 +1,264 @@
+"""Caches of decoded examples when disks are full, processes are killed and commands are stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import ROOT, Shell
+
+SHAPE = "dataset.shape=[3,700,700]"
+DATA = (
+    "dataset=folder", "dataset.root=photos", "dataset.classes=2", SHAPE, "dataset.cache_dir=cache",
+)  # fmt: skip
+RUN = (
+    *DATA, "model.input_size=8", "batch_size=8", "threads=2", "logger=quiet",
+    "clock.probe=0", "clock.warmup=0",
+)  # fmt: skip
+PACK = ("-m", "ninefold.pack", *DATA, "threads=2")
+ENV = {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def photos(shell: Shell) -> Path:
+    """60 images that take some 50 ms each to decode."""
+    root = shell.folder / "photos"
+    pixels = np.random.default_rng(0).integers(0, 256, (1200, 1200, 3), np.uint8)
+    Image.fromarray(pixels).save(shell.folder / "one.png", compress_level=1)
+    for split, count in (("train", 20), ("test", 10)):
+        for name in ("cat", "dog"):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                (root / split / name / f"{number}.png").hardlink_to(shell.folder / "one.png")
+    return root
+
+
+def shmem() -> int:
+    """Bytes of shared memory on this machine: files in memory, memfds included."""
+    (line,) = [x for x in Path("/proc/meminfo").read_text().splitlines() if x.startswith("Shmem:")]
+    return int(line.split()[1]) * 1024
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def wait_for_packing(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Until some rows have been written to a cache that is being made."""
+    while True:
+        assert process.poll() is None, process.communicate()
+        for path in folder.glob(".*.tmp/train.inputs.npy"):
+            with path.open("rb") as file:
+                if any(file.read(4000)[200:]):
+                    return
+        time.sleep(0.01)
+
+
+def packed(shell: Shell) -> dict[str, str]:
+    """Pack, and check that the result is whole; returns the hash of each file."""
+    done = shell.run(*PACK, env=ENV)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (shell.folder / "cache").iterdir()
+    assert done.stdout == f"{folder}\n"
+    assert np.load(folder / "train.inputs.npy")[-1].any()
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+@pytest.mark.slow
+def test_a_second_command_waits_for_the_one_that_packs(shell: Shell, photos: Path) -> None:
+    first = shell.start(*PACK, env=ENV)
+    wait_for_packing(shell.folder / "cache", first)
+    second = shell.run(*PACK, env=ENV)
+    stdout, stderr = first.communicate()
+    assert first.returncode == second.returncode == 0, stderr + second.stderr
+    assert second.stdout == stdout
+    assert second.stderr == f"waiting for another process that packs {photos.name}\n"
+    assert "cached photos: 60 files" in stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 75)],
+    ids=lambda value: str(value),
+)
+@pytest.mark.parametrize("command", ["pack", "train"])
+def test_a_signal_while_packing_leaves_nothing(
+    shell: Shell, photos: Path, number: signal.Signals, code: int, command: str
+) -> None:
+    words = PACK if command == "pack" else (str(ROOT / "train.py"), *RUN, "dataset.cache=disk")
+    process = shell.start(*words, env=ENV)
+    wait_for_packing(shell.folder / "cache", process)
+    os.killpg(process.pid, number)  # as a terminal does: to all processes of the command
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr
+    assert re.fullmatch(rf"error: signal={number.name}: .*; .*; .*\n", stderr), stderr
+    assert left(shell.folder / "cache") == []
+    assert not shell.survivors()
+    packed(shell)
+
+
+@pytest.mark.slow
+def test_a_packing_command_that_is_killed_leaves_no_process_and_the_next_one_is_right(
+    shell: Shell, photos: Path
+) -> None:
+    process = shell.start(*PACK, env=ENV)
+    wait_for_packing(shell.folder / "cache", process)
+    shell.kill(process)
+    assert any(name.endswith(".tmp") for name in left(shell.folder / "cache"))
+    first = packed(shell)
+    (shell.folder / "cache").rename(shell.folder / "other")
+    assert packed(shell) == first
+
+
+@pytest.mark.slow
+def test_what_a_killed_command_left_of_another_cache_is_removed(shell: Shell, photos: Path) -> None:
+    process = shell.start(*PACK, env=ENV)
+    wait_for_packing(shell.folder / "cache", process)
+    shell.kill(process)
+    os.utime(photos / "train" / "cat" / "0.png", ns=(1, 1))  # another key
+    packed(shell)
+    assert len(left(shell.folder / "cache")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_command_killed_at_any_rename_is_followed_by_one_that_is_right(
+    shell: Shell, photos: Path, number: int
+) -> None:
+    expected = packed(shell)
+    (folder,) = (shell.folder / "cache").iterdir()
+    os.truncate(folder / "train.inputs.npy", 1000)  # so that the old one has to make room
+    renames = "rename,renameat,renameat2"
+    done = subprocess.run(
+        [
+            *("strace", "-qq", "-o", "/dev/null", "-e", f"trace={renames}"),
+            *("-e", f"inject={renames}:signal=KILL:when={number}", sys.executable, *PACK),
+        ],
+        cwd=shell.folder,
+        env={**os.environ, **ENV},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), done.stderr
+    assert not shell.survivors()
+    assert packed(shell) == expected
+    assert len(left(shell.folder / "cache")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["fallocate", "pwrite64"])
+def test_a_disk_that_is_full_while_packing_is_one_line(
+    shell: Shell, photos: Path, where: str
+) -> None:
+    when = "1" if where == "fallocate" else "5+"
+    done = subprocess.run(
+        [
+            *("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={where}"),
+            *("-e", f"inject={where}:error=ENOSPC:when={when}", sys.executable),
+            *(str(ROOT / "train.py"), *RUN, "dataset.cache=disk"),
+        ],
+        cwd=shell.folder,
+        env={**os.environ, **ENV},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 5, done.stderr
+    assert re.fullmatch(
+        r"error: dataset.cache_dir=\S*: No space left on device; decoded examples are written "
+        r"there; free some room, .*\n",
+        done.stderr,
+    ), done.stderr
+    assert left(shell.folder / "cache") == []
+    assert not (shell.folder / "outputs").exists()
+    packed(shell)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ("size=64m,ro", r"dataset.cache_dir=\S*/disk/c: Read-only file system; "),
+        ("size=64m", r"dataset.cache=disk: 84.1 MiB are needed; 60.8 MiB of \S*/disk, which "),
+    ],
+)
+def test_a_disk_that_cannot_take_a_cache_is_refused(
+    shell: Shell, photos: Path, options: str, line: str
+) -> None:
+    disk = shell.folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], check=True)
+    try:
+        done = shell.train(*RUN[:4], *RUN[5:], "dataset.cache=disk", "dataset.cache_dir=disk/c")
+        assert done.returncode == 5, done.stderr
+        assert re.match(f"error: {line}", done.stderr), done.stderr
+        assert done.stderr.count("\n") == 1
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["none", "ddp"])
+def test_a_launcher_that_is_killed_leaves_no_memory(
+    shell: Shell, photos: Path, strategy: str
+) -> None:
+    before, size = shmem(), 60 * 3 * 700 * 700
+    process = shell.start(
+        *(str(ROOT / "train.py"), *RUN, "dataset.cache=ram", "epochs=100000"),
+        *(f"parallel={strategy}", "launch.cpu_processes=2", "hydra.run.dir=run"),
+    )
+    file = shell.folder / "run" / "metrics.jsonl"
+    while not file.exists() or "test_loss" not in file.read_text():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    held = shmem() - before
+    shell.kill(process)
+    deadline = time.monotonic() + 5
+    while shmem() - before > size / 10 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert held > 0.9 * size
+    assert shmem() - before < size / 10
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_cache_in_memory_does_not_need_room_in_dev_shm(shell: Shell, photos: Path) -> None:
+    words = (sys.executable, str(ROOT / "train.py"), *RUN, "dataset.cache=ram", "epochs=1")
+    script = 'mount -t tmpfs -o size=8m tmpfs /dev/shm; exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-ec", script, "bash", *words, "hydra.run.dir=run"],
+        cwd=shell.folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (shell.folder / "run" / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_decoding_process_that_is_killed_is_one_line(shell: Shell, photos: Path) -> None:
+    process = shell.start(*PACK, env=ENV)
+    wait_for_packing(shell.folder / "cache", process)
+    children = [
+        pid
+        for pid in shell.processes()
+        if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(children[0], signal.SIGKILL)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert re.fullmatch(
+        r"error: dataset.cache=killed: a process that decodes examples was killed; .*\n", stderr
+    )
+    assert left(shell.folder / "cache") == []

@@ -1,0 +1,97 @@
+"""Which GPUs a run uses, by number; on this machine's CPU as far as that goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ninefold.config import rules
+from ninefold.config.kinds import DEVICE, GPU_NUMBERS
+from ninefold.config.processes import named_gpus
+from ninefold.errors import ConfigError
+from ninefold.machine import gpus, require_gpus
+from ninefold.parallel import gpu_numbers, resolve_device
+from ninefold.parallel.ddp import gpu_of
+from tests.conftest import Shell
+from tests.faults.runs import one_after_another
+
+TWO = ["NVIDIA H200 (139 GiB)", "NVIDIA H200 (139 GiB)"]
+
+
+@pytest.mark.parametrize("value", ["auto", "cpu", "cuda", "cuda:0", "cuda:12"])
+def test_a_device_is_named_as_torch_names_it(value: str) -> None:
+    assert DEVICE(value) is None
+
+
+@pytest.mark.parametrize(
+    "value", ["gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:01", "cpu:0", 1, None]
+)
+def test_what_is_no_device_is_refused(value: Any) -> None:
+    assert DEVICE(value) == "auto, cpu, cuda or cuda:NUMBER is allowed"
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [([0, 2], True), ([3], True), (None, True), ([], False), ([0, 0], False), ([-1], False),
+     ([True], False), ("0,2", False), (2, False), (["cuda:0"], False)],
+)  # fmt: skip
+def test_gpus_are_a_list_of_different_numbers(value: Any, allowed: bool) -> None:
+    assert (GPU_NUMBERS(value) is None) == allowed
+
+
+def test_a_gpu_that_is_not_there_is_answered_with_those_that_are() -> None:
+    require_gpus("device", "cuda:1", [1], TWO)
+    with pytest.raises(ConfigError) as caught:
+        require_gpus("parallel.devices", [0, 2], [0, 2], TWO)
+    assert str(caught.value) == (
+        "error: parallel.devices=[0, 2]: there is no GPU 2; 2 GPUs: 0 NVIDIA H200 (139 GiB), "
+        "1 NVIDIA H200 (139 GiB); name one of them"
+    )
+    with pytest.raises(ConfigError, match=r"device=cuda:1: there is no GPU 1; 1 GPU: 0 NVIDIA"):
+        require_gpus("device", "cuda:1", [1], TWO[:1])
+    with pytest.raises(ConfigError, match=r"there is no GPU 0; no GPU found; use device=cpu"):
+        require_gpus("device", "cuda:0", [0], [])
+
+
+def test_numbers_choose_gpus_in_their_order_and_nothing_chooses_all() -> None:
+    assert gpu_numbers(None, 3) == (0, 1, 2)
+    assert gpu_numbers([2, 0], 3) == (2, 0)
+    assert [gpu_of([2, 0], local_rank) for local_rank in (0, 1)] == [2, 0]
+    with pytest.raises(ConfigError, match=r"parallel.devices=\[2, 0\]: process 2 .* has no GPU"):
+        gpu_of([2, 0], 2)
+    assert named_gpus("cuda:3", None) == [3]
+    assert named_gpus("auto", [0, 2]) == [0, 2]
+    assert named_gpus("cuda", None) is None
+
+
+@pytest.mark.parametrize(
+    ("parallel", "device", "field"),
+    [({"devices": None}, "cuda:1", "device"), ({"devices": [0]}, "cpu", "parallel.devices"),
+     ({}, "cuda:1", None), ({"devices": [0, 2]}, "auto", None), ({"devices": None}, "cpu", None)],
+)  # fmt: skip
+def test_a_number_and_a_list_do_not_go_together(
+    parallel: dict[str, Any], device: str, field: str | None
+) -> None:
+    found = rules._devices_at_odds({"parallel": parallel, "device": device})
+    assert [failure.field for failure in found] == ([] if field is None else [field])
+
+
+def test_on_a_machine_without_gpus_a_numbered_one_is_one_line(shell: Shell) -> None:
+    there = len(gpus())
+    commands = [
+        ["train.py", f"device=cuda:{there}"],
+        ["train.py", "parallel=ddp", f"parallel.devices=[0,{there + 1}]"],
+        ["train.py", "parallel=dp", f"parallel.devices=[{there}]"],
+        ["train.py", "parallel=dp", "device=cuda:0"],
+        ["train.py", "parallel=ddp", "parallel.devices=[0]", "device=cpu"],
+        ["train.py", "parallel=none", "+parallel.devices=[0]"],
+        ["evaluate.py", "ckpt=nowhere", "device=cuda:x"],
+    ]
+    for done in one_after_another(shell, *commands):
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert done.stderr.startswith(("error: device=", "error: parallel.devices="))
+    with pytest.raises(ConfigError, match=r"there is no GPU"):
+        resolve_device(f"cuda:{there}")
+    assert resolve_device("cpu") == torch.device("cpu")

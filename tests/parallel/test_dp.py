@@ -1,0 +1,142 @@
+"""DataParallel's replicas have the loss and gradients of one pass, each from its own outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ninefold.parallel.dp import Gathered, Replicas
+from ninefold.task import Objective, Scores, Task
+from ninefold.task.classification import Classification
+from tests.task.toy import IGNORED, Segmentation
+
+
+@dataclass(frozen=True)
+class Points:
+    """Landmarks float32 [n, k, 3], NaN where one is absent; an example without any counts as 0."""
+
+    score = "within"
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        there = target.isfinite().all(dim=2)
+        errors = ((output - target.nan_to_num()) ** 2).sum(dim=2) * there
+        return (errors.sum(dim=1) / there.sum(dim=1).clamp(min=1)).mean()
+
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        there = target.isfinite().all(dim=2)
+        close = (output - target).norm(dim=2) < 1
+        return torch.stack([there.sum(), (close & there).sum()])
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        return Scores(float(sums[1] / sums[0]))
+
+
+def classification() -> tuple[nn.Module, Task, Tensor, Tensor]:
+    weight = torch.tensor([1.0, 2.0, 3.0])  # a task with a tensor, which replicas share
+    task = Classification(3, nn.CrossEntropyLoss(weight=weight, label_smoothing=0.1))
+    return nn.Linear(4, 3), task, torch.randn(7, 4), torch.randint(0, 3, (7,))
+
+
+def segmentation() -> tuple[nn.Module, Task, Tensor, Tensor]:
+    masks = torch.randint(0, 2, (7, 6, 6), dtype=torch.uint8)
+    for number, mask in enumerate(masks):
+        mask[:number] = IGNORED  # the last one is void almost everywhere
+    return nn.Conv2d(1, 2, 3, padding=1), Segmentation(), torch.randn(7, 1, 6, 6), masks
+
+
+def landmarks() -> tuple[nn.Module, Task, Tensor, Tensor]:
+    points = torch.randn(7, 5, 3)
+    points[0, 1:] = points[3, :2] = points[6] = float("nan")
+    net = nn.Sequential(nn.Linear(4, 15), nn.Unflatten(1, (5, 3)))
+    return net, Points(), torch.randn(7, 4), points
+
+
+class OnCPU:
+    """Mixed into DataParallel: as many threads as are asked for, all of them on the CPU."""
+
+    def __init__(self, module: nn.Module, count: int) -> None:
+        nn.Module.__init__(self)  # type: ignore[arg-type]
+        self.module, self.dim, self.output_device = module, 0, 0
+        self.device_ids, self.src_device_obj = list(range(count)), torch.device("cpu")
+
+    def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
+        split = [
+            values.chunk(len(device_ids)) if isinstance(values, Tensor) else [values] * 3
+            for values in inputs
+        ]
+        parts = [tuple(part) for part in zip(*split, strict=True)]
+        return parts, [kwargs] * len(parts)
+
+    def replicate(self, module: Any, device_ids: Any) -> Any:
+        return [module for _ in device_ids]
+
+    def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> Any:
+        with ThreadPoolExecutor(len(inputs)) as pool:
+            return list(pool.map(lambda replica, of: replica(*of), replicas, inputs))
+
+
+class Three(OnCPU, Replicas):
+    pass
+
+
+class ThreeGathered(OnCPU, nn.DataParallel[nn.Module]):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def gathering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gathers tensors of a CPU, which DataParallel's own refuses."""
+    monkeypatch.setattr(nn.DataParallel, "gather", lambda _, outputs, device: torch.cat(outputs))
+
+
+def gathered(objective: Objective) -> Gathered:
+    """loss_in_forward=false, with its DataParallel on the CPU."""
+    wrapped = Gathered(objective, [])
+    wrapped._outputs = (ThreeGathered(objective.network, 3),)
+    return wrapped
+
+
+@pytest.mark.parametrize("loss_in_forward", [True, False])
+@pytest.mark.parametrize("make", [classification, segmentation, landmarks])
+def test_three_threads_of_3_3_and_1_examples_have_the_loss_and_gradients_of_one_pass(
+    make: Any, loss_in_forward: bool
+) -> None:
+    torch.manual_seed(0)
+    network, task, inputs, targets = make()
+    one, many = (Objective(copy.deepcopy(network), task) for _ in range(2))
+    wrapped = Three(many, 3) if loss_in_forward else gathered(many)
+    returned: list[int] = []
+    hook = many.register_forward_hook(lambda module, given, output: returned.append(output.numel()))
+    truth, loss = one(inputs, targets), wrapped(inputs, targets)
+    hook.remove()
+    assert returned == ([1, 1, 1] if loss_in_forward else [])
+    assert abs(loss - truth) < 1e-6
+    truth.backward()
+    loss.backward()
+    for ours, theirs in zip(many.parameters(), one.parameters(), strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        assert (ours.grad - theirs.grad).abs().max() < 1e-6
+    with torch.no_grad():
+        summed, sums = wrapped(inputs, targets, True)
+        whole, expected = one(inputs, targets, True)
+    assert abs(summed - whole) < 1e-5
+    assert torch.equal(sums, expected)
+
+
+@pytest.mark.parametrize("wrap", [lambda o: Three(o, 3), gathered])
+def test_training_and_evaluation_modes_reach_the_network(wrap: Any) -> None:
+    network = nn.Sequential(nn.Linear(4, 3), nn.Dropout())
+    wrapped = wrap(Objective(network, Classification(3)))
+    assert wrapped.eval() is wrapped
+    assert not network[1].training
+    wrapped.train()
+    assert network[1].training
+    assert len(list(wrapped.parameters())) == 2

@@ -1,0 +1,190 @@
+"""task.loss: a loss of torch.nn or of the user's own, as a mean over examples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ninefold.config import losses, untrusted
+from ninefold.errors import CheckpointError, ConfigError
+from ninefold.task import Objective
+from ninefold.task.classification import Classification
+from ninefold.task.loss import explained, mean_over_examples, require_usable
+from tests.conftest import ROOT, Shell, metrics
+
+FOCAL = """
+from torch import nn
+
+
+class Focal(nn.Module):
+    def __init__(self, gamma=2.0):
+        super().__init__()
+        self.gamma = gamma
+
+    def forward(self, output, target):
+        log = output.log_softmax(1).gather(1, target[:, None])[:, 0]
+        return -((1 - log.exp()) ** self.gamma) * log
+"""
+OWN = "task.loss={_target_: mylosses.Focal, gamma: 1.5}"
+SMOOTHED = "task.loss={_target_: torch.nn.CrossEntropyLoss, label_smoothing: 0.1}"
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(7, 5), torch.randint(0, 5, (7,))
+
+
+def test_a_loss_of_torch_is_averaged_over_the_examples_whatever_its_reduction_was() -> None:
+    output, target = batch()
+    expected = F.cross_entropy(output, target, label_smoothing=0.1)
+    for reduction in ("mean", "sum", "none"):
+        criterion = nn.CrossEntropyLoss(label_smoothing=0.1, reduction=reduction)
+        assert torch.allclose(Classification(5, criterion).loss(output, target), expected)
+        assert criterion.reduction == reduction  # it is not changed itself
+
+
+def test_weights_of_classes_do_not_make_a_loss_depend_on_how_a_batch_is_split() -> None:
+    output, target = batch()
+    task = Classification(5, nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9, 1, 1, 1])))
+    whole = task.loss(output[:6], target[:6])
+    parts = [task.loss(output[first:6:2], target[first:6:2]) for first in (0, 1)]
+    assert torch.allclose(torch.stack(parts).mean(), whole)
+
+
+def test_tensors_of_a_loss_move_with_the_network() -> None:
+    task = Classification(5, nn.CrossEntropyLoss(weight=torch.ones(5)))
+    objective = Objective(nn.Linear(4, 5), task).to("meta")
+    loss = objective(torch.ones(2, 4, device="meta"), torch.ones(2, dtype=torch.int64).to("meta"))
+    assert loss.is_meta
+    assert [value.is_meta for value in objective.buffers()] == [True]
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (torch.tensor(1.0), r"task.loss=\[\]: the loss has no number for each example"),
+        (torch.ones(3), r"task.loss=\[3\]: the loss has no number"),
+        (1.0, "task.loss=float: the loss returns no tensor"),
+    ],
+)
+def test_a_loss_without_a_number_for_each_example_is_one_line(values: Any, found: str) -> None:
+    with pytest.raises(ConfigError, match=found):
+        mean_over_examples(values, 2)
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [(3, "builds nothing to call"), (nn.Linear(2, 2), "parameters would not be trained; it has w")],
+)
+def test_what_cannot_be_a_loss_is_refused(loss: object, found: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^error: task.loss=a.b: .*{found}"):
+        require_usable(loss, "a.b")
+
+
+def test_a_loss_that_fails_is_named_with_the_shapes_that_it_got() -> None:
+    with pytest.raises(ConfigError, match=r"^error: task.loss=a.b: it fails on outputs \[7, 5\]"):
+        explained(nn.MSELoss(reduction="none"), "a.b")(*batch())
+
+
+def test_the_losses_that_a_checkpoint_may_name_are_those_of_torch_with_two_arguments() -> None:
+    others = {
+        "CosineEmbeddingLoss", "CTCLoss", "GaussianNLLLoss", "LinearCrossEntropyLoss",
+        "MarginRankingLoss", "NLLLoss2d", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
+    }  # fmt: skip
+    assert set(losses.TORCH) == set(nn.modules.loss.__all__) - others
+    for name, arguments in losses.TORCH.items():
+        built = getattr(nn, name)(reduction="none")
+        assert all(hasattr(built, argument) for argument in arguments), name
+
+
+def stored(loss: str) -> str:
+    node = "_target_: ninefold.task.classification.Classification\n  classes: 10"
+    return f"task:\n  {node}\n  loss: {loss}\n"
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "{_target_: torch.nn.CrossEntropyLoss, label_smoothing: 0.1}",
+        "{_target_: torch.nn.NLLLoss, weight: {_target_: torch.tensor, data: [1, 2]}}",
+        "null",
+    ],
+)
+def test_a_strangers_checkpoint_may_have_a_loss_of_torch(loss: str) -> None:
+    assert "loss" in untrusted.for_evaluation(stored(loss), Path("x.pt"), {})["task"]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "{_target_: os.system, command: id}",
+        "{_target_: torch.nn.Linear, in_features: 1}",
+        "{_target_: torch.load, f: x}",
+        "{_target_: mylosses.Focal}",
+        "{_target_: torch.nn.MSELoss, size_average: {_target_: os.system, command: id}}",
+        "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.load, f: x}}",
+        "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.tensor, data: "
+        "{_target_: os.system, command: id}}}",
+        "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.tensor, device: cuda}}",
+        "{_target_: torch.nn.CrossEntropyLoss, unknown: 1}",
+        "{_target_: torch.nn.CrossEntropyLoss, label_smoothing: '${oc.env:HOME}'}",
+    ],
+)
+def test_a_strangers_checkpoint_may_have_no_other_loss(loss: str) -> None:
+    with pytest.raises(CheckpointError):
+        untrusted.for_evaluation(stored(loss), Path("x.pt"), {})
+
+
+def test_a_loss_from_a_file_of_the_user_trains_resumes_evaluates_and_is_profiled(
+    shell: Shell,
+) -> None:
+    (shell.folder / "mylosses.py").write_text(FOCAL)
+    env = {"PYTHONPATH": f"{ROOT}:{shell.folder}"}
+    common = ("logger=quiet", "clock.probe=0", "epochs=1")
+    done = shell.train(
+        *common, OWN, "max_steps=3", "hydra.run.dir=run", "profile=true", "log_every=1", env=env
+    )
+    assert done.returncode == 0, done.stderr
+    _, _, after = done.stdout.partition("\nloss  ")
+    listed = after.partition("traces of")[0]
+    assert {"aten::_log_softmax ", "aten::_log_softmax_backward_data "} <= {
+        line[2:].partition("  ")[0] + " " for line in listed.splitlines()[1:]
+    }
+    done = shell.train("resume=run", "max_steps=4", env=env)
+    assert done.returncode == 3
+    assert "names the target mylosses.Focal" in done.stderr
+    done = shell.train("resume=run", "max_steps=4", OWN, env=env)
+    assert done.returncode == 0, done.stderr
+    evaluate = (str(ROOT / "evaluate.py"), "ckpt=run", "hydra.run.dir=eval")
+    done = shell.run(*evaluate, env=env)
+    assert done.returncode == 3
+    done = shell.run(*evaluate, "task=classification", OWN, env=env)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((shell.folder / "eval" / "evaluation.json").read_text())
+    (*_, logged) = metrics(shell.folder / "run", "test_loss")
+    assert found["loss"] == pytest.approx(logged, rel=1e-6)  # in batches of another size
+
+
+@pytest.mark.slow
+def test_a_loss_of_torch_trains_alike_in_all_nine_cells_and_evaluates(shell: Shell) -> None:
+    done = shell.train(
+        "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "launch.cpu_processes=2",
+        SMOOTHED, "max_steps=5", "epochs=1", "log_every=1", "logger=quiet", "clock.probe=0",
+        "study.burn_in=0", "hydra.sweep.dir=s",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = {path.parent.name: path.parent for path in (shell.folder / "s").glob("*/result.json")}
+    assert len(runs) == 9
+    for name, run in runs.items():
+        amp = name.split("_")[2]
+        (alone,) = (other for key, other in runs.items() if f"_none_{amp}_" in key)
+        tolerance = 1e-5 if amp == "fp32" else 3e-2
+        assert metrics(run, "loss") == pytest.approx(metrics(alone, "loss"), abs=tolerance)
+    done = shell.evaluate(f"ckpt={run}", "hydra.run.dir=eval")
+    assert done.returncode == 0, done.stderr
