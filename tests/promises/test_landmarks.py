@@ -136,6 +136,18 @@ def test_the_score_is_the_same_on_1_2_and_3_processes_and_a_plain_loops(heads: P
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cache", ["disk", "ram"])
+def test_cached_volumes_train_bitwise_what_uncached_ones_do(
+    heads: Path, alone: Path, tmp_path: Path, cache: str
+) -> None:
+    kept = (f"dataset.cache={cache}", f"dataset.cache_dir={tmp_path / 'cache'}")
+    for number in range(2):  # packed, and found
+        run = trained(heads, tmp_path / f"run{number}", *kept)
+        assert metrics(run, "loss") == metrics(alone, "loss")
+        assert result(run)["scores"] == result(alone)["scores"]
+
+
+@pytest.mark.slow
 def test_the_layout_of_volumes_in_memory_changes_no_loss(
     heads: Path, alone: Path, tmp_path: Path
 ) -> None:
