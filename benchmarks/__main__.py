@@ -50,6 +50,7 @@ SUBJECTS = (
     "compiled",
     "defaults",
     "masks",
+    "heatmaps",
     "hf",
     "loading",
     "cache",

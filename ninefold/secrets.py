@@ -33,6 +33,7 @@ WORDS = frozenset(
         "float32",
         "bfloat16",
         "channels_last",
+        "channels_last_3d",
         "contiguous_format",
     }
 )

@@ -19,10 +19,12 @@ from ninefold.config.kinds import (
     PART,
     SECTION,
     SHAPE,
+    SPACING,
     SPLIT,
     STRING,
     TARGET,
     TEXT,
+    WINDOW,
     number,
     one_of,
     optional,
@@ -180,6 +182,31 @@ OPTIONS: dict[str, Key] = {
     "dataset.mask_suffix": Key(
         STRING, "", "What the name of a mask has after the name of its image, such as _mask."
     ),
+    "dataset.spacing": Key(
+        SPACING, BY_OPTION, "Millimeters between the voxels of a prepared volume along z, y, x."
+    ),
+    "dataset.order": Key(
+        one_of("xyz", "zyx"),
+        BY_OPTION,
+        "Order of the three numbers of a landmark in the JSON file.",
+    ),
+    "dataset.unit": Key(
+        one_of("voxel", "mm"),
+        "voxel",
+        "Unit of a landmark in the JSON file: voxel (indices along the file's axes) or mm (right, "
+        "anterior, superior).",
+    ),
+    "dataset.landmarks": Key(
+        NAMES, None, "Names of the landmarks in their order; null: all in the JSON file, sorted."
+    ),
+    "dataset.window": Key(
+        WINDOW,
+        None,
+        "Values of the files that become 0 and 1; null: the percentiles 0.5 and 99.5 of each.",
+    ),
+    "dataset.dtype": Key(
+        one_of("int16", "uint8"), "int16", "dtype of a volume until it is on the device."
+    ),
     "dataset.cache": Key(
         one_of(None, "ram", "disk"),
         None,
@@ -219,6 +246,14 @@ OPTIONS: dict[str, Key] = {
         "the network's output and the targets, and returns a number for each example.",
         later=True,
     ),
+    "task.shape": Key(optional(SHAPE), BY_OPTION, "Shape of an example: dataset.shape."),
+    "task.spacing": Key(
+        optional(SPACING), BY_OPTION, "Millimeters between voxels along z, y, x: dataset.spacing."
+    ),
+    "task.sigma": Key(
+        number(0), 4.0, "Standard deviation in mm of the Gaussian heatmaps of landmarks."
+    ),
+    "task.within": Key(number(0), 4.0, "Error in mm up to which a landmark counts for the score."),
     "model.net": Key(CALL, BY_OPTION, "The network: a _target_ and its arguments."),
     "model.input_channels": Key(
         whole(1), BY_OPTION, "Channels of the network's input; gray images are repeated."
@@ -236,9 +271,10 @@ OPTIONS: dict[str, Key] = {
         later=True,
     ),
     "model.memory_format": Key(
-        one_of("contiguous_format", "channels_last"),
+        one_of("contiguous_format", "channels_last", "channels_last_3d"),
         BY_OPTION,
-        "Memory layout of images and weights.",
+        "Memory layout of inputs and weights; channels_last is for images, channels_last_3d for "
+        "volumes.",
     ),
     "optimizer.lr": Key(number(0), BY_OPTION, "Learning rate."),
     "optimizer.weight_decay": Key(number(0, inclusive=True), BY_OPTION, "Weight decay."),

@@ -145,6 +145,28 @@ NUMBERS = Kind(
     _is_numbers,
     {"anyOf": [{"type": "array", "items": {"type": "number"}, "minItems": 1}, {"type": "null"}]},
 )
+SPACING = Kind(
+    "three numbers above 0, for z, y and x, are allowed",
+    lambda value: (
+        isinstance(value, list) and len(value) == 3 and all(map(number(0).accepts, value))
+    ),
+    {
+        "type": "array",
+        "items": {"type": "number", "exclusiveMinimum": 0},
+        "minItems": 3,
+        "maxItems": 3,
+    },
+)
+WINDOW = Kind(
+    "[low, high] with low below high, or null, is allowed",
+    lambda value: value is None or (_is_numbers(value) and len(value) == 2 and value[0] < value[1]),
+    {
+        "anyOf": [
+            {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+            {"type": "null"},
+        ]
+    },
+)
 NAMES = Kind(
     "a list of names, or null is allowed",
     lambda value: (

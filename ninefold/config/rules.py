@@ -157,6 +157,20 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             for key in ("mean", "std")
             if isinstance(dataset.get(key), list) and len(dataset[key]) not in (1, shape[0])
         ]
+    layout = model.get("memory_format")
+    if isinstance(shape, list) and layout == {3: "channels_last_3d", 4: "channels_last"}.get(
+        len(shape)
+    ):
+        kind, allowed = ("images", "last") if len(shape) == 3 else ("volumes", "last_3d")
+        found.append(
+            ConfigError(
+                "model.memory_format",
+                layout,
+                f"dataset.shape={shape} is of {kind}",
+                f"contiguous_format and channels_{allowed} are allowed with it",
+                f"set model.memory_format=channels_{allowed}",
+            )
+        )
     for key, other in (("mean", "std"), ("std", "mean")):
         if dataset.get(key, 0) is None and isinstance(dataset.get(other), list):
             found.append(

@@ -76,7 +76,8 @@ def in_epoch(array: Array, seed: int, epoch: int) -> Array:
 class Examples:
     """Inputs and what is to be predicted of each.
 
-    inputs: uint8 [n, channels, height, width] or [n, channels, depth, height, width].
+    inputs: uint8 [n, channels, height, width], or uint8 or int16 [n, channels, depth, height,
+        width].
     targets: classes int64 [n], masks uint8 or int16 [n, (depth,) height, width], or points
         float32 [n, k, 3], NaN where one is absent.
     names: of the classes or points, where the data itself says.

@@ -72,15 +72,21 @@ class Tree:
 
     def require_readable(self, path: str) -> None:
         """Raise DataError unless `path` is a regular, readable file that is not empty."""
-        try:
-            status = os.stat(path)
-            wrong = "" if stat.S_ISREG(status.st_mode) else "it is no regular file"
-            wrong = wrong or ("" if status.st_size else "it has 0 bytes")
-            wrong = wrong or ("" if os.access(path, os.R_OK) else "permission denied")
-        except OSError as error:
-            wrong = error.strerror or type(error).__name__
-        if wrong:
+        if wrong := unusable(path):
             raise bad_image(str(self.root), path, wrong)
+
+
+def unusable(path: str) -> str:
+    """Why `path` is not a regular, readable file that is not empty; "" if it is one."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    if not stat.S_ISREG(status.st_mode):
+        return "it is no regular file"
+    if not status.st_size:
+        return "it has 0 bytes"
+    return "" if os.access(path, os.R_OK) else "permission denied"
 
 
 def require_shape(shape: Sequence[int]) -> None:

@@ -215,6 +215,46 @@ class TypedPreparation(ImagePreparation):
         return (images - mean) / std
 
 
+@dataclass(frozen=True)
+class VolumePreparation:
+    """Volumes uint8 or int16 [n, c, d, h, w] to float32 in 0..1, with targets of any kind.
+
+    Nothing is drawn: a flip would exchange left and right. The arguments are ImagePreparation's.
+    """
+
+    channels: int
+    size: int | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    flip: bool = False
+    crop: int = 0
+    memory_format: torch.memory_format = torch.contiguous_format
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for what is done with images only."""
+        for key in ("size", "mean", "std", "flip", "crop"):
+            if value := getattr(self, key):
+                raise ConfigError(
+                    "model.input_size" if key == "size" else f"dataset.{key}",
+                    value,
+                    "this is done with images only, not with volumes",
+                    "null, false or 0 is allowed; dataset.shape and dataset.spacing set the size",
+                    "leave it out",
+                )
+
+    def draws(
+        self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
+    ) -> Iterable[None]:
+        return itertools.repeat(None, len(rows))
+
+    def __call__(self, inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
+        """To float32 [n, channels, d, h, w] in 0..1, the largest number of the dtype being 1."""
+        if inputs.shape[1] != self.channels:
+            inputs = inputs.expand(-1, self.channels, *inputs.shape[2:])
+        floats = inputs.to(torch.float32, memory_format=self.memory_format)
+        return floats.div_(torch.iinfo(inputs.dtype).max), targets
+
+
 def resized(images: Tensor, size: int) -> Tensor:
     """[n, c, h, w] to [n, c, size, size], of the same dtype and memory format."""
     return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=True)

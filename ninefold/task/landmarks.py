@@ -1,0 +1,191 @@
+"""3-D landmarks: a network's heatmaps against Gaussians around the points, drawn on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ninefold.errors import ConfigError
+from ninefold.task import Scores, named
+from ninefold.task.loss import Loss, mean_over_examples, unreduced
+
+TAIL = 1e-12  # of a Gaussian along one axis; smaller values are 0, as subnormal numbers are slow
+REACH = 2  # voxels on each side of the maximum that its position is averaged over
+
+
+class Landmarks:
+    """Heatmaps float32 [n, k, d, h, w] and points float32 [n, k, 3] in voxels z, y, x.
+
+    A landmark that is absent (NaN) counts nowhere. Scored by the share of the annotated landmarks
+    that are found within `within` mm; further the mean error in mm, and that of each landmark.
+    """
+
+    def __init__(
+        self,
+        spacing: Sequence[float] | None,
+        shape: Sequence[int] | None = None,
+        sigma: float = 4.0,
+        within: float = 4.0,
+        loss: str | Loss | None = None,
+    ) -> None:
+        """spacing: mm between voxels along z, y, x. shape: channels, d, h, w of the volumes.
+
+        sigma: standard deviation of the Gaussians in mm.
+        loss: cross_entropy (also None): softmax over the voxels against the normalized Gaussian.
+            mse: squared differences from Gaussians of peak 1, summed over voxels. Both are averaged
+            over an example's landmarks, then over examples. Or a function of heatmaps
+            [n, k, d, h, w] and Gaussians of the same shape (0 for an absent landmark), which
+            returns [n], [n, k] or [n, k, d, h, w].
+        Raises ConfigError for a name of no loss, or without spacing.
+        """
+        if spacing is None:
+            raise ConfigError(
+                "task",
+                "landmarks",
+                "the dataset has no spacing",
+                "dataset=volumes, and datasets with dataset.spacing=[z, y, x] in mm, are allowed",
+                "choose one of them, or another task",
+            )
+        self.score = f"within {within:g} mm"
+        self.within = within
+        self._spacing = tuple(spacing)
+        self._sides = None if shape is None else torch.Size(shape[1:])
+        self._sigma = [sigma / mm for mm in spacing]
+        if loss is None:
+            loss = "cross_entropy"
+        if isinstance(loss, str) and loss not in LOSSES:
+            raise ConfigError(
+                "task.loss",
+                loss,
+                "no such loss",
+                f"{', '.join(LOSSES)}, or a section with a _target_ is allowed",
+                "name one of them",
+            )
+        self._loss = LOSSES[loss] if isinstance(loss, str) else unreduced(loss)
+        self._logits = loss == "cross_entropy"
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over each example's landmarks, then over the examples; 0 for none."""
+        self._require_fit(output, target)
+        values = self._loss(output, heatmaps(target, output.shape[2:], self._sigma))
+        if values.ndim < 2:
+            return mean_over_examples(values, len(target))
+        valid = present(target).reshape(*target.shape[:2], *[1] * (values.ndim - 2))
+        valid = valid.expand_as(values)
+        return mean_over_examples(values.where(valid, 0), len(target), valid)
+
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        """For each landmark how often it is annotated, found, and the sum of its errors in mm.
+
+        float64 [k, 3]. Found is a landmark within `within` mm.
+        """
+        self._require_fit(output, target)
+        valid = present(target)
+        apart = (positions(output, self._logits) - target).to(torch.float64)
+        errors = (apart * apart.new_tensor(self._spacing)).norm(dim=-1)
+        found = valid & (errors <= self.within)
+        return torch.stack(
+            [valid.sum(0).to(torch.float64), found.sum(0).to(torch.float64),
+             errors.where(valid, 0).sum(0)], dim=1
+        )  # fmt: skip
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        """The share of annotated landmarks within `within` mm; mean errors in mm."""
+        annotated, found, errors = sums.cpu().numpy().T
+        count = float(annotated.sum())
+        return Scores(
+            score=float(found.sum()) / count if count else 0.0,
+            others={"mean error mm": float(errors.sum()) / count if count else None},
+            each={
+                name: float(error) / float(times) if times else None
+                for name, error, times in zip(
+                    named(names, len(annotated)), errors, annotated, strict=True
+                )
+            },
+            each_name="mean error mm",
+            counted="landmarks",
+        )
+
+    def _require_fit(self, output: Tensor, target: Tensor) -> None:
+        """Raise ConfigError unless there is a heatmap of the volume for each landmark."""
+        wanted = [*target.shape[:2], *(self._sides or output.shape[2:])]
+        if target.ndim != 3 or output.ndim != 5 or list(output.shape) != wanted:
+            raise ConfigError(
+                "task",
+                "landmarks",
+                f"the model's output is {list(output.shape)}, the targets are {list(target.shape)}",
+                "heatmaps [n, landmarks, depth, height, width] of the size of the volumes "
+                f"{list(self._sides or [])} and points [n, landmarks, 3] are allowed",
+                "choose model=unet3d and dataset=volumes, or another task",
+            )
+
+
+def present(points: Tensor) -> Tensor:
+    """Which of the points [..., 3] are annotated: bool [...]."""
+    return ~points.isnan().any(dim=-1)
+
+
+def heatmaps(
+    points: Tensor, shape: Sequence[int], sigma: float | Sequence[float], out: Tensor | None = None
+) -> Tensor:
+    """Gaussian heatmaps of peak 1 around points, on their device: float32 [n, k, d, h, w].
+
+    The outer product of three vectors, in one pass over the result. A point lies between voxels
+    where its coordinates are fractions; the heatmap of NaN is 0.
+
+    points: float [n, k, 3], in voxels z, y, x. shape: d, h, w.
+    sigma: in voxels, for all axes or for each. out: float32 [n, k, d, h, w] to write to.
+    """
+    sigmas = [sigma] * 3 if isinstance(sigma, int | float) else sigma
+    z, y, x = (gaussian(points[..., axis], side, sigmas[axis]) for axis, side in enumerate(shape))
+    plane = z[..., :, None] * y[..., None, :]
+    return torch.mul(plane[..., None], x[..., None, None, :], out=out)
+
+
+def gaussian(centers: Tensor, side: int, sigma: float) -> Tensor:
+    """A Gaussian of peak 1 along one axis for each of `centers` [...]: float32 [..., side]."""
+    voxels = torch.arange(side, device=centers.device, dtype=torch.float32)
+    values = torch.exp(-0.5 * ((voxels - centers[..., None].to(torch.float32)) / sigma) ** 2)
+    return values.where(values > TAIL, 0)
+
+
+def cross_entropy(output: Tensor, maps: Tensor) -> Tensor:
+    """Of the softmax over the voxels [n, k, d, h, w] and the normalized Gaussians: [n, k]."""
+    logits, weights = output.flatten(2), maps.flatten(2)
+    hit = (logits * weights).sum(dim=2) / weights.sum(dim=2).clamp(min=TAIL)
+    return logits.logsumexp(dim=2) - hit
+
+
+def squared(output: Tensor, maps: Tensor) -> Tensor:
+    """The squared differences summed over the voxels: [n, k]."""
+    return (output - maps).square().flatten(2).sum(dim=2)
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": cross_entropy,
+    "mse": squared,
+}
+
+
+def positions(output: Tensor, logits: bool) -> Tensor:
+    """The mean position of the 5x5x5 voxels around each heatmap's maximum: float32 [n, k, 3].
+
+    In voxels z, y, x. Weighted by the heatmap: by exp of it for logits, else by what is above 0.
+    """
+    flat, height, width = output.flatten(2), *output.shape[3:]
+    peak = flat.argmax(dim=2)
+    middle = torch.stack([peak // (height * width), peak // width % height, peak % width], dim=-1)
+    last = torch.tensor(output.shape[2:], device=output.device) - 1
+    steps = torch.arange(-REACH, REACH + 1, device=output.device)
+    around = torch.cartesian_prod(steps, steps, steps)  # [125, 3]
+    # As far on both sides: at the edge of the volume the mean would be moved inward otherwise.
+    reach = torch.minimum(middle, last - middle)[:, :, None]
+    z, y, x = torch.minimum((middle[:, :, None] + around).clamp(min=0), last).unbind(dim=-1)
+    values = flat.gather(2, (z * height + y) * width + x)
+    values = (values - flat.amax(dim=2, keepdim=True)).exp() if logits else values.clamp(min=0)
+    # The maximum itself always counts a little: all others may be 0.
+    least = torch.finfo(values.dtype).tiny * (around == 0).all(dim=-1)
+    weights = (values * (around.abs() <= reach).all(dim=-1) + least)[..., None]
+    return middle + (weights * around).sum(dim=2) / weights.sum(dim=2)

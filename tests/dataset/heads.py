@@ -1,0 +1,47 @@
+"""A small landmark set as NIfTI files: bright balls in noise, and where their centers are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+
+NAMES = ("left", "right", "top")
+SIDES = (14, 18, 12)  # voxels along the file's axes
+# Left, anterior, superior with voxels of 2, 2 and 3 mm: neither RAS nor isotropic.
+AFFINE = np.array([[-2.0, 0, 0, 14], [0, 2.0, 0, -18], [0, 0, 3.0, -18], [0, 0, 0, 1]])
+COUNTS = {"imagesTr": 8, "imagesTs": 4}
+
+
+def write(root: Path, counts: dict[str, int] = COUNTS, affine: Any = AFFINE) -> Path:
+    """Write `counts` volumes in each folder, and landmarks.json; the last is at times absent."""
+    random = np.random.default_rng(0)
+    points: dict[str, dict[str, list[float]]] = {}
+    for folder, count in counts.items():
+        (root / folder).mkdir(parents=True)
+        for row in range(count):
+            case = f"{folder[-2:].lower()}_{row:03}"
+            volume, places = head(random)
+            save(root / folder / f"{case}_0000.nii.gz", volume, affine)
+            points[case] = dict(zip(NAMES, places.tolist(), strict=True))
+            if row % 4 == 3:
+                del points[case][NAMES[-1]]
+    (root / "landmarks.json").write_text(json.dumps(points))
+    return root
+
+
+def save(path: Path, volume: np.ndarray, affine: Any = AFFINE) -> None:
+    nibabel.save(nibabel.Nifti1Image(volume, affine), path)
+
+
+def head(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A volume int16 of SIDES, and the centers of its balls in voxels, float64 [3, 3]."""
+    grid = np.moveaxis(np.indices(SIDES), 0, -1).astype(np.float64)
+    places = np.array([[3, 5, 4], [10, 5, 4], [7, 13, 8]]) + random.uniform(-1, 1, (3, 3)).round(2)
+    volume = random.normal(100, 10, SIDES)
+    for number, place in enumerate(places):
+        volume += (400 + 200 * number) * np.exp(-((grid - place) ** 2).sum(-1) / 2)
+    return volume.astype(np.int16), places
