@@ -148,6 +148,7 @@ def pss() -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
+@pytest.mark.slow
 def test_a_run_says_how_many_threads_read_its_images_and_resumes_with_another_number(
     shell: Shell,
 ) -> None:

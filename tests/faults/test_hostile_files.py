@@ -246,7 +246,7 @@ targeting("a_secret_asked_for", "dataset.class_names", lambda folder: (
     ["${oc.env:NINEFOLD_CANARY}"] * 10), "it refers to something in dataset.class_names",
 )  # fmt: skip
 targeting("a_layout_that_is_a_function", "model.memory_format", lambda folder: "load",
-          "channels_last are allowed")  # fmt: skip
+          "channels_last_3d are allowed")  # fmt: skip
 targeting("a_width_that_fills_the_memory", "model.net.width", lambda folder: 80_000,
           "the model takes")  # fmt: skip
 

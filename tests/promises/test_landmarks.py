@@ -72,6 +72,7 @@ def test_the_first_losses_of_every_strategy_are_alike(
     assert result(run)["processes"] == (2 if parallel == "ddp" else 1)
 
 
+@pytest.mark.slow
 def test_a_run_stopped_in_mid_epoch_and_resumed_is_bitwise_the_one_that_was_not(
     heads: Path, alone: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,6 @@ from ninefold.parallel import Place
 from ninefold.parallel.dp import DP
 from tests.conftest import Shell, metrics, result
 
-pytestmark = pytest.mark.xdist_group("nine cells")  # which are trained once, not by each worker
 PARALLEL = ("none", "dp", "ddp")
 AMP = ("fp32", "autocast", "scaler")
 STEPS = 50

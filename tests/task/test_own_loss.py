@@ -141,6 +141,7 @@ def test_a_strangers_checkpoint_may_have_no_other_loss(loss: str) -> None:
         untrusted.for_evaluation(stored(loss), Path("x.pt"), {})
 
 
+@pytest.mark.slow
 def test_a_loss_from_a_file_of_the_user_trains_resumes_evaluates_and_is_profiled(
     shell: Shell,
 ) -> None:
