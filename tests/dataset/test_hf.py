@@ -159,6 +159,7 @@ def test_a_run_on_parquet_is_bitwise_that_on_cifar10s_own_files(
         assert metrics(shell.folder / name, "loss") == metrics(own, "loss")
 
 
+@pytest.mark.slow
 def test_the_number_of_classes_and_their_names_reach_a_run_and_its_evaluation(
     shell: Shell, tmp_path: Path
 ) -> None:

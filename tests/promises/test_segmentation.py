@@ -134,6 +134,7 @@ def test_all_nine_cells_train_the_same(scenes: list[str], tmp_path: Path) -> Non
         assert keys == tuple(weights(read(runs["none", "fp32"] / "checkpoints" / "last.pt")))
 
 
+@pytest.mark.slow
 def test_a_run_stopped_in_mid_epoch_and_resumed_is_bitwise_the_one_that_was_not(
     scenes: list[str], alone: Path, tmp_path: Path
 ) -> None:
