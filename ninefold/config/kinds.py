@@ -94,7 +94,7 @@ def one_of(*choices: Any) -> Kind:
             for choice in choices
         )
 
-    names = ", ".join(str(choice).lower() for choice in choices)
+    names = ", ".join("null" if each is None else str(each).lower() for each in choices)
     return Kind(f"{names} are allowed", accepts, {"enum": list(choices)})
 
 

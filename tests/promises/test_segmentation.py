@@ -116,12 +116,13 @@ def test_the_first_losses_of_every_strategy_are_alike(
 def test_all_nine_cells_train_the_same(scenes: list[str], tmp_path: Path) -> None:
     """bfloat16 keeps 8 bits: what is summed in another order differs after a few updates.
 
-    At SGD's own rate of 0.1 the loss swings from step to step, and by 50 steps fp32 differs by 2e-4.
+    At SGD's rate of 0.1 the loss swings from step to step, and by 50 steps fp32 differs by 2e-4.
     """
     shell = Shell(tmp_path)
     done = shell.train(
         "-m", *scenes, *SGD, "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "log_every=1",
-        "optimizer.lr=0.01", "launch.cpu_processes=2", "epochs=1000", f"max_steps={STEPS}", "hydra.sweep.dir=sweep",
+        "optimizer.lr=0.01", "launch.cpu_processes=2", "epochs=1000", f"max_steps={STEPS}",
+        "hydra.sweep.dir=sweep",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     runs = {
