@@ -148,7 +148,7 @@ class Command:
             failures = [failure_of(error, self.argv)]
             if self.name == "train":
                 record(failures, settings.runtime.choices, config, folder, started)
-            self._keep(Outcome(failures[0].code, tuple(failures)), folder)
+            self.keep(Outcome(failures[0].code, tuple(failures)), folder)
             return None
         outcome = self.run(job, folder)
         return outcome.result.best_accuracy if outcome.result else None
@@ -170,12 +170,13 @@ class Command:
             concurrent=self._process != os.getpid(),
             require_undisturbed=self.require_undisturbed,
         )
-        self._keep(outcome, folder)
+        self.keep(outcome, folder)
         if outcome.stopped:
             raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it
         return outcome
 
-    def _keep(self, outcome: Outcome, folder: Path) -> None:
+    def keep(self, outcome: Outcome, folder: Path) -> None:
+        """Take note of how a run in `folder` ended, and print it."""
         # Without the failures: their tracebacks would keep the model of a failed inline run alive.
         self.outcomes.append(Outcome(outcome.code, result=outcome.result))
         if outcome.failures and first_to_report(outcome.failures[0]):

@@ -13,6 +13,7 @@ from ninefold.config.kinds import (
     DEVICE,
     FLAG,
     PATH,
+    QUESTIONS,
     RUN,
     SECTION,
     STUDY,
@@ -245,6 +246,26 @@ SWEEP: dict[str, Key] = {
         whole(1, otherwise=(None, "auto")),
         None,
         "Rounds; null: one for each seed of the sweep, auto: until the answer is settled.",
+    ),
+    "study.ask": Key(
+        QUESTIONS,
+        None,
+        "The questions: [time], [accuracy] or [time, accuracy]. time: cells train in short turns, "
+        "all alive at once. accuracy: whole runs, whose clock decides nothing. null: both from the "
+        "same whole runs.",
+    ),
+    "study.pairs": Key(
+        one_of("best", "all"),
+        "best",
+        "What timing rounds decide. best: which cell is the fastest, and cells that cannot be are "
+        "not measured further; all: every pair of cells.",
+    ),
+    "study.time_budget": Key(number(0), 3, "Minutes after which no further timing round starts."),
+    "study.slice": Key(number(0), 0.1, "Seconds of a turn in a timing round."),
+    "study.turns": Key(
+        whole(2),
+        12,
+        "Turns that each process has in a timing round, besides one that is not counted.",
     ),
     "study.budget": Key(
         optional(number(0)), None, "Minutes after which no further round starts; null: no limit."

@@ -271,3 +271,8 @@ STUDY = Kind("a folder with a sweep.json in it is allowed", _is_study, TEXT_OR_N
 SECTION = Kind(
     "KEY.NAME=value is allowed", lambda value: isinstance(value, Mapping), {"type": "object"}
 )
+QUESTIONS = Kind(
+    "[time], [accuracy], [time, accuracy] or null is allowed",
+    lambda value: value is None or value in (["time"], ["accuracy"], ["time", "accuracy"]),
+    {"enum": [None, ["time"], ["accuracy"], ["time", "accuracy"]]},
+)

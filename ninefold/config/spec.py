@@ -10,7 +10,7 @@ from pathlib import Path
 class RunSpec:
     """One run of a frozen job.
 
-    command: `train` or `evaluate`.
+    command: `train`, `evaluate` or `time`.
     job: the frozen job, YAML.
     folder: the run folder.
     started: time.time() at launch.
@@ -21,6 +21,7 @@ class RunSpec:
     grace: seconds from a signal to the end of the process.
     shares_process: whether other runs of a sweep use the same process.
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
+    turns: of `time`, the socket of the launcher that says when to train: see train.turns.
     """
 
     command: str
@@ -34,3 +35,4 @@ class RunSpec:
     grace: float = 30
     shares_process: bool = False
     cache: dict[str, str] | None = None
+    turns: Path | None = None

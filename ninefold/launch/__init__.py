@@ -67,6 +67,9 @@ class Command(Protocol):
     def run(self, job: Job, folder: Path) -> Outcome:
         """Run `job` and print how it ended. Raises SystemExit if a signal ended it."""
 
+    def keep(self, outcome: Outcome, folder: Path) -> None:
+        """Take note of how a run in `folder` ended, and print it."""
+
 
 class Launcher:
     """Base class of launchers, which start the processes of a run: elastic, inline, torchrun.

@@ -120,8 +120,13 @@ class Elastic(Launcher):
                 raise stopped(supervisor.signal, spec.folder)
 
 
-def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig:
-    """All settings of elastic: its defaults restart workers and trust the network."""
+def launch_config(
+    processes: int, logs: Path, max_restarts: int, look: float = 0.02
+) -> LaunchConfig:
+    """All settings of elastic: its defaults restart workers and trust the network.
+
+    look: seconds between its looks at the workers; each run waits half of it on average.
+    """
     settings: dict[str, Any] = {
         "min_nodes": 1,
         "max_nodes": 1,
@@ -132,7 +137,7 @@ def launch_config(processes: int, logs: Path, max_restarts: int) -> LaunchConfig
         "rdzv_endpoint": LOOPBACK,
         "rdzv_configs": {"timeout": 60},
         "max_restarts": max_restarts,
-        "monitor_interval": 0.02,  # seconds; each run waits half of it on average
+        "monitor_interval": look,
         "start_method": "forkserver",
         "logs_specs": DefaultLogsSpecs(log_dir=str(logs)),
         "log_line_prefix_template": None,

@@ -39,6 +39,7 @@ from ninefold.ranks import found
 from ninefold.secrets import redact
 from ninefold.signals import SIGNALS, Stop
 from ninefold.train import run as training_run
+from ninefold.train import turns
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +108,11 @@ def evaluate(spec: RunSpec, inline: bool) -> None:
     evaluation_run.evaluate(spec)
 
 
-COMMANDS = {"train": train, "evaluate": evaluate}
+def time_in_turns(spec: RunSpec, inline: bool) -> None:
+    turns.take_turns(spec)  # signals stay blocked: the launcher ends it, and there is no state
+
+
+COMMANDS = {"train": train, "evaluate": evaluate, "time": time_in_turns}
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -38,6 +40,12 @@ class Cell:
         """`none-fp32`, followed by the other keys: `none-fp32 optimizer.lr=0.1`."""
         parallel, amp, *others = self.keys.items()
         return " ".join([f"{parallel[1]}-{amp[1]}", *(f"{key}={text}" for key, text in others)])
+
+    @property
+    def folder(self) -> str:
+        """Its name as a folder's: other cells have other folders."""
+        plain = re.sub(r"[^\w.=-]+", "_", self.name)[:64]
+        return plain if plain == self.name else f"{plain}-{zlib.crc32(self.name.encode()):08x}"
 
 
 class Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,7 +19,8 @@ from ninefold.files import write_json
 from ninefold.result import SWEEP, Result
 from ninefold.secrets import redacted
 
-BURN_IN, SUPERSEDED = "burn_in", "superseded"  # folders in a study's
+# Folders in a study's.
+BURN_IN, SUPERSEDED, TIMING = "burn_in", "superseded", "timing"
 ENDED = ("ok", "diverged")  # statuses of a run that needs no repetition
 # Throttle reasons that count as drift. A power or clock limit that the user has set does not: it is
 # the same for all cells.
@@ -99,6 +101,8 @@ class Recording:
     began: when this command began, time.time().
     before: seconds that earlier commands of this study took.
     search_seconds: of all these seconds, those spent in searching for the largest batches.
+    timing: the complete timing rounds, numbered by themselves: see study.timing.
+    timing_seconds: spent in timing rounds, over all commands.
     """
 
     folder: Path
@@ -118,6 +122,8 @@ class Recording:
     began: float = field(default_factory=time.time)
     before: float = 0.0
     search_seconds: float = 0.0
+    timing: list[Round] = field(default_factory=list)
+    timing_seconds: float = 0.0
     _ended: dict[str, Result] = field(default_factory=dict)
 
     @classmethod
@@ -140,6 +146,8 @@ class Recording:
                 before=float(found["wall_seconds"]),
                 looks=int(found.get("looks") or 1),
                 search_seconds=float(found.get("search_seconds") or 0.0),
+                timing=[Round.read(entry) for entry in found.get("timing") or []],
+                timing_seconds=float(found.get("timing_seconds") or 0.0),
                 **{key: found[key] for key in PLAIN},
             )
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -178,6 +186,8 @@ class Recording:
             "runs": runs + len(superseded) + (self.burn_in is not None),
             "code": self.segments[-1]["code"],
             "rounds": [entry.content() for entry in self.rounds],
+            "timing": [entry.content() for entry in self.timing] or None,
+            "timing_seconds": self.timing_seconds or None,
             "superseded": superseded,
             "looks": self.looks if self.looks > 1 else None,
             "parts": self.segments,
@@ -267,6 +277,16 @@ class Recording:
                 found.append((entry, why))
             entry.drifted = bool(why)
         return found
+
+    def timing_rounds(self) -> list[Round]:
+        """The timing rounds of this segment."""
+        return [entry for entry in self.timing if entry.segment == self.segment]
+
+    def next_timing_round(self) -> int:
+        """The number of a new timing round; the folder of an interrupted one is deleted."""
+        number = len(self.timing)
+        shutil.rmtree(self.folder / TIMING / str(number), ignore_errors=True)
+        return number
 
     def _rounds_of_this_segment(self) -> list[Round]:
         return [entry for entry in self.rounds if entry.segment == self.segment]

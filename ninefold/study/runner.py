@@ -13,6 +13,7 @@ from ninefold.study.max_batch import Largest
 from ninefold.study.plan import Cell, Plan
 from ninefold.study.record import BURN_IN, Recording, Round
 from ninefold.study.rounds import Schedule, duration
+from ninefold.study.timing import Timing
 
 # Makes runs with these overrides; the number is that of the first.
 Launch = Callable[[Sequence[Sequence[str]], int], None]
@@ -24,6 +25,7 @@ class Study:
     settings: the section `study` of the configuration.
     launch: makes runs, and waits for them.
     largest: finds the largest batch of a cell.
+    timing: runs the timing rounds; None where times come from whole runs.
     concurrent: whether the launcher makes runs at the same time. It is then given whole rounds,
         and drift is not judged, as concurrent runs slow each other.
     finished: whether everything planned has been run.
@@ -36,11 +38,15 @@ class Study:
         settings: dict[str, Any],
         launch: Launch,
         largest: Callable[[Cell], Largest],
+        timing: Timing | None,
         concurrent: bool,
     ) -> None:
         self._plan, self._recording, self._settings = plan, recording, settings
         self._launch, self._largest, self._concurrent = launch, largest, concurrent
-        self._guarded = plan.compares and not concurrent
+        self._timing = timing
+        self._trains = settings["ask"] is None or "accuracy" in settings["ask"]
+        # Where their times decide nothing, a slow minute does no harm.
+        self._guarded = plan.compares and not concurrent and timing is None
         self._schedule = Schedule(plan, recording, settings, self._guarded)
         self.finished = False
 
@@ -55,25 +61,32 @@ class Study:
 
     def run(self) -> None:
         """Make the planned runs that are still missing."""
-        first = True
         self._find_drift()  # the last command may have been interrupted before it did
         self._recording.write()
         try:
-            if self._burn_in_is_due():
-                self._burn_in()
-            for stage in self._stages():
-                while (entry := self._schedule.next(stage)) is not None:
-                    if self._plan.compares and not first:
-                        print(_progress_table(self.folder), flush=True)
-                    self._run_round(entry, stage)
-                    first = False
-                if self.cut_short or (self._plan.looks > 1 and _settled(self.folder)):
-                    break
+            if self._timing is not None:
+                self._timing.run()
+            if self._trains:
+                self._train()
             if self._settings["max_batch"]:
                 self._find_largest_batches()
             self.finished = not self.cut_short
         finally:
             self._recording.write()
+
+    def _train(self) -> None:
+        """Make the planned training runs that are still missing."""
+        first = True
+        if self._burn_in_is_due():
+            self._burn_in()
+        for stage in self._stages():
+            while (entry := self._schedule.next(stage)) is not None:
+                if self._plan.compares and not first:
+                    print(_progress_table(self.folder), flush=True)
+                self._run_round(entry, stage)
+                first = False
+            if self.cut_short or (self._plan.looks > 1 and _settled(self.folder)):
+                break
 
     def _stages(self) -> Sequence[int]:
         """The stages that are left; those with fewer rounds than were begun are over."""

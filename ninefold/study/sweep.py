@@ -24,7 +24,7 @@ from ninefold.launch.run import problems, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.result import FILE, SWEEP, Result
 from ninefold.secrets import redact, redacted
-from ninefold.study import max_batch, plan, start
+from ninefold.study import max_batch, plan, start, timing
 from ninefold.study.compose import Composer
 from ninefold.study.runner import Launch, Study, quoted
 
@@ -42,7 +42,7 @@ def run(
     config: of the sweep. context, task, launcher: as Hydra gives them to a sweeper. jobs: overrides
     of each run.
     """
-    if problems := plan.problems(config):
+    if problems := plan.problems(config) or timing.problems(config):
         raise Refused(problems)
     settings: dict[str, Any] = {
         section: OmegaConf.to_container(config[section], resolve=True)
@@ -68,12 +68,15 @@ def run(
             OmegaConf.save(config, folder / "multirun.yaml")
         else:
             recording = start.resume(folder, planned, settings, chosen, command.started)
+        asked = settings["study"]["ask"] or []
+        turns = timing.Timing(planned, recording, settings["study"], command.keep)
         study = Study(
             planned,
             recording,
             settings["study"],
             _handed_to(launcher) if concurrent else _run_here(planned, context, task, config),
             lambda cell: max_batch.of_cell(planned, cell, folder),
+            turns if "time" in asked else None,
             concurrent,
         )
         command.sweep = folder  # only now: a command that is refused writes no report

@@ -30,6 +30,32 @@ def train(run: Training) -> Evaluations:
     Preempted or Interrupted, with a checkpoint written, if a process received a signal.
     """
     state, clock, batches = run.state, run.clock, run.batches
+    step = stepper(run)
+    run.forward.train()
+    warm_up(run, step)
+    start_measuring(run)
+    evaluations = None
+    while not run.finished:
+        if not run.evaluation_due:
+            epoch, position = divmod(state.step, batches.steps_per_epoch)
+            clock.start()
+            for inputs, targets in batches.epoch(epoch, position, clock.begin_step, clock.mark):
+                step(inputs, targets)
+                clock.end_step()
+                state.step += 1
+                between_steps(run)
+                if state.step == run.last_step:
+                    break
+            clock.stop()
+        loss_of_epoch = mean_loss(run)  # a run that has diverged is not worth evaluating
+        evaluations = measure(run)
+        end_epoch(run, loss_of_epoch, evaluations.selecting.accuracy)
+    return evaluations or measure(run)
+
+
+def stepper(run: Training) -> Callable[[Tensor, Tensor], None]:
+    """Return the training step of `run`: a function of (inputs, targets) on the device."""
+    state, clock = run.state, run.clock
     scaler, optimizer = state.scaler, state.optimizer
 
     def gradients(inputs: Tensor, targets: Tensor, share: float | None = None) -> Tensor:
@@ -51,26 +77,7 @@ def train(run: Training) -> Evaluations:
         state.average.update()
         clock.mark("optimizer")
 
-    run.forward.train()
-    warm_up(run, step)
-    start_measuring(run)
-    evaluations = None
-    while not run.finished:
-        if not run.evaluation_due:
-            epoch, position = divmod(state.step, batches.steps_per_epoch)
-            clock.start()
-            for inputs, targets in batches.epoch(epoch, position, clock.begin_step, clock.mark):
-                step(inputs, targets)
-                clock.end_step()
-                state.step += 1
-                between_steps(run)
-                if state.step == run.last_step:
-                    break
-            clock.stop()
-        loss_of_epoch = mean_loss(run)  # a run that has diverged is not worth evaluating
-        evaluations = measure(run)
-        end_epoch(run, loss_of_epoch, evaluations.selecting.accuracy)
-    return evaluations or measure(run)
+    return step
 
 
 def in_micro_batches(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -50,17 +50,7 @@ def train(spec: RunSpec, stop: Stop) -> None:
             resume=spec.resume,
             cache=spec.cache,
         )
-        notes = [
-            *spec.notes,
-            *parallel.notes(place),
-            *amp.notes(place.device),
-            *compiled.notes(job.compile.mode, place.device),
-        ]
-        if place.local_size > job.threads:
-            notes.append(
-                f"{place.local_size} processes have a CPU thread each, where one process "
-                f"would have {job.threads}: this cell has more of them than its neighbors."
-            )
+        notes = facts(spec, job, run, amp)
         began_at = run.state.step
         if place.rank == 0:
             announce(job, run, amp, notes)
@@ -82,6 +72,53 @@ def train(spec: RunSpec, stop: Stop) -> None:
             run.result = result
 
 
+def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
+    """Sentences about what is a no-op, or not comparable with other cells, at this place."""
+    place = run.place
+    found = [
+        *spec.notes,
+        *run.parallel.notes(place),
+        *amp.notes(place.device),
+        *compiled.notes(job.compile.mode, place.device),
+    ]
+    if place.local_size > job.threads:
+        found.append(
+            f"{place.local_size} processes have a CPU thread each, where one process "
+            f"would have {job.threads}: this cell has more of them than its neighbors."
+        )
+    return found
+
+
+def conditions(
+    spec: RunSpec, job: DictConfig, run: Training, amp: Amp, notes: list[str]
+) -> dict[str, Any]:
+    """The fields of a result that say under which conditions it was measured.
+
+    Every process must call it; rank 0's is complete.
+    """
+    place = run.place
+    threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
+    return {
+        **identity(job),
+        "dtype": amp.dtype,
+        "grad_scaler": amp.scaler,
+        "tf32": amp.tf32 and place.device.type == "cuda",
+        "processes": place.world_size,
+        "replicas": place.replicas,
+        "devices": device_names(place),
+        "threads": int(threads),
+        "loader_workers": run.loading.workers,
+        "batch_size": job.batch_size,
+        "planned_epochs": in_epochs(run.last_step, run.batches.steps_per_epoch),
+        "score": run.objective.task.score,
+        "compile_seconds": run.compile_seconds,
+        "peak_memory_bytes": peak_memory(run),
+        "notes": notes,
+        "overrides": spec.overrides,
+        "environment": environment() if place.rank == 0 else {},
+    }
+
+
 def ended(
     spec: RunSpec,
     job: DictConfig,
@@ -99,45 +136,33 @@ def ended(
     evaluation, val = evaluations.test, evaluations.val
     if val is None:
         notes.append(SELECTED_ON_TEST)
-    memory = peak_memory(run)
+    known = conditions(spec, job, run, amp, notes)
     if spec.shares_process and place.device.type == "cpu":
-        memory, why = [], "its process ran other jobs too (launch.inline=true in a sweep)"
+        known["peak_memory_bytes"] = []
+        why = "its process ran other jobs too (launch.inline=true in a sweep)"
         notes.append(f"Its peak memory is not known: {why}.")
     elif steps == began_at > 0:
-        memory = []
+        known["peak_memory_bytes"] = []
         notes.append("It was resumed at its end: its peak memory and phases are not known.")
     run.probe.take()
-    energy = joules(run)
-    threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
+    energy = total_joules(run, run.clock.joules)
     per_epoch = run.batches.steps_per_epoch
     partial = clock.seconds - sum(run.state.epoch_seconds)
     return Result(
         status="ok",
-        **identity(job),
-        dtype=amp.dtype,
-        grad_scaler=amp.scaler,
-        tf32=amp.tf32 and place.device.type == "cuda",
-        processes=place.world_size,
-        replicas=place.replicas,
-        devices=device_names(place),
-        threads=int(threads),
-        loader_workers=run.loading.workers,
-        batch_size=job.batch_size,
+        **known,
         epochs=in_epochs(steps, per_epoch),
-        planned_epochs=in_epochs(run.last_step, per_epoch),
         steps=steps,
         skipped_steps=int(run.state.scaler.skipped),
         accuracy=evaluation.accuracy,
         best_accuracy=max(run.state.best_accuracy, evaluations.selecting.accuracy),
         test_loss=evaluation.loss,
         test_count=evaluation.count,
-        score=run.objective.task.score,
         scores=dict(evaluation.scores.others),
         selection="test" if val is None else "val",
         val_accuracy=None if val is None else val.accuracy,
         val_loss=None if val is None else val.loss,
         val_count=None if val is None else val.count,
-        compile_seconds=run.compile_seconds,
         train_seconds=clock.seconds,
         evaluate_seconds=run.state.evaluate_seconds,
         total_seconds=time.time() - spec.started,
@@ -150,10 +175,6 @@ def ended(
         energy_joules=energy,
         energy_source=None if energy is None else run.clock.meter.source,
         gpus=run.probe.gpus,
-        peak_memory_bytes=memory,
-        notes=notes,
-        overrides=spec.overrides,
-        environment=environment() if place.rank == 0 else {},
     )
 
 
@@ -214,9 +235,12 @@ def in_epochs(steps: int, per_epoch: int) -> float:
     return steps / per_epoch if steps % per_epoch else steps // per_epoch
 
 
-def joules(run: Training) -> float | None:
-    """Energy of all devices while the inner clock ran; None if one is not known."""
-    mine = torch.tensor(run.clock.joules, dtype=torch.float64, device=run.place.device)
+def total_joules(run: Training, joules: float) -> float | None:
+    """Energy of all devices, of which this process counted `joules`; None if one is not known.
+
+    Every process must call it.
+    """
+    mine = torch.tensor(joules, dtype=torch.float64, device=run.place.device)
     total = float(run.parallel.total(mine))
     return total if math.isfinite(total) else None
 

@@ -1,0 +1,214 @@
+"""Runs that are alive at the same time and train in turns, each in worker processes of its own.
+
+Imported late, because it imports torch: see ninefold.launch.run.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import elastic_launch
+
+from ninefold.channel import Channel
+from ninefold.config.spec import RunSpec
+from ninefold.errors import Failure, PeerError
+from ninefold.launch import forkserver, mailbox, worker
+from ninefold.launch.elastic import first_failure, launch_config, quiet
+from ninefold.launch.supervisor import TO_EXIT, Supervisor
+
+LOOK = 1.0  # seconds between elastic's looks at processes: each takes time from those that train
+TO_START = 300.0  # seconds that processes have to build their run and to compile it
+PATIENCE = 60.0  # seconds that a turn may take beyond ten times the expected ones
+
+
+class Paused:
+    """A run whose processes wait, and train only in `turn`.
+
+    spec: what it runs.
+    free: bytes that were free on its devices when it was ready; None if unknown.
+    """
+
+    def __init__(self, spec: RunSpec, processes: int, folder: Path) -> None:
+        self.spec = spec
+        self.free: int | None = None
+        self._processes, self._folder = processes, folder
+        self._channels: dict[int, Channel] = {}
+        self._failure: Failure | None = None
+        self._thread = threading.Thread(target=self._launch, daemon=True)
+        folder.mkdir()
+        self._thread.start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether all its processes wait for a turn."""
+        return len(self._channels) == self._processes
+
+    def connect(self, channel: Channel, rank: int, free: int | None) -> None:
+        """Take the connection of a process that is ready."""
+        self._channels[rank] = channel
+        if free is not None:
+            self.free = free if self.free is None else min(free, self.free)
+
+    def turn(self, lead: int, steps: int, expected: float | None = None) -> float:
+        """Train `lead` steps and then `steps` timed ones; return the seconds of one of these.
+
+        Of several processes it is the slowest one's. expected: seconds; a turn of more than ten
+        times that has failed. Raises Failure if a process has ended, and at any later call.
+        """
+        within = None if expected is None else 10 * expected + PATIENCE
+        return float(max(answer["seconds"] for answer in self._ask(within, lead=lead, steps=steps)))
+
+    def end(self, turns: Sequence[float], location: float) -> None:
+        """End the processes; they write a result with these seconds per step of its turns.
+
+        location: what the result takes as the seconds of a step. Raises Failure.
+        """
+        self._ask(TO_START, turns=list(turns), location=location)
+        self.close()
+
+    def require_alive(self) -> None:
+        """Raise the failure of a run whose processes have ended."""
+        if not self._thread.is_alive():
+            raise self._cause()
+
+    def close(self) -> None:
+        """Close the connections, which ends processes that wait for a turn."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def kill(self) -> None:
+        """Kill the processes that are left: they hold nothing worth saving."""
+        self.close()
+        mailbox.tell_to_stop(self._folder, signal.SIGTERM)  # for those that have not started yet
+        for process in mailbox.workers(self._folder).values():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._thread.join(10 * LOOK)
+
+    def wait(self) -> None:
+        """Wait until elastic has seen that the processes ended."""
+        self._thread.join(10 * LOOK)
+
+    def _ask(self, within: float | None, **message: Any) -> list[dict[str, Any]]:
+        """Send a message to all processes and return their answers."""
+        deadline = None if within is None else time.monotonic() + within
+        answers = []
+        with selectors.DefaultSelector() as waiting:
+            for channel in self._channels.values():
+                waiting.register(channel, selectors.EVENT_READ)
+            for channel in self._channels.values():
+                channel.send(**message)
+            while waiting.get_map():
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                ready = waiting.select(left)
+                for key, _ in ready:
+                    channel = key.fileobj  # type: ignore[assignment]
+                    answer = channel.receive()
+                    if answer is None:
+                        raise self._cause()
+                    answers.append(answer)
+                    waiting.unregister(channel)
+                if not ready:
+                    self.kill()
+                    raise PeerError(
+                        "study.ask",
+                        "time",
+                        f"{self.spec.folder.name} did not answer in {within:.0f} s",
+                        f"its log is in {self.spec.folder}",
+                        "see what it was doing, and resume the study",
+                    )
+        return answers
+
+    def _cause(self) -> Failure:
+        """Why a process has ended, once elastic has seen it; kills what is left."""
+        self._thread.join(TO_EXIT + LOOK)
+        self.kill()
+        return self._failure or Failure(
+            "study.ask",
+            "time",
+            f"a process of {self.spec.folder.name} ended",
+            f"its log is in {self.spec.folder}",
+            "please report it",
+        )
+
+    def _launch(self) -> None:
+        """In a thread: start the processes with torch elastic and wait for them."""
+        config = launch_config(self._processes, self._folder / "elastic", max_restarts=0, look=LOOK)
+        nobody = Supervisor(self._folder, self.spec.grace)  # signals come to the main thread
+        try:
+            elastic_launch(config, worker.work)(replace(self.spec, mailbox=self._folder))
+        except ChildFailedError as error:
+            exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            self._failure = first_failure(nobody, self._folder, exits, self.spec)
+        except Exception as error:
+            self._failure = worker.failure_of(error, self.spec.folder, 0)
+
+
+class Turns:
+    """Starts runs that take turns, and kills those that are left when its `with` block ends."""
+
+    def __enter__(self) -> Turns:
+        self._stack = ExitStack()
+        self._folder = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ninefold-"))
+        )
+        forkserver.require_semaphores()
+        self._stack.enter_context(quiet())
+        self._listener = self._stack.enter_context(socket.socket(socket.AF_UNIX))
+        self._listener.bind(str(self._folder / "turns"))
+        self._listener.listen(128)
+        self._runs: list[Paused] = []
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for run in self._runs:
+            if kind is None:
+                run.wait()
+            run.kill()
+        self._stack.close()
+
+    def begin(self, spec: RunSpec, processes: int) -> Paused:
+        """Start the processes of a run; see `wait`."""
+        spec = replace(spec, turns=self._folder / "turns")
+        self._runs.append(Paused(spec, processes, self._folder / str(len(self._runs))))
+        return self._runs[-1]
+
+    def wait(self, run: Paused) -> None:
+        """Wait until the processes of `run` wait for a turn. Raises the failure of one of them."""
+        deadline = time.monotonic() + TO_START
+        self._listener.settimeout(0.1)
+        while not run.ready:
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                run.require_alive()
+                if time.monotonic() > deadline:
+                    run.kill()
+                    run.require_alive()
+                continue
+            connection.setblocking(True)
+            channel = Channel(connection)
+            message = channel.receive()
+            if message is None:
+                continue
+            whose = self._runs[int(message["run"])]
+            whose.connect(channel, message["rank"], message["free"])

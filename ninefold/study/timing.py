@@ -1,0 +1,223 @@
+"""The timing rounds of a study: all cells are alive at once and train in short turns.
+
+What changes with the moment (a neighbor, heat) then slows all cells alike, as in the duet
+benchmarking of Bulej et al. (2020), which runs two programs at the same time. What differs between
+processes, such as where their memory lies, stays while they live: each round starts new ones, as
+Kalibera and Jones (2013) advise. docs/method.md has the figures.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from ninefold.config.job import TrainJob
+from ninefold.config.spec import RunSpec
+from ninefold.errors import ConfigError, Failure, ResourceError
+from ninefold.launch import Outcome
+from ninefold.launch.run import check, freeze
+from ninefold.measure.turns import location
+from ninefold.study.plan import Cell, Plan
+from ninefold.study.record import TIMING, Recording, Round
+
+if TYPE_CHECKING:
+    from ninefold.launch.turns import Paused, Turns
+
+LOOKS = (99,)
+LEAD = 2  # steps of a turn that are not timed: they wake threads, and find another cell's caches
+TRIAL = 5  # steps of the first turn of a cell, which says how many a turn has
+RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
+
+
+def problems(config: DictConfig) -> list[Failure]:
+    """What keeps a study with this configuration from timing its cells in turns."""
+    if "time" not in (config.study.ask or []):
+        return []
+    launcher = config.hydra.runtime.choices["hydra/launcher"]
+    wrong = None
+    if launcher != "basic":
+        wrong, do = f"hydra/launcher={launcher} starts runs by itself", "leave it out"
+    elif config.launch.inline:
+        wrong, do = "launch.inline=true has one process for all runs", "leave it out"
+    if wrong is None:
+        return []
+    asked = f"[{','.join(config.study.ask)}]"
+    allowed = "cells are timed in turns, in processes that are alive at the same time"
+    return [ConfigError("study.ask", asked, wrong, allowed, f"{do}, or set study.ask=null")]
+
+
+class Timing:
+    """Runs timing rounds until the answer is settled, the plan is done or the time is up.
+
+    settings: the section `study` of the configuration.
+    failed: takes how a cell failed, and its folder; the cell is not timed any more.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        recording: Recording,
+        settings: Mapping[str, Any],
+        failed: Callable[[Outcome, Path], None],
+    ) -> None:
+        self._plan, self._recording, self._settings = plan, recording, settings
+        self._failed = failed
+        self._cells = list(plan.cells)
+        self._jobs: dict[str, TrainJob] = {}
+        self._steps: dict[str, int] = {}  # of a turn
+        self._together: int | None = None  # cells that fit into memory at once, once known
+
+    def run(self) -> None:
+        """Make the rounds that are left."""
+        recording, began = self._recording, time.monotonic()
+        before, durations = recording.timing_seconds, list[float]()
+        while self._is_open() and self._is_within_budget(durations):
+            started = time.monotonic()
+            self._round()
+            durations.append(time.monotonic() - started)
+            recording.timing_seconds = before + time.monotonic() - began
+            recording.write()
+
+    def _is_open(self) -> bool:
+        """Whether another round could change the answer; leaves out the cells that cannot."""
+        from ninefold import report  # here, because it imports SciPy
+
+        done = len(self._recording.timing_rounds())
+        if done in LOOKS:
+            state = report.timing(self._recording.folder, self._settings["pairs"])
+            self._cells = [cell for cell in self._cells if cell.name in state.cells]
+            if state.settled:
+                return False
+        return bool(self._cells) and done < LOOKS[-1]
+
+    def _is_within_budget(self, durations: Sequence[float]) -> bool:
+        """Whether another round is expected to end in time. There are at least as many as looks."""
+        if len(self._recording.timing_rounds()) < 2:
+            return True  # a single round decides nothing
+        expected = self._recording.timing_seconds + max(durations, default=0.0)
+        return expected <= 60 * self._settings["time_budget"]
+
+    def _round(self) -> None:
+        """Time each cell in new processes, in an order that every second round reverses."""
+        recording = self._recording
+        number = recording.next_timing_round()
+        left = list(self._cells)
+        random.Random(f"{self._settings['seed']}/timing/{number // 2}").shuffle(left)
+        if number % 2:
+            left.reverse()
+        entry = Round(number, self._plan.seeds[0], segment=recording.segment, shuffled=True)
+        while left:
+            timed = self._group(left, recording.folder / TIMING / str(number))
+            entry.runs += [
+                run.spec.folder.relative_to(recording.folder).as_posix() for run in timed
+            ]
+        recording.timing.append(entry)
+
+    def _group(self, left: list[Cell], folder: Path) -> list[Paused]:
+        """Time as many cells of `left` as fit into memory together, and remove them from it."""
+        from ninefold.launch.turns import Turns  # here, because it imports torch
+
+        with Turns() as turns:
+            runs = self._start(turns, left, folder)
+            seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
+            for number in range(-1, self._settings["turns"]):
+                for cell, run in runs[:: 1 if number % 2 else -1]:
+                    try:
+                        taken = self._turn(cell, run, counted=number >= 0)
+                        if number >= 0:
+                            seconds[cell.name].append(taken)
+                    except Failure as failure:
+                        self._drop(cell, failure, run.spec.folder)
+                        runs.remove((cell, run))
+            for cell, run in runs:
+                run.end(seconds[cell.name], location(seconds[cell.name]))
+        return [run for _, run in runs]
+
+    def _turn(self, cell: Cell, run: Paused, counted: bool) -> float:
+        """The seconds of a step in a turn of a cell; the first one says how many it has."""
+        if cell.name not in self._steps:
+            each = run.turn(LEAD, TRIAL)
+            self._steps[cell.name] = max(1, round(self._settings["slice"] / each))
+            return each
+        steps = self._steps[cell.name] if counted else 1
+        return run.turn(LEAD, steps)
+
+    def _start(self, turns: Turns, left: list[Cell], folder: Path) -> list[tuple[Cell, Paused]]:
+        """Start as many cells of `left` as fit into memory together, and remove them from it."""
+        if self._together is None:
+            return self._start_one_by_one(turns, left, folder)
+        cells, left[:] = left[: self._together], left[self._together :]
+        begun: list[tuple[Cell, Paused]] = []
+        for cell in cells:
+            try:
+                begun.append((cell, turns.begin(self._spec(cell, folder), self._processes(cell))))
+            except Failure as failure:
+                self._drop(cell, failure, folder / cell.folder)
+        ready = []
+        for cell, run in begun:
+            try:
+                turns.wait(run)
+                ready.append((cell, run))
+            except Failure as failure:
+                self._drop(cell, failure, run.spec.folder)
+        return ready
+
+    def _start_one_by_one(
+        self, turns: Turns, left: list[Cell], folder: Path
+    ) -> list[tuple[Cell, Paused]]:
+        """As `_start`, while it is not known how many fit: each shows how much memory it takes."""
+        ready: list[tuple[Cell, Paused]] = []
+        free: int | None = None
+        most = 0.0
+        while left and (free is None or free >= RESERVE * most):
+            cell = left[0]
+            try:
+                run = turns.begin(self._spec(cell, folder), self._processes(cell))
+                turns.wait(run)
+            except Failure as failure:
+                if isinstance(failure, ResourceError) and ready:
+                    break  # there may be room for it when these have ended
+                self._drop(cell, failure, folder / cell.folder)
+            else:
+                ready.append((cell, run))
+                if free is not None and run.free is not None:
+                    most = max(most, free - run.free)
+                free = run.free
+            left.remove(cell)
+        self._together = max(len(ready), 1)
+        return ready
+
+    def _processes(self, cell: Cell) -> int:
+        return self._jobs[cell.name].processes
+
+    def _spec(self, cell: Cell, folder: Path) -> RunSpec:
+        """What the processes of a cell run. Raises the first failure of its job."""
+        own = folder / cell.folder
+        own.mkdir(parents=True, exist_ok=True)
+        if cell.name not in self._jobs:
+            job = self._plan.job(cell, 0)
+            if failures := check(job, own):
+                raise failures[0]
+            self._jobs[cell.name] = job
+        job = self._jobs[cell.name]
+        return RunSpec(
+            command="time",
+            job=freeze(job, own),
+            folder=own,
+            started=time.time(),
+            overrides=job.variant,
+            notes=job.notes,
+            grace=job.values["launch"]["grace"],
+            cache=job.cache,
+        )
+
+    def _drop(self, cell: Cell, failure: Failure, folder: Path) -> None:
+        """Report a failure of a cell, which is not timed any more."""
+        self._failed(Outcome(failure.code, (failure,)), folder)
+        if cell in self._cells:
+            self._cells.remove(cell)

@@ -1,0 +1,129 @@
+"""Trains in short turns, while other runs that are compared with this one are paused.
+
+The launcher says when, see launch.turns. Between turns a process waits for its next message with an
+idle device, at a step boundary. What is trained is thrown away: only its time is recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor
+
+from ninefold.channel import Channel
+from ninefold.config.spec import RunSpec
+from ninefold.machine import available_memory
+from ninefold.parallel import Place
+from ninefold.ranks import found
+from ninefold.result import Result
+from ninefold.signals import Stop
+from ninefold.train import build
+from ninefold.train.loop import between_steps, stepper
+from ninefold.train.run import announce, conditions, facts, in_epochs, total_joules
+from ninefold.train.training import Training, mean_loss
+from ninefold.train.warmup import warm_up
+
+
+def take_turns(spec: RunSpec) -> None:
+    """Build the run of `spec` and train whenever the launcher says so; rank 0 writes result.json.
+
+    Messages of the launcher: {lead, steps} is a turn, of which `lead` steps are not timed;
+    {turns} ends the process, with the seconds per step of all timed turns. Each is answered.
+    Raises Failure.
+    """
+    assert spec.turns is not None
+    assert spec.mailbox is not None
+    job = OmegaConf.create(spec.job)
+    assert isinstance(job, DictConfig)
+    with open_dict(job):  # nothing but training: no files besides run.log and result.json
+        job.logger, job.numerics, job.profile = {}, None, False
+        job.checkpoint.every = None
+        job.clock.ceiling = 0
+    parallel, amp = build.begin(job)
+    with parallel.join() as place:
+        torch.set_num_threads(place.share_of(job.threads))
+        amp = amp.on(place.device)
+        run = build.training(
+            job, spec.job, spec.folder, parallel, amp, place, Stop(), resume=False, cache=spec.cache
+        )
+        notes = facts(spec, job, run, amp)
+        if place.rank == 0:
+            announce(job, run, amp, notes)
+        run.forward.train()
+        step = stepper(run)
+        warm_up(run, step)
+        batches = endless(run)
+        joules, steps = 0.0, 0
+        channel = Channel.to(spec.turns)
+        channel.send(run=spec.mailbox.name, rank=found(os.environ).rank, free=free_memory(place))
+        while (message := channel.receive()) is not None and "steps" in message:
+            timed(run, step, batches, message["lead"])
+            seconds, spent = timed(run, step, batches, message["steps"])
+            joules, steps = joules + spent, steps + message["steps"]
+            channel.send(seconds=seconds / message["steps"])
+        if message is None or not message["turns"]:
+            return  # the launcher has no use for it any more
+        energy = total_joules(run, joules)
+        result = Result(
+            status="ok",
+            **conditions(spec, job, run, amp, notes),
+            epochs=in_epochs(steps, run.batches.steps_per_epoch),
+            steps=steps,
+            turns=len(message["turns"]),
+            turn_seconds=message["turns"],
+            train_seconds=steps * message["location"],
+            images_per_second=job.batch_size / message["location"],
+            total_seconds=time.time() - spec.started,
+            phase_seconds=run.clock.phase_seconds(steps),
+            phase_sampled_steps=run.clock.sampled_steps,
+            energy_joules=energy,
+            energy_source=None if energy is None else run.clock.meter.source,
+        )
+        if place.rank == 0:
+            result.write(spec.folder)
+        channel.send(written=True)
+
+
+def timed(
+    run: Training,
+    step: Callable[[Tensor, Tensor], None],
+    batches: Iterator[tuple[Tensor, Tensor]],
+    count: int,
+) -> tuple[float, float]:
+    """Take `count` steps; return their seconds on the inner clock, and the joules."""
+    clock = run.clock
+    before = clock.seconds, clock.joules
+    clock.start()
+    for inputs, targets in islice(batches, count):
+        step(inputs, targets)
+        clock.end_step()
+        run.state.step += 1
+        between_steps(run)
+    clock.stop()
+    return clock.seconds - before[0], clock.joules - before[1]
+
+
+def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of all epochs to come, however many are asked for.
+
+    At the end of an epoch its losses are read, as in training, with the clock stopped.
+    """
+    clock, state, batches = run.clock, run.state, run.batches
+    while True:
+        epoch, position = divmod(state.step, batches.steps_per_epoch)
+        yield from batches.epoch(epoch, position, clock.begin_step, clock.mark)
+        with clock.paused():
+            state.schedule.end_epoch(mean_loss(run))
+            state.losses.start_epoch()
+
+
+def free_memory(place: Place) -> int | None:
+    """Bytes that are free on the device of this process that has least of them, if known."""
+    if place.device.type != "cuda":
+        return available_memory()
+    return min(torch.cuda.mem_get_info(index)[0] for index in place.gpus)

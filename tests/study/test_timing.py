@@ -1,0 +1,196 @@
+"""Timing rounds: cells that are alive at once, train in turns and wait without using the CPU."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Shell, result
+
+DEFAULTS = {
+    "dataset.limit": "128", "batch_size": "32", "epochs": "1", "threads": "1",
+    "launch.cpu_processes": "2", "hydra.sweep.dir": "study", "study.ask": "[time]",
+    "study.time_budget": "0.0001", "study.turns": "2", "study.slice": "0.02",
+}  # fmt: skip
+
+
+def study(*given: str) -> list[str]:
+    """Overrides of a short study of the time question, with those given."""
+    keys = {text.partition("=")[0] for text in given}
+    own = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
+    return ["-m", *own, *given]
+
+
+SLOW = """
+import time
+from ninefold.model.convnet import ConvNet
+
+class Slow(ConvNet):
+    def forward(self, inputs):
+        time.sleep(0.05)
+        return super().forward(inputs)
+
+class Bad(ConvNet):
+    def forward(self, inputs):
+        raise RuntimeError("a bad network")
+
+class Late(ConvNet):
+    steps = 0
+    def forward(self, inputs):
+        self.steps += self.training
+        if self.steps > 8:
+            raise RuntimeError("it stopped working")
+        return super().forward(inputs)
+"""
+
+
+@pytest.fixture
+def timed(shell: Shell) -> Shell:
+    (shell.folder / "own.py").write_text(SLOW)
+    return shell
+
+
+def turns(folder: Path) -> dict[str, list[dict[str, object]]]:
+    """The results of timing runs by the name of their cell, in the order of the rounds."""
+    found: dict[str, list[dict[str, object]]] = {}
+    for path in sorted((folder / "study" / "timing").glob("*/*/result.json")):
+        found.setdefault(path.parent.name, []).append(result(path.parent))
+    return found
+
+
+def test_each_cell_is_timed_in_new_processes_each_round(shell: Shell) -> None:
+    done = shell.train(*study("parallel=none,ddp"))
+    assert done.returncode == 0, done.stderr
+    found = turns(shell.folder)
+    assert found.keys() == {"none-fp32", "ddp-fp32"}
+    for results in found.values():
+        assert len(results) == 2
+        for each in results:
+            assert each["turns"] == 2
+            assert each["accuracy"] is None
+            steps, seconds = each["turn_seconds"], each["train_seconds"]
+            assert len(steps) == 2  # type: ignore[arg-type]
+            assert seconds == pytest.approx(each["steps"] * sum(steps) / 2, rel=0.5)  # type: ignore
+    assert [each["processes"] for each in found["ddp-fp32"]] == [2, 2]
+    sweep = json.loads((shell.folder / "study" / "sweep.json").read_text())
+    assert sweep["rounds"] == []
+    assert [sorted(entry["runs"]) for entry in sweep["timing"]] == [
+        [f"timing/{number}/ddp-fp32", f"timing/{number}/none-fp32"] for number in (0, 1)
+    ]
+
+
+def test_the_order_of_cells_is_reversed_in_every_second_round(shell: Shell) -> None:
+    done = shell.train(*study("amp=fp32,autocast,bf16"))
+    assert done.returncode == 0, done.stderr
+    sweep = json.loads((shell.folder / "study" / "sweep.json").read_text())
+    first, second = ([Path(name).name for name in entry["runs"]] for entry in sweep["timing"][:2])
+    assert first == second[::-1]
+
+
+def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
+    done = timed.train(
+        *study("model.net._target_=ninefold.model.convnet.ConvNet,own.Slow"),
+        env={"PYTHONPATH": str(timed.folder)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    plain, slow = (
+        [each["turn_seconds"] for name, results in turns(timed.folder).items() for each in results
+         if ("own.Slow" in name) == wanted] for wanted in (False, True)
+    )  # fmt: skip
+    least = min(min(seconds) for seconds in slow) - min(min(seconds) for seconds in plain)
+    assert 0.045 < least < 0.09
+
+
+@pytest.mark.parametrize("bad", ["own.Bad", "own.Late"])
+def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(timed: Shell, bad: str) -> None:
+    done = timed.train(
+        *study(f"model.net._target_=ninefold.model.convnet.ConvNet,{bad}", "parallel=none,ddp"),
+        env={"PYTHONPATH": str(timed.folder)},
+    )  # fmt: skip
+    assert done.returncode != 0
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 2, done.stderr  # of none and of ddp
+    sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
+    assert [len(entry["runs"]) for entry in sweep["timing"]] == [2, 2]
+
+
+def test_cells_that_do_not_fit_into_memory_together_are_timed_in_groups(shell: Shell) -> None:
+    code = (
+        "from ninefold.study import timing; timing.RESERVE = 1e9; from ninefold.main import main; "
+    )
+    code += "main('train')"
+    done = shell.run("-c", code, *study("amp=fp32,autocast,bf16"),
+                     env={"PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [len(results) for results in turns(shell.folder).values()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(
+    shell: Shell, number: signal.Signals
+) -> None:
+    process = shell.start(str(ROOT / "train.py"), *study("parallel=none,ddp", "study.turns=10000"))
+    while len(list(shell.folder.glob("study/timing/0/*/run*.log"))) < 3:
+        time.sleep(0.05)
+        assert process.poll() is None
+    time.sleep(1.5)
+    if number == signal.SIGKILL:
+        shell.kill(process)
+    else:
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == (130 if number == signal.SIGINT else 75), stderr
+        assert len(stderr.splitlines()) == 1, stderr
+        assert not shell.survivors()
+    again = [text for text in study("parallel=none,ddp") if "sweep.dir" not in text]
+    done = shell.train(*again, "study.resume=study")
+    assert done.returncode == 0, done.stderr
+    assert [len(results) for results in turns(shell.folder).values()] == [2, 2]
+
+
+def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
+    process = shell.start(
+        str(ROOT / "train.py"), *study("parallel=none,ddp", "study.slice=3", "study.turns=1000")
+    )
+    while len(list(shell.folder.glob("study/timing/0/*/run*.log"))) < 3:
+        time.sleep(0.05)
+        assert process.poll() is None
+    time.sleep(8)  # until all have had their first turn
+
+    def seconds(pid: int) -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / 100
+
+    idle = []
+    for _ in range(10):
+        before = {pid: seconds(pid) for pid in shell.processes()}
+        time.sleep(0.5)
+        idle.append(min(sum(sorted(seconds(pid) - was for pid, was in before.items())[:-2]), 9.0))
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert min(idle) <= 0.05  # of all processes but the two that train
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ("study.ask=[speed]", "study.ask"),
+        ("study.ask=time", "study.ask"),
+        ("study.pairs=some", "study.pairs"),
+        ("study.slice=0", "study.slice"),
+        ("study.turns=1", "study.turns"),
+        ("study.time_budget=-1", "study.time_budget"),
+        ("launch.inline=true", "study.ask"),
+        ("hydra/launcher=joblib", "study.ask"),
+    ],
+)
+def test_a_study_that_cannot_be_timed_in_turns_is_refused(
+    shell: Shell, given: str, field: str
+) -> None:
+    done = shell.train(*study("parallel=none,ddp", given))
+    assert done.returncode == 2
+    assert [line.split("=")[0] for line in done.stderr.splitlines()] == [f"error: {field}"]
