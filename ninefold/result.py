@@ -38,6 +38,8 @@ class Result:
     planned_epochs: epochs to train if patience does not end the run earlier.
     threads: CPU threads of all processes together.
     loader_workers: threads of each process that read batches ahead.
+    turns: counted turns of a timing run; None of a run that was trained as a whole.
+    turn_seconds: seconds per step of each of these turns.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
     tf32: whether float32 products were computed in TF32.
@@ -87,6 +89,8 @@ class Result:
     evaluate_seconds: float | None = None
     total_seconds: float | None = None
     epoch_seconds: list[float] = field(default_factory=list)
+    turns: int | None = None
+    turn_seconds: list[float] = field(default_factory=list)
     images_per_second: float | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
     phase_sampled_steps: int = 0
