@@ -11,9 +11,13 @@ from pathlib import Path
 from ninefold.errors import Failure, ResourceError
 from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
+from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.answer.recommend import Recommendation, is_settled, recommend
+from ninefold.report.answer.timing import TimingState, timing_state
 from ninefold.report.answer.tree import write_report
 from ninefold.report.answer.wording import reasons, sentence
+from ninefold.report.data.cells import groups, largest_first
+from ninefold.report.data.folders import read_sweep
 from ninefold.report.data.overlay import overlay_text
 from ninefold.report.data.recording import (
     RECORDED,
@@ -29,7 +33,7 @@ from ninefold.report.render.page import page
 from ninefold.report.render.tables import table
 from ninefold.report.render.text import console_text, gate_text, progress_text, report_text
 
-__all__ = ["compare", "place", "progress_table", "settled", "write"]
+__all__ = ["TimingState", "compare", "place", "progress_table", "settled", "timing", "write"]
 
 OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
 DERIVED = ("table.md", "figure.png", "report.json", "report.md", "report.html", str(OVERLAY))
@@ -71,6 +75,17 @@ def settled(folder: Path) -> bool:
     recording = gather_recording(folder)
     found = evidence_of(recording) if recording else []
     return bool(found) and is_settled(recommend(found[0])[0])
+
+
+def timing(folder: Path, pairs: str) -> TimingState:
+    """Return what the timing rounds of a study have shown, and which cells to measure further.
+
+    pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
+    """
+    runs, sweep = read_runs(folder), read_sweep(folder)
+    last = max((run.part or 0 for run in runs if run.timed), default=0)
+    found = [group for group in largest_first(groups(runs)) if group.timing and group.part == last]
+    return timing_state([gather_evidence(group, (), sweep, None) for group in found], sweep, pairs)
 
 
 def progress_table(folder: Path) -> str:

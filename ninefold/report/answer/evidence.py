@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ninefold.report.answer.tree import Speedup
@@ -12,6 +12,7 @@ from ninefold.report.data.cells import PLAIN, Group, parts
 from ninefold.report.data.curves import Point
 from ninefold.report.data.rounds import planned_cells
 from ninefold.report.data.runs import Run, finite
+from ninefold.report.stats.best import Standing
 from ninefold.report.stats.measures import (
     BYTES,
     SECONDS,
@@ -22,9 +23,10 @@ from ninefold.report.stats.measures import (
     to_target,
 )
 from ninefold.report.stats.numerics import OTHER
-from ninefold.report.stats.statistics import compare
+from ninefold.report.stats.statistics import compare, stand
 from ninefold.report.stats.summaries import by_seed, phase_shares
 from ninefold.report.stats.verdicts import OPEN, Comparison, Safety, Settings
+from ninefold.result import TIMING_LOOKS
 
 NEAR = 0.9  # share of the ceiling from which on a cell is not limited by its data
 WAITING = 10.0  # percent of a step in data and transfer from which on a slow cell waits for them
@@ -70,6 +72,23 @@ class Evidence:
             if f"{parallel}-{amp}" in named
         ]
 
+    @property
+    def timed(self) -> bool:
+        """Whether its times are of timing rounds."""
+        return bool(self.group.timing)
+
+    @property
+    def scored(self) -> bool:
+        """Whether scores were asked: runs that were only timed have none."""
+        return bool(self.group.training) or not self.timed
+
+    def standing(self, candidates: Sequence[str]) -> Standing:
+        """Return how cells stand, by their seconds per epoch, against the fastest of them."""
+        controls = self.comparison.controls
+        failed = any(not control.held for control in controls)
+        floor = controls[0].floor if failed else 0.0
+        return stand(self.values(SECONDS), candidates, self.settings, floor)
+
     def runs(self, cell: str) -> list[Run]:
         """Return the runs of a cell, those that ended badly too."""
         return self.group.cell(*parts(cell))
@@ -77,15 +96,18 @@ class Evidence:
     def values(self, measure: Measure) -> dict[str, dict[int, float]]:
         """Return what a measure gives by cell and pair, without the cells that have nothing.
 
-        Runs pair by seed. Where a seed comes again in another round, times pair by round.
+        Runs pair by seed, timing runs by round. Where a seed comes again in another round, times
+        of training runs pair by round.
         """
         found: dict[str, dict[int, float]] = {}
+        timed = any(run.timed for run in measure.source(self.group))
         for cell in self.cells:
-            if not measure.learned and self._rounds_repeat_seeds:
+            if not measure.learned and not timed and self._rounds_repeat_seeds:
                 values = {
                     run.round: value
                     for run in self.runs(cell)
-                    if run.ok and (value := finite(measure.value(run))) is not None
+                    if run.ok and not run.timed
+                    if (value := finite(measure.value(run))) is not None
                 }
             else:
                 values = by_seed(self.group, *parts(cell), measure)
@@ -95,7 +117,7 @@ class Evidence:
 
     @functools.cached_property
     def _rounds_repeat_seeds(self) -> bool:
-        runs = [run for run in self.group.runs if run.ok]
+        runs = [run for run in self.group.training if run.ok]
         rounds = {(run.round, run.seed) for run in runs}
         known = all(run.round is not None for run in runs)
         return known and len({seed for _, seed in rounds}) < len({number for number, _ in rounds})
@@ -139,7 +161,7 @@ class Evidence:
             return {}
         found = {}
         for cell in self.cells:
-            ok = self._ok(cell)
+            ok = [run for run in self._ok(cell) if not run.timed]
             reached = sum(self.to_target.value(run) is not None for run in ok)
             if reached < len(ok):
                 found[cell] = f"{reached} of {len(ok)} runs"
@@ -186,7 +208,9 @@ class Evidence:
 
     @functools.cached_property
     def safe(self) -> dict[str, str]:
-        """The verdict on each cell's score: safe, worse, not enough runs."""
+        """The verdict on each cell's score: safe, worse, not enough runs; safe if not scored."""
+        if not self.scored:
+            return dict.fromkeys(self.cells, "safe")
         found = {safety.cell: str(safety.verdict) for safety in self.comparison.safety}
         for cell in self.cells:
             found.setdefault(cell, OPEN)
@@ -247,6 +271,8 @@ def gather_evidence(
     """Return the evidence of a group; `sweep` is the content of sweep.json, with the margins."""
     folders = {run.folder for run in group.runs}
     settings, target = _settings(sweep)
+    if group.timing:
+        settings = replace(settings, looks=len(TIMING_LOOKS), score_looks=settings.looks)
     return Evidence(
         group,
         tuple(point for point in points if point.folder in folders),

@@ -7,12 +7,13 @@ Of cells that are not shown to differ from the best, the simplest is taken. The 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs, pairs_of
 from ninefold.report.data.cells import plainness
+from ninefold.report.stats.best import Standing
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import OPEN
@@ -49,6 +50,8 @@ class Recommendation:
     tied: cells that tie with the recommended one.
     unsure: cells of which it is not known whether they are better than the candidate and safe.
     open: cells on which more runs could change the decision.
+    chance: of timed cells, the confidence that `cell` is within `Settings.same` of the best safe
+        one; None elsewhere.
     """
 
     goal: Goal
@@ -62,6 +65,7 @@ class Recommendation:
     tied: list[str] = field(default_factory=list)
     unsure: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
+    chance: float | None = None
 
     @cached_property
     def means(self) -> dict[str, float]:
@@ -104,6 +108,52 @@ def excluded(cell: str, evidence: Evidence) -> str | None:
     return OTHER_NUMERICS if cell in evidence.different else None
 
 
+def named(evidence: Evidence, candidates: Sequence[str]) -> tuple[str, Standing]:
+    """Return the candidate to name as the fastest, and how all of them stand.
+
+    It is the simplest of those that are shown to be within `Settings.same` of the fastest, and not
+    shown to be slower than another one; without any, the one that leads.
+    """
+    stand, pairs = evidence.standing(candidates), Pairs(evidence.comparison)
+    enough = 1 - evidence.settings.level
+    near = [
+        cell
+        for cell in candidates
+        if stand.chance[cell] >= enough
+        and not any(pairs.verdict(cell, other) == "faster" for other in candidates)
+    ]
+    return min(near, key=plainness, default=stand.lead), stand
+
+
+def _timed(
+    found: Recommendation, pairs: Pairs, safe: Sequence[str], unknown: Sequence[str]
+) -> Recommendation:
+    """The fastest of timed cells. unknown: cells whose score is not yet known to be safe."""
+    evidence = found.evidence
+    cell, stand = named(evidence, safe)
+    sure = stand.chance[cell] >= 1 - evidence.settings.level
+    unsure = [] if sure else [each for each in safe if each not in (cell, *stand.out)]
+    unsure += [other for other in unknown if pairs.verdict(cell, other) in ("faster", OPEN)]
+    unsure += [
+        other
+        for other in unknown
+        if pairs.verdict(cell, other) == "tie" and plainness(other) < plainness(cell)
+    ]
+    known = len(safe) == 1 or any(pairs.ratio(cell, other) for other in safe if other != cell)
+    return replace(
+        found,
+        cell=cell if known else None,
+        why_none=None if known else NOT_ENOUGH,
+        pairs=pairs,
+        candidate=cell,
+        lowest=stand.lead,
+        tied=[other for other in safe if other != cell and pairs.verdict(cell, other) == "tie"],
+        unsure=unsure,
+        open=unsure,
+        chance=stand.chance[cell],
+    )
+
+
 def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
     values = evidence.of_goal(goal.key)
     if not values:
@@ -119,6 +169,8 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
         return Recommendation(
             goal, evidence, why_none=NOTHING_SAFE, values=values, open=unknown or evidence.cells
         )
+    if evidence.timed and goal.key == SECONDS.key:
+        return _timed(Recommendation(goal, evidence, values=values), pairs, safe, unknown)
     unbeaten = [
         cell for cell in safe if not any(pairs.verdict(cell, other) == "faster" for other in safe)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ninefold.report.data.runs import AMP, PARALLEL, Run, finite, position
@@ -70,6 +70,16 @@ class Group:
         known = [finite(run.accuracy) for run in self.runs if run.ok]
         return statistics.fmean([value for value in known if value is not None] or [0.0])
 
+    @property
+    def timing(self) -> tuple[Run, ...]:
+        """Its timing runs."""
+        return tuple(run for run in self.runs if run.timed)
+
+    @property
+    def training(self) -> tuple[Run, ...]:
+        """Its runs that were trained as a whole."""
+        return tuple(run for run in self.runs if not run.timed)
+
     def cell(self, parallel: str, amp: str) -> list[Run]:
         """Return the runs of one cell."""
         return [run for run in self.runs if (run.parallel, run.amp) == (parallel, amp)]
@@ -122,20 +132,25 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     """Return the groups ordered by their conditions, without runs that name no cell or don't count.
 
     A run that ended early may not know all its conditions. It joins each group that it does not
-    contradict and whose cell has no completed run of its seed.
+    contradict and whose cell has no completed run of its seed, of a timing run: of its round.
     """
     named = [run for run in runs if run.parallel and run.amp and run.counts]
     found: dict[_Key, list[Run]] = {}
-    for run in named:
+    for run in sorted(named, key=lambda run: run.timed):
         if run.ok:
-            found.setdefault(_key(run, run.to_train), []).append(run)
+            key = _key(run, run.to_train)
+            if run.timed and run.score is None:  # it was not evaluated: the score's name is another
+                key = next((k for k in found if replace(k, score=key.score) == key), key)
+            found.setdefault(key, []).append(run)
     # Those that know most come first, so that those that know less find a group to join.
     bad = [run for run in named if not run.ok]
     for run in sorted(bad, key=lambda run: (run.dataset, run.model, run.batch_size).count(None)):
         fitting = [key for key in found if key.fits(run)]
         for key in fitting:
             own = (
-                other for other in found[key] if (other.cell, other.seed) == (run.cell, run.seed)
+                other
+                for other in found[key]
+                if (other.cell, other.timed, other.place) == (run.cell, run.timed, run.place)
             )
             if not any(other.ok for other in own):
                 found[key].append(run)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import MISSING
+from ninefold.result import TIMING
 
 COLUMNS = ("round", "attempt", "drifted", "counted", "part")
 STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the study would complete
@@ -21,10 +22,11 @@ def join(results: Sequence[Mapping[str, Any]], sweep: Mapping[str, Any]) -> list
     """Return the results with the round, attempt, drifted, counted and part of their rounds.
 
     In a sweep without rounds, all runs count except the burn-in and superseded ones. In one with
-    rounds, a run that is in none of them does not count.
+    rounds, a run that is in none of them does not count. A timing run that has no turns, as it
+    failed, gets turns=0.
     """
     placed: dict[str, dict[str, Any]] = {}
-    for entry in rounds_of(sweep):
+    for entry in (*rounds_of(sweep), *timing_rounds(sweep)):
         about = {name: entry.get(name) for name in COLUMNS}
         placed.update((folder, about) for folder in entry["runs"] if isinstance(folder, str))
     unplaced = {**_NOT_COUNTED, "counted": False if placed else None}
@@ -32,12 +34,24 @@ def join(results: Sequence[Mapping[str, Any]], sweep: Mapping[str, Any]) -> list
     def place(folder: str) -> dict[str, Any]:
         return _NOT_COUNTED if _put_away(folder, sweep) else placed.get(folder, unplaced)
 
-    return [{**result, **place(str(result["folder"]))} for result in results]
+    found = [{**result, **place(str(result["folder"]))} for result in results]
+    for result in found:
+        if str(result["folder"]).startswith(f"{TIMING}/") and result.get("turns") is None:
+            result["turns"] = 0
+    return found
 
 
 def rounds_of(sweep: Mapping[str, Any], part: int | None = None) -> list[dict[str, Any]]:
-    """Return the rounds that a study recorded, all or those of a segment."""
-    rounds = sweep.get("rounds")
+    """Return the rounds of training runs that a study recorded, all or those of a segment."""
+    return _entries(sweep.get("rounds"), part)
+
+
+def timing_rounds(sweep: Mapping[str, Any], part: int | None = None) -> list[dict[str, Any]]:
+    """Return the timing rounds that a study recorded, all or those of a segment."""
+    return _entries(sweep.get("timing"), part)
+
+
+def _entries(rounds: object, part: int | None) -> list[dict[str, Any]]:
     return [
         entry
         for entry in (rounds if isinstance(rounds, list) else [])
@@ -129,12 +143,15 @@ def largest_batch(run: Run, sweep: Mapping[str, Any]) -> LargestBatch | None:
 
 def is_unfinished(sweep: Mapping[str, Any], runs: Sequence[Run]) -> bool:
     """Whether a study has runs of its rounds left to start or to complete."""
-    rounds = rounds_of(sweep)
+    rounds, timing = rounds_of(sweep), timing_rounds(sweep)
     entries = [entry for entry in rounds if entry.get("counted") or entry is rounds[-1]]
+    begun = entries + [entry for entry in timing if entry.get("counted")]
     cells = len(_cells(sweep))
-    names = {folder for entry in entries for folder in entry["runs"] if isinstance(folder, str)}
+    names = {folder for entry in begun for folder in entry["runs"] if isinstance(folder, str)}
     return (
         _rounds_are_missing(sweep, rounds)
+        or ("accuracy" in asked(sweep) and bool(timing) and not rounds)
+        or ("time" in asked(sweep) and bool(rounds) and not timing)
         or any(len(entry["runs"]) < cells for entry in entries)
         or any(run.folder in names and run.status in STOPPED for run in runs)
     )
@@ -145,6 +162,12 @@ def _rounds_are_missing(sweep: Mapping[str, Any], rounds: Sequence[Mapping[str, 
     ends_when_settled = _settings(sweep).get("repeats") == "auto"
     begun = {str(entry.get("round")) for entry in rounds}
     return planned is not None and not ends_when_settled and 0 < len(begun) < planned
+
+
+def asked(sweep: Mapping[str, Any]) -> list[str]:
+    """Return what a study asks by itself, `time` or `accuracy`; empty: both of the same runs."""
+    found = _settings(sweep).get("ask")
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def _swept(sweep: Mapping[str, Any]) -> dict[str, list[Any]]:

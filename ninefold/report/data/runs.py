@@ -50,6 +50,16 @@ class Run(Result):
         return self.status == "ok"
 
     @property
+    def timed(self) -> bool:
+        """Whether it is a timing run, which took turns with the other cells."""
+        return self.turns is not None
+
+    @property
+    def place(self) -> int | None:
+        """What it is paired by with runs of other cells: the timing round, or the seed."""
+        return self.round if self.timed else self.seed
+
+    @property
     def to_train(self) -> float | None:
         """The planned epochs, which may be more than were trained."""
         return self.epochs if self.planned_epochs is None else self.planned_epochs

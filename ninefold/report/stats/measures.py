@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import signed
@@ -39,6 +40,7 @@ class Measure:
     why_not: the reason given if no run has a value
     brackets: what tables show in brackets, if not a ratio
     learned: whether it is of the trained model, which the seed determines and the time does not
+    of_time: whether it is of the time of a step, which timing runs tell better than training runs
     """
 
     title: str
@@ -54,6 +56,14 @@ class Measure:
     brackets: str = ""
     middle: Callable[[Sequence[float]], float] = geometric_mean
     learned: bool = False
+    of_time: bool = False
+
+    def source(self, group: Group) -> Sequence[Run]:
+        """Return the runs of a group that it is taken from, if there are any of that kind.
+
+        They are timing runs for a measure of time, runs that were trained as a whole for others.
+        """
+        return (group.timing if self.of_time else group.training) or group.runs
 
 
 def _seconds_per_epoch(run: Run) -> float | None:
@@ -85,6 +95,7 @@ SECONDS = Measure(
     _seconds_per_epoch,
     key="seconds",
     unit="s",
+    of_time=True,
 )
 THROUGHPUT = Measure(
     "Images per second",
@@ -93,6 +104,7 @@ THROUGHPUT = Measure(
     key="throughput",
     unit="images/s",
     better="more",
+    of_time=True,
 )
 MEMORY = Measure(
     "Peak memory, MiB",
@@ -114,6 +126,7 @@ ENERGY = Measure(
     key="energy",
     unit="J",
     why_not="Neither NVML nor RAPL gave an energy here.",
+    of_time=True,
 )
 SCORE_KEY = "accuracy"  # the key of the task's score, whatever the task calls it
 TO_TARGET = "to_target"  # the key of the measure that is made for a target

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from ninefold.report.stats import holm
+from ninefold.report.stats.best import Standing, standing
 from ninefold.report.stats.differences import Array, Differences, Values, differences, number
 from ninefold.report.stats.verdicts import (
     OPEN,
@@ -49,21 +50,32 @@ def compare(
     """
     time = differences(_table(seconds, logs=True))
     points = differences(_table(accuracy), _places(list(accuracy), controls))
-    p = np.concatenate([time.p(), points.p()])
-    adjusted = holm.adjusted(p, settings.looks)
+    of_scores = replace(settings, looks=settings.score_looks or settings.looks)
     pairs = len(time.rounds)
-    each = settings.level / settings.looks / max(int(np.isfinite(p).sum()), 1)
+    p = np.concatenate([time.p(), points.p()])
+    # Relative to the looks at times: what is looked at less often needs less.
+    adjusted = holm.adjusted(
+        np.where(np.arange(len(p)) < pairs, p, p * (of_scores.looks / settings.looks)),
+        settings.looks,
+    )
+    each = settings.level / max(int(np.isfinite(p).sum()), 1)
     log_same = math.log1p(settings.same)
     seconds_pairs = _pairs(
-        list(seconds), time, adjusted[:pairs], log_same, settings, each, ("faster", "slower")
+        list(seconds),
+        time,
+        adjusted[:pairs],
+        log_same,
+        settings,
+        each / settings.looks,
+        ("faster", "slower"),
     )
     accuracy_pairs = _pairs(
         list(accuracy),
         points,
         adjusted[pairs:],
         settings.margin,
-        settings,
-        each,
+        of_scores,
+        each / of_scores.looks,
         ("worse", "better"),
     )
     judged = _controls(seconds_pairs, controls, settings)
@@ -76,9 +88,18 @@ def compare(
     return Comparison(
         seconds=[_as_ratio(pair) for pair in seconds_pairs],
         accuracy=accuracy_pairs,
-        safety=_safety(list(accuracy), points, accuracy_pairs, settings, each),
+        safety=_safety(list(accuracy), points, accuracy_pairs, of_scores, each / of_scores.looks),
         controls=judged,
     )
+
+
+def stand(seconds: Values, candidates: Sequence[str], settings: Settings, floor: float) -> Standing:
+    """Return how the candidates stand against the fastest of them; see `best.standing`.
+
+    The other cells lend their noise. floor: of a control that failed, 0 if none did
+    """
+    seen = differences(_table(seconds, logs=True))
+    return standing(list(seconds), seen, candidates, settings, floor)
 
 
 def _table(values: Values, logs: bool = False) -> Array:

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from ninefold.report.data.cells import BASELINE, Group
-from ninefold.report.data.runs import finite
+from ninefold.report.data.runs import Run, finite
 from ninefold.report.stats.measures import Measure
 from ninefold.result import PHASES
 
@@ -15,9 +15,9 @@ from ninefold.result import PHASES
 class Summary:
     """The values of a cell.
 
-    by_seed: the value of each seed with a run that completed.
-    seeds: the number of all seeds that were tried.
-    mean: over the seeds, None without any.
+    by_seed: the value of each seed with a run that completed; of timing runs, of each round.
+    seeds: the number of all seeds, or timing rounds, that were tried.
+    mean: over these, None without any.
     sd: standard deviation (n - 1), None for a single seed.
     relative: to none-fp32, paired by seed; None if no seed has a partner.
     status: of the first run that did not complete, or None.
@@ -32,29 +32,37 @@ class Summary:
 
 
 def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:
-    """Return the value of each seed that completed; runs of the same seed are averaged."""
+    """Return the value of each seed that completed; runs of the same seed are averaged.
+
+    Of timing runs, it is the value of each round.
+    """
     values: dict[int | None, list[float]] = {}
-    for run in group.cell(parallel, amp):
+    for run in _runs(group, parallel, amp, measure):
         value = finite(measure.value(run))
         if run.ok and value is not None:
-            values.setdefault(run.seed, []).append(value)
+            values.setdefault(run.place, []).append(value)
     return {seed: statistics.fmean(found) for seed, found in values.items()}
 
 
 def summarize(group: Group, parallel: str, amp: str, measure: Measure) -> Summary:
     """Reduce one cell to its mean and standard deviation over seeds."""
-    runs = group.cell(parallel, amp)
+    runs = _runs(group, parallel, amp, measure)
     values = by_seed(group, parallel, amp, measure)
     baseline = by_seed(group, *BASELINE, measure)
     pairs = [measure.paired(values[seed], baseline[seed]) for seed in values if seed in baseline]
     return Summary(
         by_seed=values,
-        seeds=len({run.seed for run in runs}),
+        seeds=len({run.place for run in runs}),
         mean=statistics.fmean(values.values()) if values else None,
         sd=statistics.stdev(values.values()) if len(values) > 1 else None,
         relative=finite(measure.middle(pairs)) if pairs else None,
         status=next((run.status for run in runs if not run.ok), None),
     )
+
+
+def _runs(group: Group, parallel: str, amp: str, measure: Measure) -> list[Run]:
+    """The runs of a cell that a measure is taken from."""
+    return [run for run in measure.source(group) if (run.parallel, run.amp) == (parallel, amp)]
 
 
 def phase_shares(group: Group, parallel: str, amp: str) -> dict[str, float] | None:

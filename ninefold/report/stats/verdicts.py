@@ -15,6 +15,7 @@ class Settings:
     same: share of time within which cells tie
     level: the chance of any false verdict in a study
     looks: how often the verdicts are evaluated in all; the level is divided by it
+    score_looks: the same of the scores, where they are not evaluated as often; None: as often
     baseline: the cell whose score the others must reach
     draws: of the bootstrap; 0 takes Student's intervals, which are faster to compute
     """
@@ -23,6 +24,7 @@ class Settings:
     same: float = 0.02
     level: float = 0.05
     looks: int = 1
+    score_looks: int | None = None
     baseline: str = "none-fp32"
     draws: int = 1000
 

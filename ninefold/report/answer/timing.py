@@ -1,0 +1,80 @@
+"""What a study that times its cells in turns may still measure, and which cell is the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.recommend import excluded, named
+from ninefold.report.data.cells import plainness
+from ninefold.report.data.rounds import name_of, planned_cells
+from ninefold.report.stats.measures import SECONDS
+from ninefold.report.stats.verdicts import OPEN
+
+
+@dataclass(frozen=True)
+class TimingState:
+    """What is known after the timing rounds so far.
+
+    cells: those to measure further, as the study names them
+    settled: whether further timing rounds could not change the answer
+    named: the best cell so far, of those whose score is not shown to be worse; None without a time
+    chance: the confidence that `named` is within `report.same` of the best of them
+    """
+
+    cells: list[str]
+    settled: bool
+    named: str | None
+    chance: float | None
+
+
+def timing_state(found: Sequence[Evidence], sweep: Mapping[str, Any], pairs: str) -> TimingState:
+    """Return what is known. found: evidence of the groups in which cells are timed, largest first.
+
+    pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
+    """
+    if not found:
+        return TimingState(planned_cells(sweep), False, None, None)
+    left = [_left(evidence, pairs) for evidence in found]
+    cells = {
+        name
+        for evidence, open_cells in zip(found, left, strict=True)
+        for run in evidence.group.timing
+        if run.cell in open_cells and (name := name_of(run, sweep))
+    }
+    candidates = _candidates(found[0])
+    best, stand = named(found[0], candidates) if candidates else (None, None)
+    return TimingState(
+        sorted(cells, key=plainness),
+        not any(left),
+        best,
+        stand.chance[best] if best and stand else None,
+    )
+
+
+def _left(evidence: Evidence, pairs: str) -> list[str]:
+    """The cells of a group that are to be measured further; empty if it is settled."""
+    if pairs == "all":
+        open_pairs = [pair for pair in evidence.comparison.seconds if pair.verdict == OPEN]
+        unclear = {cell for pair in open_pairs for cell in (pair.first, pair.second)}
+        return [cell for cell in evidence.cells if cell in unclear and cell not in evidence.bad]
+    candidates = _candidates(evidence)
+    if not candidates:
+        return []
+    best, stand = named(evidence, candidates)
+    if stand.chance[best] >= 1 - evidence.settings.level:
+        return []
+    left = [cell for cell in candidates if cell not in stand.out]
+    copies = [copy for copy, cell in evidence.copies.items() if cell in left]
+    return left + [copy for copy in copies if copy not in left and copy not in evidence.bad]
+
+
+def _candidates(evidence: Evidence) -> list[str]:
+    """The cells that may be the answer: timed, and not shown to have a worse score."""
+    return [
+        cell
+        for cell in evidence.values(SECONDS)
+        if excluded(cell, evidence) is None and evidence.safe[cell] != "worse"
+    ]

@@ -1,0 +1,107 @@
+"""How far each cell may be from the best one: multiple comparisons with the best (Hsu 1984)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from ninefold.report.stats.differences import Array, Differences
+from ninefold.report.stats.verdicts import Settings
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of each candidate, against the best of them.
+
+    lead: the candidate that is least behind any other, by the estimates
+    chance: by candidate, the confidence that it is within `Settings.same` of the best
+    out: the candidates that are shown not to be the best
+    """
+
+    lead: str
+    chance: Mapping[str, float]
+    out: Sequence[str]
+
+
+def standing(
+    names: Sequence[str],
+    seen: Differences,
+    candidates: Sequence[str],
+    settings: Settings,
+    floor: float = 0.0,
+) -> Standing:
+    """Return how the candidates stand against the best of them.
+
+    Let k be the best, whichever it is. One-sided bounds on what each other candidate is behind k
+    hold together at `Settings.level`, divided by their number and by the looks. Where they hold, k
+    is not out, and each candidate is no farther behind k than its bound. So the claim holds for a
+    candidate that was chosen by the same data, and those that are out need not be considered
+    (Edwards and Hsu 1983). As with a safe score, a pair's own rounds have to show it as well.
+
+    names: of the rows that `seen` was computed from
+    seen: of the logarithms of a measure of which less is better
+    floor: the noise floor, a share, of a control that failed; differences below it show nothing
+    """
+    rows = [names.index(cell) for cell in candidates]
+    gap = _square(seen, seen.mean, len(names), turned=-1.0)[np.ix_(rows, rows)]
+    near = _level(seen, names, rows, settings, np.log1p(settings.same))
+    ahead = _level(seen, names, rows, settings, 0.0)
+    if floor > 0:
+        unclear = np.abs(gap) <= np.log1p(floor)
+        ahead[unclear] = 1.0
+        near[unclear & (floor > settings.same)] = 1.0
+    np.fill_diagonal(ahead, 1.0)
+    beaten = ahead.min(axis=0)
+    open_to = np.minimum(near, beaten)
+    np.fill_diagonal(open_to, 0.0)
+    behind = np.where(np.isnan(gap), np.inf, gap)
+    np.fill_diagonal(behind, 0.0)
+    lead = candidates[int(behind.max(axis=1).argmin())]
+    return Standing(
+        lead=lead,
+        chance=dict(zip(candidates, (1 - open_to.max(axis=1)).tolist(), strict=True)),
+        out=[
+            cell
+            for cell, level in zip(candidates, beaten, strict=True)
+            if level <= settings.level and cell != lead
+        ],
+    )
+
+
+def _level(
+    seen: Differences, names: Sequence[str], rows: Sequence[int], settings: Settings, most: float
+) -> Array:
+    """The smallest level at which row i is shown to be behind row j by less than `most`.
+
+    Negative: ahead of it. float64 [candidates, candidates], 1 where nothing shows it.
+    """
+    gap, error, freedom, alone, alone_freedom = (
+        _square(seen, values, len(names), turned)[np.ix_(rows, rows)]
+        for values, turned in (
+            (seen.mean, -1.0),
+            (seen.error, 1.0),
+            (seen.freedom, 1.0),
+            (seen.alone, 1.0),
+            (seen.alone_freedom, 1.0),
+        )
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        together = stats.t.sf((most - gap) / error, freedom) * (len(rows) - 1)
+        own = stats.t.sf((most - gap) / alone, alone_freedom)
+    level = np.where(error == 0, 1.0 * (gap >= most), np.maximum(together, own) * settings.looks)
+    found: Array = np.where(np.isnan(level), 1.0, np.minimum(level, 1.0))
+    return found
+
+
+def _square(seen: Differences, values: Array, size: int, turned: float) -> Array:
+    """What a pair has, as [i, j]: the row i compared with the row j; nan on the diagonal.
+
+    turned: by what it is multiplied if the pair is taken in its other order
+    """
+    found = np.full((size, size), np.nan)
+    found[seen.second, seen.first] = values
+    found[seen.first, seen.second] = turned * values
+    return found

@@ -1,0 +1,141 @@
+"""Timing in turns: what its rounds show, what is still measured, and what the report says."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ninefold import report
+from ninefold.report.data.cells import groups
+from ninefold.report.data.recording import read_runs
+from ninefold.result import location
+from tests.report.test_report import result
+
+SECONDS = {
+    "none-fp32": 2.0, "none-autocast": 1.0, "none-scaler": 1.3, "dp-fp32": 2.0,
+    "ddp-fp32": 2.6, "ddp-autocast": 1.6,
+}  # fmt: skip
+
+
+def study(
+    folder: Path,
+    seconds: Mapping[str, float] = SECONDS,
+    rounds: int = 6,
+    noise: float = 0.005,
+    stays: Mapping[str, int] | None = None,
+    lost: Mapping[str, float] | None = None,
+    seeds: int = 0,
+    ask: str = "[time]",
+    **changes: Any,
+) -> Path:
+    """A study with timing rounds, and with runs that were trained as a whole.
+
+    stays: the rounds that a cell took part in, if not all
+    lost: the share of the score that a cell loses
+    seeds: of training runs; their clock is off by 50 %, up or down
+    """
+    chance = random.Random(1)
+    timing, trained = [], []
+    for number in range(rounds):
+        common = chance.gauss(1, 0.03)
+        runs = []
+        for cell, base in seconds.items():
+            if number < (stays or {}).get(cell, rounds):
+                step = common * base * chance.gauss(1, noise) / 22
+                turns = [step * chance.gauss(1, 0.01) for _ in range(5)]
+                parallel, amp = cell.split("-")
+                runs.append(f"timing/{number}/{cell}")
+                _write(folder / runs[-1], result(
+                    parallel, amp, number, turns=5, turn_seconds=turns, steps=44, epochs=2.0,
+                    planned_epochs=10, train_seconds=44 * location(turns), accuracy=None,
+                    best_accuracy=None, test_loss=None, score=None, epoch_seconds=[], replicas=1,
+                    **changes,
+                ))  # fmt: skip
+        timing.append(_entry(number, runs))
+    for seed in range(seeds):
+        common, runs = chance.gauss(0.8, 0.004), []
+        for cell, base in seconds.items():
+            parallel, amp = cell.split("-")
+            score = common - (lost or {}).get(cell, 0.0) + chance.gauss(0, 0.0005)
+            runs.append(f"runs/{seed}_{cell}")
+            _write(folder / runs[-1], result(
+                parallel, amp, seed, accuracy=score, score="mean IoU", replicas=1,
+                train_seconds=10 * base * chance.uniform(0.5, 1.5), **changes,
+            ))  # fmt: skip
+        trained.append(_entry(seed, runs))
+    cells = [dict(zip(("parallel", "amp"), cell.split("-"), strict=True)) for cell in seconds]
+    facts = {
+        "wall_seconds": 1.0, "runs": 1, "timing": timing, "rounds": trained,
+        "planned_cells": cells, "settings": {"study": {"ask": ask.strip("[]").split(", ")}},
+    }  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    (folder / "sweep.json").write_text(json.dumps(facts))
+    return folder
+
+
+def _entry(number: int, runs: list[str]) -> dict[str, Any]:
+    return {
+        "round": number, "seed": number, "attempt": 0, "part": 0, "shuffled": True, "drift": 0.0,
+        "drifted": False, "counted": True, "runs": runs,
+    }  # fmt: skip
+
+
+def _write(folder: Path, content: Mapping[str, Any]) -> None:
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text(json.dumps(content))
+
+
+def test_a_clear_best_cell_settles_a_study_that_asks_for_the_best(tmp_path: Path) -> None:
+    state = report.timing(study(tmp_path), "best")
+    assert (state.settled, state.cells, state.named) == (True, [], "none-autocast")
+    assert state.chance is not None
+    assert state.chance >= 0.95
+
+
+def test_before_the_first_timing_round_all_cells_are_to_be_measured(tmp_path: Path) -> None:
+    state = report.timing(study(tmp_path, rounds=0), "best")
+    assert state == report.TimingState(list(SECONDS), False, None, None)
+
+
+def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path: Path) -> None:
+    near = {**SECONDS, "none-scaler": 1.01, "none-fp32": 1.01, "dp-fp32": 1.01}
+    state = report.timing(study(tmp_path, near, rounds=4, noise=0.02), "best")
+    assert not state.settled
+    # dp-fp32 is the control of none-fp32 and stays as long as that one does.
+    assert state.cells == ["none-fp32", "none-autocast", "none-scaler", "dp-fp32"]
+
+
+def test_a_study_that_asks_for_all_pairs_goes_on_with_the_cells_of_open_ones(
+    tmp_path: Path,
+) -> None:
+    near = {**SECONDS, "ddp-autocast": 2.63}
+    state = report.timing(study(tmp_path, near, noise=0.008), "all")
+    assert {"ddp-fp32", "ddp-autocast"} <= set(state.cells)
+    assert (state.settled, "none-autocast" in state.cells) == (False, False)
+
+
+def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again(
+    tmp_path: Path,
+) -> None:
+    close = {**SECONDS, "none-scaler": 1.3, "ddp-autocast": 1.31}
+    alone = report.timing(study(tmp_path / "time", close, rounds=4, noise=0.02), "best")
+    assert (alone.named, alone.settled) == ("none-autocast", True)
+    both = study(
+        tmp_path / "both", close, rounds=4, noise=0.02, lost={"none-autocast": 0.1}, seeds=5,
+        ask="[time, accuracy]",
+    )  # fmt: skip
+    state = report.timing(both, "best")
+    assert state.named in ("none-scaler", "ddp-autocast")
+    assert not state.settled
+    assert state.cells == ["none-scaler", "ddp-autocast"]
+
+
+def test_timing_runs_and_training_runs_of_the_same_job_are_one_group(tmp_path: Path) -> None:
+    folder = study(tmp_path, seeds=3, ask="[time, accuracy]")
+    runs = read_runs(folder)
+    assert sum(run.timed for run in runs) == 36
+    [group] = groups(runs)
+    assert (len(group.timing), len(group.training), group.score) == (36, 18, "mean IoU")
