@@ -21,6 +21,7 @@ class RunSpec:
     grace: seconds from a signal to the end of the process.
     shares_process: whether other runs of a sweep use the same process.
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
+    quiet: whether what it prints goes to its log only.
     """
 
     command: str
@@ -34,3 +35,4 @@ class RunSpec:
     grace: float = 30
     shares_process: bool = False
     cache: dict[str, str] | None = None
+    quiet: bool = False

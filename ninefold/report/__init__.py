@@ -24,12 +24,14 @@ from ninefold.report.data.recording import (
     read_runs,
     record,
 )
+from ninefold.report.render import progress
 from ninefold.report.render.figure import draw
 from ninefold.report.render.page import page
+from ninefold.report.render.progress import Standing
 from ninefold.report.render.tables import table
-from ninefold.report.render.text import console_text, gate_text, progress_text, report_text
+from ninefold.report.render.text import console_text, gate_text, report_text
 
-__all__ = ["compare", "place", "progress_table", "settled", "write"]
+__all__ = ["Standing", "compare", "place", "settled", "standings", "write"]
 
 OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
 DERIVED = ("table.md", "figure.png", "report.json", "report.md", "report.html", str(OVERLAY))
@@ -73,9 +75,9 @@ def settled(folder: Path) -> bool:
     return bool(found) and is_settled(recommend(found[0])[0])
 
 
-def progress_table(folder: Path) -> str:
-    """Return the tables of seconds per epoch and score of the runs that a study has so far."""
-    return progress_text(read_runs(folder))
+def standings(folder: Path) -> list[Standing]:
+    """Return how each cell of a study stands after the runs that it has so far."""
+    return progress.standings(*read_runs(folder))
 
 
 def compare(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:

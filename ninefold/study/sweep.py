@@ -27,6 +27,7 @@ from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan, start
 from ninefold.study.compose import Composer
 from ninefold.study.runner import Launch, Study, quoted
+from ninefold.study.screen import screen_for
 
 
 def run(
@@ -68,13 +69,16 @@ def run(
             OmegaConf.save(config, folder / "multirun.yaml")
         else:
             recording = start.resume(folder, planned, settings, chosen, command.started)
+        screen = screen_for(len(planned.cells), concurrent)
+        command.quiet, command.aside = len(planned.cells) > 1, screen.aside
         study = Study(
             planned,
             recording,
             settings["study"],
             _handed_to(launcher) if concurrent else _run_here(planned, context, task, config),
-            lambda cell: max_batch.of_cell(planned, cell, folder),
+            lambda cell: max_batch.of_cell(planned, cell, folder, screen, command.quiet),
             concurrent,
+            screen,
         )
         command.sweep = folder  # only now: a command that is refused writes no report
         try:
