@@ -6,8 +6,6 @@ a screen has no thread, and prints or draws in the call only.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -121,17 +119,6 @@ class Announcements(Lines):
 
     def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
         return
-
-
-def screen_for(cells: int, concurrent: bool) -> Screen:
-    """The screen of a study of so many cells. concurrent: its runs print lines themselves."""
-    if cells == 1 or concurrent:
-        return Announcements()
-    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        return Lines()
-    from ninefold.study.table import Table  # here, because it imports rich
-
-    return Table()
 
 
 def time_left(seconds: float | None, before: str = "") -> str:

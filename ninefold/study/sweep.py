@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan, start
 from ninefold.study.compose import Composer
 from ninefold.study.runner import Launch, Study, quoted
-from ninefold.study.screen import screen_for
+from ninefold.study.screen import Announcements, Lines, Screen
 
 
 def run(
@@ -85,6 +86,17 @@ def run(
             study.run()
         finally:
             command.resume_command = None if study.finished else resume_command(study, command.argv)
+
+
+def screen_for(cells: int, concurrent: bool) -> Screen:
+    """The screen of a study of so many cells. concurrent: its runs print lines themselves."""
+    if cells == 1 or concurrent:
+        return Announcements()
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return Lines()
+    from ninefold.study.table import Table  # here, because it imports rich
+
+    return Table()
 
 
 def look_ahead(config: DictConfig) -> None:
