@@ -10,8 +10,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -66,6 +66,8 @@ class Command:
     sweep: folder of the sweep, once it belongs to this command: the report is written there.
     study_name: the chosen option of `experiments`, if any.
     resume_command: how to resume a study that is not finished.
+    quiet: whether what a run prints goes to its log only: a study shows how its runs end.
+    aside: a context manager, inside of which lines may be printed.
     """
 
     def __init__(self, name: str, argv: Sequence[str]) -> None:
@@ -76,6 +78,8 @@ class Command:
         self.sweep: Path | None = None
         self.study_name: str | None = None
         self.resume_command: str | None = None
+        self.quiet = False
+        self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
         self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
         self._process = os.getpid()
         self._signal: int | None = None  # the last one received
@@ -163,11 +167,15 @@ class Command:
             yield
 
     def run(self, job: Job, folder: Path) -> Outcome:
-        """Run `job` and print how it ended. Raises SystemExit if a signal ended it."""
+        """Run `job` and print its failures and, unless quiet, its result.
+
+        Raises SystemExit if a signal ended it.
+        """
         outcome = run(
             job,
             folder,
             concurrent=self._process != os.getpid(),
+            quiet=self.quiet,
             require_undisturbed=self.require_undisturbed,
         )
         self.keep(outcome, folder)
@@ -181,7 +189,8 @@ class Command:
         self.outcomes.append(Outcome(outcome.code, result=outcome.result))
         if outcome.failures and first_to_report(outcome.failures[0]):
             self._print(outcome.failures)
-        if found := outcome.result:
+        shown = self.quiet and self._process == os.getpid()  # by the study
+        if (found := outcome.result) and not shown:
             print(
                 f"{found.score or 'accuracy'} {found.accuracy:.4f} "
                 f"(best {found.best_accuracy:.4f})  trained {found.train_seconds:.2f} s "
@@ -196,11 +205,12 @@ class Command:
 
     def _print(self, failures: Sequence[Failure]) -> None:
         """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set."""
-        for failure in failures:
-            if self._debug and failure.__cause__ is not None:
-                lines = traceback.format_exception(failure.__cause__)
-                print(redact("".join(lines)), file=sys.stderr)
-            print(failure, file=sys.stderr, flush=True)
+        with self.aside():
+            for failure in failures:
+                if self._debug and failure.__cause__ is not None:
+                    lines = traceback.format_exception(failure.__cause__)
+                    print(redact("".join(lines)), file=sys.stderr)
+                print(failure, file=sys.stderr, flush=True)
 
     def _require_environment(self) -> None:
         """Exit with a line for each problem of the environment variables that torchrun sets.

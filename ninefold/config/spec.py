@@ -22,6 +22,7 @@ class RunSpec:
     shares_process: whether other runs of a sweep use the same process.
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     turns: of `time`, the socket of the launcher that says when to train: see train.turns.
+    quiet: whether what it prints goes to its log only.
     """
 
     command: str
@@ -36,3 +37,4 @@ class RunSpec:
     shares_process: bool = False
     cache: dict[str, str] | None = None
     turns: Path | None = None
+    quiet: bool = False

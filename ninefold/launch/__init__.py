@@ -5,7 +5,8 @@ Imports only plain data, because the forkserver's first import imports this pack
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -56,6 +57,8 @@ class Command(Protocol):
     sweep: folder of the sweep, set once it belongs to this command: the report is written there.
     study_name: the chosen option of `experiments`, if any.
     resume_command: how to resume a study that is not finished, set by it; printed at the end.
+    quiet: whether what a run prints goes to its log only; set by a study, which shows its end.
+    aside: set by a study: a context manager, inside of which lines may be printed.
     """
 
     argv: list[str]
@@ -63,9 +66,14 @@ class Command(Protocol):
     sweep: Path | None
     study_name: str | None
     resume_command: str | None
+    quiet: bool
+    aside: Callable[[], AbstractContextManager[None]]
 
     def run(self, job: Job, folder: Path) -> Outcome:
-        """Run `job` and print how it ended. Raises SystemExit if a signal ended it."""
+        """Run `job` and print its failures and, unless quiet, its result.
+
+        Raises SystemExit if a signal ended it.
+        """
 
     def keep(self, outcome: Outcome, folder: Path) -> None:
         """Take note of how a run in `folder` ended, and print it."""

@@ -41,11 +41,13 @@ def run(
     folder: Path,
     *,
     concurrent: bool = False,
+    quiet: bool = False,
     require_undisturbed: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Run `job` in `folder` and wait for its end. A failure is recorded in its result.json.
 
     concurrent: other runs may use the machine at the same time.
+    quiet: what the run prints goes to its log only.
     require_undisturbed: raises KeyboardInterrupt if this process received a signal.
     """
     started, before = time.time(), Result.of_end(folder)
@@ -64,6 +66,7 @@ def run(
                 grace=job.values["launch"]["grace"],
                 shares_process=job.values["launch"]["inline"] and job.in_sweep,
                 cache=job.cache,
+                quiet=quiet,
             )
             start(spec, job)
             return Outcome(0, result=None if job.evaluates else Result.read(folder))

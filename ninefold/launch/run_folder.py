@@ -5,15 +5,17 @@ from __future__ import annotations
 import faulthandler
 import fcntl
 import logging
+import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import IO
 
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import Busy, Failure, resource_failure
+from ninefold.progress import ToLog
 from ninefold.secrets import redact
 from ninefold.signals import failure as ending
 
@@ -40,8 +42,8 @@ class Log(logging.FileHandler):
 
 
 @contextmanager
-def logging_to(folder: Path, rank: int) -> Iterator[None]:
-    """Log to run.log, or to run.rankN.log on the other processes.
+def logging_to(folder: Path, rank: int) -> Iterator[IO[str]]:
+    """Log to run.log, or to run.rankN.log on the other processes; yields that file.
 
     Raises ResourceError if the log cannot be written.
     """
@@ -61,13 +63,27 @@ def logging_to(folder: Path, rank: int) -> Iterator[None]:
     assert handler.stream is not None
     faulthandler.enable(handler.stream)  # a crash of the interpreter leaves its stack there too
     try:
-        yield
+        yield handler.stream
     finally:
         faulthandler.disable()
         logging.captureWarnings(False)
         root.level, root.handlers = before
         with suppress(OSError):  # it flushes
             handler.close()
+
+
+@contextmanager
+def printing_to(file: IO[str], inline: bool) -> Iterator[None]:
+    """Have what a quiet run prints go to its log, `file`.
+
+    inline: it runs in the process of the command, whose own output is not touched. Any other
+    process prints nothing else until it ends, and libraries that write past Python do not either.
+    """
+    if not inline:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+    with redirect_stdout(ToLog()), redirect_stderr(ToLog()):
+        yield
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from ninefold.errors import (
     resource_failure,
 )
 from ninefold.launch import mailbox
-from ninefold.launch.run_folder import exclusive, log_file, logging_to
+from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to
 from ninefold.ranks import found
 from ninefold.secrets import redact
 from ninefold.signals import SIGNALS, Stop
@@ -87,9 +87,12 @@ def work(spec: RunSpec) -> None:
 def run(spec: RunSpec, inline: bool = False) -> None:
     """Run `spec` in this process. Raises only Failure and KeyboardInterrupt."""
     rank = found(os.environ).rank
-    with logging_to(spec.folder, rank), environment.noted():
+    with logging_to(spec.folder, rank) as file, environment.noted():
         try:
-            with exclusive(spec.folder, rank):
+            with (
+                exclusive(spec.folder, rank),
+                printing_to(file, inline) if spec.quiet else nullcontext(),
+            ):
                 COMMANDS[spec.command](spec, inline)
         except Exception as error:
             log.error("%s", traceback.format_exc())

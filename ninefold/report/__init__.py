@@ -17,7 +17,6 @@ from ninefold.report.answer.timing import TimingState, timing_state
 from ninefold.report.answer.tree import write_report
 from ninefold.report.answer.wording import reasons, sentence
 from ninefold.report.data.cells import groups, largest_first
-from ninefold.report.data.folders import read_sweep
 from ninefold.report.data.overlay import overlay_text
 from ninefold.report.data.recording import (
     RECORDED,
@@ -28,12 +27,14 @@ from ninefold.report.data.recording import (
     read_runs,
     record,
 )
+from ninefold.report.render import progress
 from ninefold.report.render.figure import draw
 from ninefold.report.render.page import page
+from ninefold.report.render.progress import Standing
 from ninefold.report.render.tables import table
-from ninefold.report.render.text import console_text, gate_text, progress_text, report_text
+from ninefold.report.render.text import console_text, gate_text, report_text
 
-__all__ = ["TimingState", "compare", "place", "progress_table", "settled", "timing", "write"]
+__all__ = ["Standing", "TimingState", "compare", "place", "settled", "standings", "timing", "write"]
 
 OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
 DERIVED = ("table.md", "figure.png", "report.json", "report.md", "report.html", str(OVERLAY))
@@ -82,15 +83,15 @@ def timing(folder: Path, pairs: str) -> TimingState:
 
     pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
     """
-    runs, sweep = read_runs(folder), read_sweep(folder)
+    runs, sweep = read_runs(folder)
     last = max((run.part or 0 for run in runs if run.timed), default=0)
     found = [group for group in largest_first(groups(runs)) if group.timing and group.part == last]
     return timing_state([gather_evidence(group, (), sweep, None) for group in found], sweep, pairs)
 
 
-def progress_table(folder: Path) -> str:
-    """Return the tables of seconds per epoch and score of the runs that a study has so far."""
-    return progress_text(read_runs(folder))
+def standings(folder: Path) -> list[Standing]:
+    """Return how each cell of a study stands after the runs that it has so far."""
+    return progress.standings(*read_runs(folder))
 
 
 def compare(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:

@@ -14,6 +14,7 @@ from ninefold.launch import Refused
 from ninefold.launch import run as launch
 from ninefold.machine import available_memory
 from ninefold.study.plan import Cell, Plan
+from ninefold.study.screen import Screen
 
 FOLDER = "max_batch"  # in a study's: run folders of the attempts, which are no runs of the study
 # Overrides of an attempt. The second step is the first that has everything in memory, and an epoch
@@ -60,15 +61,19 @@ class Largest:
         return f"{fits} fits{fails} ({self.why})"
 
 
-def of_cell(plan: Plan, cell: Cell, study: Path) -> Largest:
-    """The largest batch of `cell` on this machine. Raises Refused if a signal stops the search."""
+def of_cell(plan: Plan, cell: Cell, study: Path, screen: Screen, quiet: bool) -> Largest:
+    """The largest batch of `cell` on this machine. Raises Refused if a signal stops the search.
+
+    quiet: whether what the attempts print goes to their logs only.
+    """
     folder = study / FOLDER / file_name(f"{plan.cells.index(cell)}_{cell.name}")
 
     def attempt(size: int) -> int | None:
-        print(f"max_batch  {cell.name}  trying {size}", flush=True)
+        screen.running(f"max_batch  {cell.name}  trying {size}")
         run = folder / str(size)
         run.mkdir(parents=True, exist_ok=True)
-        outcome = launch.run(plan.job(cell, 0, *ATTEMPT, f"batch_size={size}"), run)
+        job = plan.job(cell, 0, *ATTEMPT, f"batch_size={size}")
+        outcome = launch.run(job, run, quiet=quiet)
         for failure in outcome.failures:
             raise failure
         result = outcome.result

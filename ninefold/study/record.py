@@ -16,11 +16,10 @@ from typing import Any
 from ninefold.checkpoint import manifest
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
-from ninefold.result import SWEEP, Result
+from ninefold.result import SWEEP, TIMING, Result
 from ninefold.secrets import redacted
 
-# Folders in a study's.
-BURN_IN, SUPERSEDED, TIMING = "burn_in", "superseded", "timing"
+BURN_IN, SUPERSEDED = "burn_in", "superseded"  # folders in a study's
 ENDED = ("ok", "diverged")  # statuses of a run that needs no repetition
 # Throttle reasons that count as drift. A power or clock limit that the user has set does not: it is
 # the same for all cells.

@@ -5,10 +5,12 @@ A round is one run of each cell with one seed. It drifted if the machine became 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ninefold.study.plan import Plan
 from ninefold.study.record import Recording, Round
+from ninefold.study.screen import duration
 
 
 class Schedule:
@@ -16,14 +18,20 @@ class Schedule:
 
     settings: the section `study` of the configuration.
     guarded: whether rounds in which the machine drifted are repeated.
+    note: tells why a round is not begun.
     cut_short: whether the budget ended the study.
     """
 
     def __init__(
-        self, plan: Plan, recording: Recording, settings: dict[str, Any], guarded: bool
+        self,
+        plan: Plan,
+        recording: Recording,
+        settings: dict[str, Any],
+        guarded: bool,
+        note: Callable[[str], None],
     ) -> None:
         self._plan, self._recording, self._settings = plan, recording, settings
-        self._guarded = guarded
+        self._guarded, self._note = guarded, note
         self._left: dict[int, list[int]] = {}  # index in recording.rounds -> runs to be made
         self.cut_short = False
         self._count_complete_repeats()
@@ -136,7 +144,7 @@ class Schedule:
         return None
 
     def _is_within_budget(self, due: list[int]) -> bool:
-        """Whether another round is expected to end within the budget; prints if it is not."""
+        """Whether another round is expected to end within the budget; notes it if it is not."""
         budget = self._settings["budget"]
         expected = self._recording.seconds_of_a_run() * len(self._plan.cells)
         spent = self._recording.seconds - self._recording.search_seconds
@@ -145,18 +153,9 @@ class Schedule:
         if not self.cut_short:
             seeds = ", ".join(str(self._plan.seeds[number]) for number in due)
             what = f"seeds {seeds} were not run" if due else "drifted rounds were not repeated"
-            print(
+            self._note(
                 f"study.budget={budget}: {duration(spent)} are spent, and a round "
-                f"takes about {duration(expected)}: {what}",
-                flush=True,
+                f"takes about {duration(expected)}: {what}"
             )
         self.cut_short = True
         return False
-
-
-def duration(seconds: float) -> str:
-    """`seconds` in h, min or s, rounded."""
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ninefold.study.max_batch import Largest
 from ninefold.study.plan import Cell, Plan
 from ninefold.study.record import BURN_IN, Recording, Round
-from ninefold.study.rounds import Schedule, duration
+from ninefold.study.rounds import Schedule
+from ninefold.study.screen import End, Screen
 from ninefold.study.timing import Timing
+
+if TYPE_CHECKING:
+    from ninefold.report import Standing
 
 # Makes runs with these overrides; the number is that of the first.
 Launch = Callable[[Sequence[Sequence[str]], int], None]
@@ -28,6 +32,7 @@ class Study:
     timing: runs the timing rounds; None where times come from whole runs.
     concurrent: whether the launcher makes runs at the same time. It is then given whole rounds,
         and drift is not judged, as concurrent runs slow each other.
+    screen: shows how far it is.
     finished: whether everything planned has been run.
     """
 
@@ -40,14 +45,16 @@ class Study:
         largest: Callable[[Cell], Largest],
         timing: Timing | None,
         concurrent: bool,
+        screen: Screen,
     ) -> None:
         self._plan, self._recording, self._settings = plan, recording, settings
         self._launch, self._largest, self._concurrent = launch, largest, concurrent
         self._timing = timing
         self._trains = settings["ask"] is None or "accuracy" in settings["ask"]
+        self._screen = screen
         # Where their times decide nothing, a slow minute does no harm.
         self._guarded = plan.compares and not concurrent and timing is None
-        self._schedule = Schedule(plan, recording, settings, self._guarded)
+        self._schedule = Schedule(plan, recording, settings, self._guarded, screen.note)
         self.finished = False
 
     @property
@@ -63,7 +70,9 @@ class Study:
         """Make the planned runs that are still missing."""
         self._find_drift()  # the last command may have been interrupted before it did
         self._recording.write()
+        self._screen.begin([cell.name for cell in self._plan.cells])
         try:
+            self._update()
             if self._timing is not None:
                 self._timing.run()
             if self._trains:
@@ -72,19 +81,16 @@ class Study:
                 self._find_largest_batches()
             self.finished = not self.cut_short
         finally:
+            self._screen.close()
             self._recording.write()
 
     def _train(self) -> None:
         """Make the planned training runs that are still missing."""
-        first = True
         if self._burn_in_is_due():
             self._burn_in()
         for stage in self._stages():
             while (entry := self._schedule.next(stage)) is not None:
-                if self._plan.compares and not first:
-                    print(_progress_table(self.folder), flush=True)
                 self._run_round(entry, stage)
-                first = False
             if self.cut_short or (self._plan.looks > 1 and _settled(self.folder)):
                 break
 
@@ -109,9 +115,11 @@ class Study:
         steps = self._settings["burn_in"]
         given = self._plan.job(cell, 0).values["max_steps"]
         steps = steps if given is None else min(steps, given)
-        print(f"burn-in  {cell.name}, {steps} steps, not counted", flush=True)
+        what = f"burn-in  {cell.name}, {steps} steps, not counted"
+        self._screen.running(what)
         instead = (f"max_steps={steps}", f"hydra.sweep.subdir={BURN_IN}")
         self._launch([self._plan.overrides(cell, 0, *instead)], 0)
+        self._screen.ended(what)
 
     def _run_round(self, entry: Round, stage: int) -> None:
         """Make the runs of a round that are left."""
@@ -120,12 +128,18 @@ class Study:
         for batch in self._batches(list(left)):
             jobs = [self._prepare(entry, index, order[index]) for index in batch]
             recording.write()
-            self._announce(entry, order[batch[0]], batch, stage)
+            cells = [order[index].name for index in batch]
+            what = self._name(entry, cells, stage)
+            self._screen.running(what, cells, self._seconds_left(stage))
             self._launch(jobs, recording.number(entry, batch[0]))
             del left[: len(batch)]
+            results = [recording.result(entry.runs[index]) for index in batch]
+            ends = [End.of(*each) for each in zip(cells, results, strict=True)]
+            self._screen.ended(what, ends, self._seconds_left(stage))
         recording.count(entry)
         self._find_drift()
         recording.write()
+        self._update()
 
     def _batches(self, indices: list[int]) -> Iterator[list[int]]:
         """Runs that are launched together: one, or with concurrent runs all consecutive ones."""
@@ -155,20 +169,26 @@ class Study:
             recording.supersede(name)
         return overrides
 
-    def _announce(self, entry: Round, cell: Cell, batch: list[int], stage: int) -> None:
-        """Print which runs begin and how much is left."""
-        to_come, done = self._schedule.to_come(stage), self._schedule.done()
-        single = len(batch) == 1
-        words = [f"run {done + 1}" if single else f"runs {done + 1} to {done + len(batch)}"]
-        words[0] += f" of {done + to_come}"
+    def _name(self, entry: Round, cells: Sequence[str], stage: int) -> str:
+        """What the screen calls the next runs: `run 5 of 27  round 2  ddp-fp32 seed 1`."""
+        done, count = self._schedule.done(), len(cells)
+        numbers = f"run {done + 1}" if count == 1 else f"runs {done + 1} to {done + count}"
+        words = [f"{numbers} of {done + self._schedule.to_come(stage)}"]
         if self._plan.stages[-1] > 1:
             words.append(f"round {entry.round + 1}" + " again" * (entry.attempt > 0))
-        words.append(f"{cell.name} seed {entry.seed}" if single else f"seed {entry.seed}")
-        words.append(f"|  {done} done, {to_come - len(batch)} left")
-        line = "  ".join(words)
-        if (each := self._recording.seconds_of_a_run()) and not self._concurrent:
-            line += f", about {duration(each * to_come)} left"
-        print(line, flush=True)
+        words.append(f"{cells[0]} seed {entry.seed}" if count == 1 else f"seed {entry.seed}")
+        return "  ".join(words)
+
+    def _seconds_left(self, stage: int) -> float | None:
+        """How long the runs of a stage that are left will take, None if that is not known."""
+        if self._concurrent:
+            return None
+        return self._recording.seconds_of_a_run() * self._schedule.to_come(stage) or None
+
+    def _update(self) -> None:
+        """Show the figures of the runs so far."""
+        if self._screen.live and self._recording.rounds:
+            self._screen.update(_standings(self.folder))
 
     def _find_drift(self) -> None:
         """Find the rounds in which the machine drifted, and print them."""
@@ -177,7 +197,7 @@ class Study:
             then = "it is to be repeated"
             if len(self._recording.attempts(entry)) > retries:
                 then = f"it counts all the same, study.retries={retries} being used up"
-            print(f"round {entry.round + 1} (seed {entry.seed}): {why}; {then}", flush=True)
+            self._screen.note(f"round {entry.round + 1} (seed {entry.seed}): {why}; {then}")
 
     def _find_largest_batches(self) -> None:
         """Search for the largest batch of each cell where none was made, or the search failed."""
@@ -191,7 +211,7 @@ class Study:
                 largest = self._largest(cell)
             finally:  # the budget does not include it
                 recording.search_seconds += time.time() - began
-            print(f"max_batch  {cell.name}  {largest}", flush=True)
+            self._screen.note(f"max_batch  {cell.name}  {largest}")
             found[cell.name] = asdict(largest)
             recording.write()
 
@@ -201,10 +221,10 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "\\'") + "'"
 
 
-def _progress_table(folder: Path) -> str:
+def _standings(folder: Path) -> list[Standing]:
     from ninefold import report  # here, because it imports SciPy
 
-    return report.progress_table(folder)
+    return report.standings(folder)
 
 
 def _settled(folder: Path) -> bool:

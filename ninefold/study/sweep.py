@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan, start, timing
 from ninefold.study.compose import Composer
 from ninefold.study.runner import Launch, Study, quoted
+from ninefold.study.screen import Announcements, Lines, Screen
 
 
 def run(
@@ -68,22 +70,36 @@ def run(
             OmegaConf.save(config, folder / "multirun.yaml")
         else:
             recording = start.resume(folder, planned, settings, chosen, command.started)
+        screen = screen_for(len(planned.cells), concurrent)
+        command.quiet, command.aside = len(planned.cells) > 1, screen.aside
         asked = settings["study"]["ask"] or []
-        turns = timing.Timing(planned, recording, settings["study"], command.keep)
+        turns = timing.Timing(planned, recording, settings["study"], screen, command.keep)
         study = Study(
             planned,
             recording,
             settings["study"],
             _handed_to(launcher) if concurrent else _run_here(planned, context, task, config),
-            lambda cell: max_batch.of_cell(planned, cell, folder),
+            lambda cell: max_batch.of_cell(planned, cell, folder, screen, command.quiet),
             turns if "time" in asked else None,
             concurrent,
+            screen,
         )
         command.sweep = folder  # only now: a command that is refused writes no report
         try:
             study.run()
         finally:
             command.resume_command = None if study.finished else resume_command(study, command.argv)
+
+
+def screen_for(cells: int, concurrent: bool) -> Screen:
+    """The screen of a study of so many cells. concurrent: its runs print lines themselves."""
+    if cells == 1 or concurrent:
+        return Announcements()
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return Lines()
+    from ninefold.study.table import Table  # here, because it imports rich
+
+    return Table()
 
 
 def look_ahead(config: DictConfig) -> None:

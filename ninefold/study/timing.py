@@ -21,14 +21,14 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.launch import Outcome
 from ninefold.launch.run import check, freeze
-from ninefold.measure.turns import location
+from ninefold.result import TIMING, TIMING_LOOKS, location
 from ninefold.study.plan import Cell, Plan
-from ninefold.study.record import TIMING, Recording, Round
+from ninefold.study.record import Recording, Round
+from ninefold.study.screen import Screen
 
 if TYPE_CHECKING:
     from ninefold.launch.turns import Paused, Turns
 
-LOOKS = (99,)
 LEAD = 2  # steps of a turn that are not timed: they wake threads, and find another cell's caches
 TRIAL = 5  # steps of the first turn of a cell, which says how many a turn has
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
@@ -55,6 +55,7 @@ class Timing:
     """Runs timing rounds until the answer is settled, the plan is done or the time is up.
 
     settings: the section `study` of the configuration.
+    screen: shows how far it is.
     failed: takes how a cell failed, and its folder; the cell is not timed any more.
     """
 
@@ -63,10 +64,11 @@ class Timing:
         plan: Plan,
         recording: Recording,
         settings: Mapping[str, Any],
+        screen: Screen,
         failed: Callable[[Outcome, Path], None],
     ) -> None:
         self._plan, self._recording, self._settings = plan, recording, settings
-        self._failed = failed
+        self._screen, self._failed = screen, failed
         self._cells = list(plan.cells)
         self._jobs: dict[str, TrainJob] = {}
         self._steps: dict[str, int] = {}  # of a turn
@@ -78,31 +80,49 @@ class Timing:
         before, durations = recording.timing_seconds, list[float]()
         while self._is_open() and self._is_within_budget(durations):
             started = time.monotonic()
-            self._round()
+            what = f"timing round {len(recording.timing) + 1}  {len(self._cells)} cells"
+            self._screen.running(what, (), self._seconds_left())
+            self._round(what)
             durations.append(time.monotonic() - started)
             recording.timing_seconds = before + time.monotonic() - began
             recording.write()
+            self._screen.ended(what, (), self._seconds_left())
+            self._update()
 
     def _is_open(self) -> bool:
         """Whether another round could change the answer; leaves out the cells that cannot."""
         from ninefold import report  # here, because it imports SciPy
 
         done = len(self._recording.timing_rounds())
-        if done in LOOKS:
+        if done in TIMING_LOOKS:
             state = report.timing(self._recording.folder, self._settings["pairs"])
-            self._cells = [cell for cell in self._cells if cell.name in state.cells]
             if state.settled:
+                self._screen.note(f"the time question is settled after {done} timing rounds")
                 return False
-        return bool(self._cells) and done < LOOKS[-1]
+            self._cells = [cell for cell in self._cells if cell.name in state.cells]
+        return bool(self._cells) and done < TIMING_LOOKS[-1]
 
     def _is_within_budget(self, durations: Sequence[float]) -> bool:
         """Whether another round is expected to end in time. There are at least as many as looks."""
         if len(self._recording.timing_rounds()) < 2:
             return True  # a single round decides nothing
         expected = self._recording.timing_seconds + max(durations, default=0.0)
-        return expected <= 60 * self._settings["time_budget"]
+        return bool(expected <= 60 * self._settings["time_budget"])
 
-    def _round(self) -> None:
+    def _seconds_left(self) -> float:
+        """How long the timing rounds may still take."""
+        left = 60 * self._settings["time_budget"] - self._recording.timing_seconds
+        return float(max(left, 0.0))
+
+    def _update(self) -> None:
+        """Show the figures so far."""
+        if self._screen.live:
+            from ninefold import report
+
+            measured = {cell.name for cell in self._cells}
+            self._screen.update(report.standings(self._recording.folder), measured)
+
+    def _round(self, what: str) -> None:
         """Time each cell in new processes, in an order that every second round reverses."""
         recording = self._recording
         number = recording.next_timing_round()
@@ -112,13 +132,13 @@ class Timing:
             left.reverse()
         entry = Round(number, self._plan.seeds[0], segment=recording.segment, shuffled=True)
         while left:
-            timed = self._group(left, recording.folder / TIMING / str(number))
+            timed = self._group(left, recording.folder / TIMING / str(number), what)
             entry.runs += [
                 run.spec.folder.relative_to(recording.folder).as_posix() for run in timed
             ]
         recording.timing.append(entry)
 
-    def _group(self, left: list[Cell], folder: Path) -> list[Paused]:
+    def _group(self, left: list[Cell], folder: Path, what: str) -> list[Paused]:
         """Time as many cells of `left` as fit into memory together, and remove them from it."""
         from ninefold.launch.turns import Turns  # here, because it imports torch
 
@@ -126,6 +146,8 @@ class Timing:
             runs = self._start(turns, left, folder)
             seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
             for number in range(-1, self._settings["turns"]):
+                said = f"{what}  turn {number + 1} of {self._settings['turns']}"
+                self._screen.running(said, (), self._seconds_left())
                 for cell, run in runs[:: 1 if number % 2 else -1]:
                     try:
                         taken = self._turn(cell, run, counted=number >= 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import resource
 import sys
@@ -16,13 +15,12 @@ from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
 from ninefold.machine import environment
 from ninefold.parallel import device_names
+from ninefold.progress import say
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
 from ninefold.train import build, compiled, loop
 from ninefold.train.evaluation import Evaluations
 from ninefold.train.training import Training, closing, wait_for_writer
-
-log = logging.getLogger(__name__)
 
 SELECTED_ON_TEST = (
     "best.pt and patience were selected on the test set: dataset.val=0.1 keeps a validation split."
@@ -222,12 +220,6 @@ def timing_lines(run: Training) -> list[str]:
     if run.profile is not None:
         lines += run.profile.summary(run.clock.phase_seconds(run.state.step))
     return lines
-
-
-def say(line: str) -> None:
-    """Print and log a line."""
-    log.info(line)
-    print(line, flush=True)
 
 
 def in_epochs(steps: int, per_epoch: int) -> float:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ninefold.errors import ConfigError
-from ninefold.report import progress_table, settled, write
+from ninefold.report import settled, standings, write
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.pairs import Pairs
@@ -30,7 +30,6 @@ from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run, read_csv
 from ninefold.report.render.heat import panels
 from ninefold.report.render.tables import table
-from ninefold.report.render.text import progress_text
 from ninefold.report.stats.measures import SECONDS as SECONDS_PER_EPOCH
 from ninefold.report.stats.summaries import summarize
 from tests import conftest
@@ -509,7 +508,6 @@ def test_of_a_search_the_best_trials_have_tables_and_all_are_listed() -> None:
     listed = text.split("## All conditions")[1]
     places = [listed.index(f"optimizer.lr={n} ") for n in reversed(range(12))]
     assert places == sorted(places)
-    assert progress_text(runs).endswith("4 more conditions are in table.md of the report")
 
 
 def test_a_study_that_was_stopped_says_so_and_how_to_resume(tmp_path: Path) -> None:
@@ -585,10 +583,12 @@ def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them(
     assert (plain.words, lost.words) == ("not known", f"{words}device=x: lost")
 
 
-def test_settled_and_the_table_so_far_need_no_report(tmp_path: Path) -> None:
+def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
     sweep(tmp_path, result(), result("ddp", train_seconds=10.0))
     assert not settled(tmp_path)
-    assert "| ddp  | 1.00 (×0.50) |" in progress_table(tmp_path)
+    assert [(row.cell, row.seconds, row.ratio, row.time) for row in standings(tmp_path)] == [
+        ("none-fp32", "2.00", "", ""), ("ddp-fp32", "1.00", "×0.500", "")
+    ]  # fmt: skip
     assert not (tmp_path / "report").exists()
     for seed in (1, 2, 3):
         for parallel, seconds in (("none", 20.0), ("ddp", 10.0)):
@@ -597,6 +597,9 @@ def test_settled_and_the_table_so_far_need_no_report(tmp_path: Path) -> None:
             content = result(parallel, seed=seed, train_seconds=seconds + seed / 100)
             (run / "result.json").write_text(json.dumps(content))
     assert settled(tmp_path)
+    plain, faster = standings(tmp_path)
+    assert (plain.runs, plain.seconds, plain.time) == (4, "2.00 ± 0.00", "")
+    assert (faster.ratio, faster.time) == ("×0.500", "faster")
 
 
 def test_an_overlay_repeats_nothing_that_names_a_path_or_something_to_call() -> None:

@@ -24,6 +24,7 @@ from ninefold.study.compose import Composer
 from ninefold.study.max_batch import Largest
 from ninefold.study.plan import Cell, Plan
 from ninefold.study.runner import Study
+from ninefold.study.screen import Lines
 from tests.conftest import ROOT
 
 CELLS = [["parallel=none"], ["parallel=dp"], ["parallel=ddp"]]
@@ -69,7 +70,9 @@ class Sweep:
             recording = start.begin(
                 self.folder, planned, settings, self.name, "basic", "train.py", now
             )
-        return Study(planned, recording, study, self.launch, self.largest, concurrent=False)
+        return Study(
+            planned, recording, study, self.launch, self.largest, concurrent=False, screen=Lines()
+        )
 
     def largest(self, cell: Cell) -> Largest:
         self.names.append(cell.name)

@@ -116,9 +116,10 @@ def gather_recording(folder: Path) -> Recording | None:
     )
 
 
-def read_runs(folder: Path) -> list[Run]:
-    """Return the runs that a sweep's folder holds so far."""
-    return runs_of(join(read_results(folder), read_sweep(folder)))
+def read_runs(folder: Path) -> tuple[list[Run], Mapping[str, Any]]:
+    """Return the runs that a sweep's folder holds so far, and its sweep.json."""
+    sweep = read_sweep(folder)
+    return runs_of(join(read_results(folder), sweep)), sweep
 
 
 def record(recording: Recording, target: Path) -> None:

@@ -170,13 +170,6 @@ def console_text(report: Report, runs: Sequence[Run]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def progress_text(runs: Sequence[Run]) -> str:
-    """Return the tables of seconds per epoch and score of each group so far."""
-    every = groups(runs)
-    tables = [_tables(group, {}) for group in shown(every)]
-    return "\n\n".join(part for part in (*tables, _left_out(every)) if part)
-
-
 def _left_out(every: Sequence[Group]) -> str:
     more = len(every) - MOST
     return f"{more} more conditions are in table.md of the report" if more > 0 else ""

@@ -1,0 +1,86 @@
+"""How the cells of a study stand so far, as text for the table that is shown while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ninefold.report.answer.evidence import Evidence, gather_evidence
+from ninefold.report.answer.pairs import Pairs
+from ninefold.report.data.cells import PLAIN, groups
+from ninefold.report.data.rounds import name_of
+from ninefold.report.data.runs import Run
+from ninefold.report.numbers import decimals_for, ratio, spread
+from ninefold.report.stats.measures import SECONDS
+from ninefold.report.stats.statistics import estimate
+from ninefold.report.stats.verdicts import OPEN
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One cell so far. A text is empty where nothing is known.
+
+    cell: what the study calls it.
+    runs: how many of its runs are in these figures.
+    status: of the first run that ended badly, None without one.
+    seconds: of an epoch, the mean and half of its 95 % interval: `1.23 ± 0.04`.
+    ratio, interval: of these seconds to none-fp32's: `×0.912`, `0.882 to 0.94`.
+    time: the verdict on that ratio: faster, slower or tie.
+    score: in percent, as the seconds.
+    safety: the verdict on the score: safe or worse.
+    """
+
+    cell: str
+    runs: int
+    status: str | None
+    seconds: str = ""
+    ratio: str = ""
+    interval: str = ""
+    time: str = ""
+    score: str = ""
+    safety: str = ""
+
+
+def standings(runs: Sequence[Run], sweep: Mapping[str, Any]) -> list[Standing]:
+    """Return a row for each cell with runs, in each group of comparable runs."""
+    return [
+        row
+        for group in groups(runs)
+        for row in _rows(gather_evidence(group, (), sweep, None), sweep)
+    ]
+
+
+def _rows(evidence: Evidence, sweep: Mapping[str, Any]) -> list[Standing]:
+    seconds, scores = evidence.values(SECONDS), evidence.accuracy
+    decimals = decimals_for(min((min(known.values()) for known in seconds.values()), default=1.0))
+    pairs = Pairs(evidence.comparison)
+    rows = []
+    for cell in evidence.cells:
+        own = evidence.runs(cell)
+        value, low, high = pairs.ratio(PLAIN, cell) or (None, None, None)
+        rows.append(
+            Standing(
+                name_of(own[0], sweep) or cell,
+                max(len(seconds.get(cell, ())), len(scores.get(cell, ()))),
+                evidence.bad.get(cell),
+                _mean(seconds.get(cell, {}), decimals),
+                "" if value is None else ratio(value),
+                "" if low is None or high is None else f"{low:.3g} to {high:.3g}",
+                "" if cell == PLAIN else _known(pairs.verdict(PLAIN, cell)),
+                _mean(scores.get(cell, {}), 2),
+                "" if cell == PLAIN else _known(evidence.safe[cell]),
+            )
+        )
+    return rows
+
+
+def _mean(values: Mapping[int, float], decimals: int) -> str:
+    found = estimate(values)
+    if found.mean is None:
+        return ""
+    return spread(found.mean, None if found.high is None else found.high - found.mean, decimals)
+
+
+def _known(verdict: str) -> str:
+    return "" if verdict == OPEN else verdict

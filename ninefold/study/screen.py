@@ -1,0 +1,134 @@
+"""What a person sees while a study runs: a table in a terminal, elsewhere a line for each run.
+
+A study calls the screen between its runs and between the turns of timing rounds, never during one:
+a screen has no thread, and prints or draws in the call only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ninefold.result import SCORE, Result
+
+if TYPE_CHECKING:
+    from ninefold.report import Standing
+
+
+@dataclass(frozen=True)
+class End:
+    """How the run of a cell ended. seconds: of an epoch; score: in percent; None if unknown."""
+
+    cell: str
+    status: str
+    seconds: float | None = None
+    score: float | None = None
+    score_name: str = SCORE
+
+    @classmethod
+    def of(cls, cell: str, result: Result | None) -> End:
+        """result: of the run, None if it left none."""
+        if result is None or result.status != "ok":
+            return cls(cell, "failed" if result is None else result.status)
+        trained, score = result.train_seconds, result.accuracy
+        seconds = trained / result.epochs if trained is not None and result.epochs else None
+        return cls(
+            cell,
+            result.status,
+            seconds,
+            None if score is None else 100 * score,
+            result.score or SCORE,
+        )
+
+    def __str__(self) -> str:
+        if self.status != "ok":
+            return self.status
+        words = [] if self.score is None else [f"{self.score_name} {self.score:.2f} %"]
+        words += [] if self.seconds is None else [f"{self.seconds:.3g} s/epoch"]
+        return "  ".join(words)
+
+
+class Screen(Protocol):
+    """What a study tells about itself, in this order: begin, anything else, close.
+
+    live: whether `update` shows anything; its rows take a moment to compute.
+    """
+
+    live: bool
+
+    def begin(self, cells: Sequence[str]) -> None:
+        """The study begins, or is resumed, with these cells."""
+
+    def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
+        """Something begins: `run 5 of 27  round 2  ddp-fp32 seed 1`, a turn of a timing round.
+
+        cells: that run now. left: seconds that the study is expected to take from here.
+        """
+
+    def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
+        """What `running` announced has ended; ends: the runs of it. left: as in `running`."""
+
+    def update(self, rows: Sequence[Standing], measured: Collection[str] | None = None) -> None:
+        """All figures so far. measured: the cells that runs are still made of; None: all."""
+
+    def note(self, text: str) -> None:
+        """Something to be kept in sight: drift, the budget, a round that settles the answer."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """While the block runs, anything may be printed, on standard output or error."""
+
+    def close(self) -> None:
+        """The study has ended, or was interrupted."""
+
+
+class Lines:
+    """For a pipe or a file: a line for each run that has ended."""
+
+    live = False
+
+    def begin(self, cells: Sequence[str]) -> None:
+        return
+
+    def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
+        return
+
+    def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
+        words = [what, *([str(ends[0])] if len(ends) == 1 else [])]
+        self.note("  ".join(filter(None, [*words, time_left(left, "|  ")])))
+
+    def update(self, rows: Sequence[Standing], measured: Collection[str] | None = None) -> None:
+        return
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        return
+
+
+class Announcements(Lines):
+    """For runs that print their progress themselves: a line before each."""
+
+    def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
+        self.note("  ".join(filter(None, [what, time_left(left, "|  ")])))
+
+    def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
+        return
+
+
+def time_left(seconds: float | None, before: str = "") -> str:
+    """`about 40 s left`, empty if it is not known or nothing is left."""
+    return f"{before}about {duration(seconds)} left" if seconds else ""
+
+
+def duration(seconds: float) -> str:
+    """`seconds` in h, min or s, rounded."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,117 @@
+"""A study shows a table in a terminal, elsewhere a line for each run; run.log has the rest."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+
+from tests.conftest import ROOT, Shell
+
+CELLS = [f"{parallel}-{amp}" for parallel in ("none", "ddp") for amp in ("fp32", "autocast")]
+STUDY = ["-m", "parallel=none,ddp", "amp=fp32,autocast", "threads=1", "max_steps=2",
+         "launch.inline=true", "clock.probe=0", "hydra.sweep.dir=study"]  # fmt: skip
+OWN = ("CPU thread", "test loss", "images/s", "folder ")  # of what a run prints itself
+TRAIN = str(ROOT / "train.py")
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+START = "\x1b[2K\x1b[1A"  # before a table is drawn again
+
+
+def in_terminal(shell: Shell, columns: int, *overrides: str) -> tuple[subprocess.Popen[str], int]:
+    """A study in a terminal of so many columns, and the terminal's other side."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+    env = {"TERM": "xterm-256color"}
+    process = shell.start(TRAIN, *STUDY, *overrides, stdout=slave, stderr=slave, env=env)
+    os.close(slave)
+    return process, master
+
+
+def shown(master: int, until: str = "") -> str:
+    """What a terminal receives, to its end or until a text has come."""
+    found = b""
+    try:
+        while (block := os.read(master, 65536)) and not (until and until.encode() in found):
+            found += block
+    except OSError:  # its other side is closed
+        pass
+    return found.decode()
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_a_terminal_shows_one_table_of_all_cells(shell: Shell, columns: int) -> None:
+    process, master = in_terminal(shell, columns)
+    text = shown(master)
+    assert process.wait(timeout=60) == 0, text
+    before, _, answer = text.rpartition("answer: ")
+    table = CONTROL.sub("", before.split(START)[-1])
+    lines = [line.rstrip("\r") for line in table.split("\n")]
+    for cell in CELLS:
+        (row,) = [line for line in lines if re.search(rf"\b{cell} ", line)]
+        assert re.search(r"\d\.\d+ .*\d+\.\d\d .*1$", row.rstrip()), row
+    assert max(map(len, lines)) <= columns
+    assert not any(words in before for words in OWN)
+    assert "run 4 of 4" in before
+    assert answer.count("report ") == 1
+
+
+def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell) -> None:
+    done = shell.train(*STUDY, "seed=0,1", "study.burn_in=2", "study.drift=1e6")
+    assert (done.returncode, done.stderr) == (0, "")
+    before, _, _ = done.stdout.partition("answer: ")
+    first, *lines = before.splitlines()
+    assert re.fullmatch(r"burn-in  \S+, 2 steps, not counted", first)
+    assert len(lines) == 8
+    ending = r"accuracy \d+\.\d\d %  [\d.]+ s/epoch(  \|  about \d+ s left)?"
+    for number, line in enumerate(lines, 1):
+        found = rf"run {number} of 8  round [12]  \S+ seed [01]  {ending}"
+        assert re.fullmatch(found, line), line
+    assert not any(words in before for words in OWN)
+    log = next((shell.folder / "study").glob("0_*/run.log")).read_text()
+    assert log.count("CPU thread") == log.count("test loss") == 1
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_error_of_a_run_that_fails_is_shown_at_once(shell: Shell, terminal: bool) -> None:
+    bad = ["optimizer.lr=1e30", "log_every=1", "amp=fp32"]
+    if terminal:
+        process, master = in_terminal(shell, 100, *bad)
+        text = CONTROL.sub("", shown(master)).replace("\r", "")
+        assert process.wait(timeout=60) == 6
+        assert text.index("error: ") < text.index("run 2 of 2")
+        assert "diverged" in text
+    else:
+        done = shell.train(*STUDY, *bad)
+        assert done.returncode == 6
+        assert "none-fp32 seed 0  diverged" in done.stdout
+        text = done.stderr
+    assert len([line for line in text.splitlines() if line.startswith("error: ")]) == 2
+
+
+def test_ctrl_c_leaves_the_terminal_as_it_was_and_says_how_to_resume(shell: Shell) -> None:
+    process, master = in_terminal(shell, 80, "max_steps=null", "epochs=500")
+    text = shown(master, until="run 1 of 4")
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    text += shown(master)
+    assert process.wait(timeout=60) == 130, text
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is shown
+    last = [line for line in text.replace("\r", "").split("\n") if line][-1]
+    assert last.startswith("resume the study with: python train.py -m ")
+    rows = CONTROL.sub("", text).rpartition("error: ")[2]
+    assert all(cell in rows for cell in CELLS)
+
+
+def test_a_sweep_with_one_cell_shows_what_its_runs_print(shell: Shell) -> None:
+    done = shell.train("-m", "seed=0,1", "max_steps=2", "launch.inline=true")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("test loss") == done.stdout.count("CPU thread") == 2
+    assert "run 2 of 2  round 2  none-fp32 seed 1  |  about " in done.stdout
