@@ -135,7 +135,7 @@ def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again
 
 def test_timing_runs_and_training_runs_of_the_same_job_are_one_group(tmp_path: Path) -> None:
     folder = study(tmp_path, seeds=3, ask="[time, accuracy]")
-    runs = read_runs(folder)
+    runs, _ = read_runs(folder)
     assert sum(run.timed for run in runs) == 36
     [group] = groups(runs)
     assert (len(group.timing), len(group.training), group.score) == (36, 18, "mean IoU")

@@ -70,9 +70,7 @@ class Sweep:
             recording = start.begin(
                 self.folder, planned, settings, self.name, "basic", "train.py", now
             )
-        return Study(
-            planned, recording, study, self.launch, self.largest, concurrent=False, screen=Lines()
-        )
+        return Study(planned, recording, study, self.launch, self.largest, None, False, Lines())
 
     def largest(self, cell: Cell) -> Largest:
         self.names.append(cell.name)
