@@ -36,7 +36,9 @@ class ClassNumbers:
     def of(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
         """The class of each of these integers, or `ignore`; -1 for values that are not allowed."""
         if stored.dtype != np.uint8:
-            stored = np.where((stored >= 0) & (stored < VALUES), stored, VALUES)
+            known = (stored >= 0) & (stored < VALUES)
+            stored = np.where(known, stored, 0).astype(np.int32)  # VALUES is more than int16 holds
+            stored[~known] = VALUES
         return np.asarray(table(self.classes, self.ignore, self.values)[stored], np.int16)
 
     def mistake(self, name: str, stored: npt.NDArray[Any], unit: str) -> tuple[str, str, str]:
@@ -54,10 +56,7 @@ class ClassNumbers:
             do = f"set dataset.classes={int(wrong.max()) + 1}"
             if unit == "pixels" and set(np.unique(stored).tolist()) <= BLACK_AND_WHITE:
                 do = "for black and white masks set dataset.values=[0,255]"
-        if value >= 0:
-            do += f" or dataset.ignore={value}"
-        else:
-            do = "correct the mask"
+        do = f"{do} or dataset.ignore={value}" if 0 <= value <= MOST else "correct the mask"
         return (
             f"mask {name} has the value {value} in {count:,} {unit}",
             f"{allowed}{and_void} are allowed",
