@@ -22,8 +22,8 @@ MODEL = ("model=unet3d", "model.net.width=4", "model.net.depth=2")
 SMALL = (
     "task=segmentation", "dataset=volumes", "dataset.shape=[1,18,18,14]", *MODEL,
     "dataset.classes=3", "dataset.ignore=255", "dataset.class_names=[air,rim,ball]", "batch_size=4",
-    "optimizer=sgd",    "logger=quiet", "threads=1", "clock.probe=0", "clock.warmup=0", "log_every=1", "epochs=1000",
-    "launch.cpu_processes=2",
+    "optimizer=sgd", "logger=quiet", "threads=1", "clock.probe=0", "clock.warmup=0", "log_every=1",
+    "epochs=1000", "launch.cpu_processes=2",
 )  # fmt: skip
 
 
