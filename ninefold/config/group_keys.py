@@ -171,7 +171,7 @@ OPTIONS: dict[str, Key] = {
     "dataset.ignore": Key(
         whole(0, most=32767, otherwise=(None,)),
         BY_OPTION,
-        "The number of a mask's pixels that do not count (void); null: all count.",
+        "The number of a mask's pixels or voxels that do not count (void); null: all count.",
     ),
     "dataset.values": Key(
         GRAY_LEVELS,
@@ -195,6 +195,13 @@ OPTIONS: dict[str, Key] = {
         "voxel",
         "Unit of a landmark in the JSON file: voxel (indices along the file's axes) or mm (right, "
         "anterior, superior).",
+    ),
+    "dataset.targets": Key(
+        one_of(None, "landmarks", "masks"),
+        None,
+        "What volumes have to be learned: landmarks (a JSON file) or masks (labelsTr); null: what "
+        "dataset.root holds.",
+        later=True,
     ),
     "dataset.landmarks": Key(
         NAMES, None, "Names of the landmarks in their order; null: all in the JSON file, sorted."

@@ -5,6 +5,7 @@ Nothing here imports torch, so that the launcher can check a dataset before it s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, overload
@@ -35,9 +36,33 @@ class Array(Protocol):
     def __getitem__(self, rows: slice, /) -> Array: ...
 
 
+class Unread(ABC):
+    """An array whose rows are read when they are indexed."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]: ...
+
+    @abstractmethod
+    def read(self, rows: Rows) -> npt.NDArray[Any]:
+        """The rows of these numbers, int64 [n]. Raises DataError if one cannot be used."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @overload
+    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
+    @overload
+    def __getitem__(self, rows: slice, /) -> Array: ...
+    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
+        if isinstance(rows, slice):
+            return Selected(self, np.arange(len(self))[rows])
+        return self.read(rows)
+
+
 @dataclass(frozen=True)
-class Selected:
-    """Some rows of an array, in the order of `rows` (int64 [n]), read when they are indexed."""
+class Selected(Unread):
+    """Some rows of an array, in the order of `rows` (int64 [n])."""
 
     array: Array
     rows: Rows
@@ -46,16 +71,7 @@ class Selected:
     def shape(self) -> tuple[int, ...]:
         return (len(self.rows), *self.array.shape[1:])
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
-        if isinstance(rows, slice):
-            return Selected(self.array, self.rows[rows])
+    def read(self, rows: Rows) -> npt.NDArray[Any]:
         return self.array[self.rows[rows]]
 
 

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, Protocol, cast, overload
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset import Array, Dataset, Examples, Rows, Selected, Split
+from ninefold.dataset import Array, Dataset, Examples, Rows, Split, Unread
 from ninefold.dataset.cache_folder import META, damage, write
 from ninefold.dataset.packing import Content, Part, part_of, size_text
 from ninefold.errors import ConfigError, ResourceError
@@ -136,7 +136,7 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 @dataclass(frozen=True)
-class Partly:
+class Partly(Unread):
     """An array of which some rows, evenly spread, are in memory; the others are read from it.
 
     kept: rows spread(len(array), len(kept)) of it.
@@ -149,16 +149,7 @@ class Partly:
     def shape(self) -> tuple[int, ...]:
         return self.array.shape
 
-    def __len__(self) -> int:
-        return len(self.array)
-
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
-        if isinstance(rows, slice):
-            return Selected(self, np.arange(len(self))[rows])
+    def read(self, rows: Rows) -> npt.NDArray[Any]:
         count, total = len(self.kept), len(self.array)
         rows = np.where(rows < 0, rows + total, rows)
         places = -(-rows * count // total)  # of the first kept row from this one on

@@ -6,13 +6,14 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, TypeVar, overload
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset import Array, Examples, Rows, Split, checked
+from ninefold.dataset import Examples, Rows, Split, Unread, checked
 from ninefold.dataset.images import (
     ENDINGS,
     OPENED,
@@ -20,7 +21,7 @@ from ninefold.dataset.images import (
     bad_image,
     listed,
     pixels,
-    reason,
+    read_or,
     require_shape,
     spread,
 )
@@ -158,13 +159,8 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Files:
-    """Images in files, decoded to uint8 [n, channels, height, width] when they are indexed.
-
-    Each is converted to gray or RGB (transparency is dropped), center-cropped to the proportions of
-    `size` and resized to it, bilinear. The EXIF orientation is ignored, as torchvision does, unless
-    `exif`.
-    """
+class Files(Unread):
+    """Images in files, decoded to uint8 [n, channels, height, width] as `pixels` does it."""
 
     paths: Sequence[str]
     size: tuple[int, int, int]
@@ -180,34 +176,16 @@ class Files:
     def shape(self) -> tuple[int, ...]:
         return (len(self.paths), *self.size)
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[np.uint8]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[np.uint8] | Array:
-        """Raises DataError with the name of a file that cannot be decoded."""
-        if isinstance(rows, slice):
-            return Files(self.paths[rows], self.size, self.root, self.exif)
+    def read(self, rows: Rows) -> npt.NDArray[np.uint8]:
         images = np.empty((len(rows), *self.size), np.uint8)
         for image, row in zip(images, rows.tolist(), strict=True):
-            image[:] = self._decoded(self.paths[row])
+            image[:] = self._pixels(self.paths[row])
         return images
 
     def require_image(self, path: str) -> None:
         """Raise DataError unless the file has the header of a usable image."""
-        self._read(path, decode=False)
+        self._pixels(path, decode=False)
 
-    def _decoded(self, path: str) -> npt.NDArray[np.uint8]:
-        pixels = self._read(path, decode=True)
-        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-
-    def _read(self, path: str, decode: bool) -> npt.NDArray[np.uint8]:
-        try:
+    def _pixels(self, path: str, decode: bool = True) -> npt.NDArray[np.uint8]:
+        with read_or(partial(bad_image, self.root, path), path):
             return pixels(path, self.size, self.exif, decode)
-        except MemoryError:
-            raise
-        except Exception as error:  # damaged files raise many types
-            raise bad_image(self.root, path, reason(error).replace(f" {path!r}", "")) from error

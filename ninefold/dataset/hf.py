@@ -6,15 +6,16 @@ import io
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset import Array, Examples, Rows, Split, checked
-from ninefold.dataset.images import MODES, listed, pixels, reason
+from ninefold.dataset import Examples, Rows, Split, Unread, checked
+from ninefold.dataset.images import MODES, listed, pixels, read_or, reason
 from ninefold.errors import ConfigError, DataError, Failure, memory_failure
 
 NAME = r"\w[\w.-]*(/\w[\w.-]*)?"  # of a dataset of the hub: no path, no address
@@ -89,7 +90,6 @@ class HF:
         channels, height, width = self.shape
         images = Pictures(
             table.select_columns([self.image]).with_format("arrow"),
-            np.arange(len(table)),
             (channels, height, width),
             *self._place,
             self.exif,
@@ -282,15 +282,14 @@ class HF:
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Image files in an arrow table, decoded as `folder.Files` decodes them when they are indexed.
+class Pictures(Unread):
+    """Image files in an arrow table, decoded to uint8 [n, *size] as `pixels` does it.
 
     table: a datasets.Dataset in arrow format with one column, of {bytes, path}.
-    rows: of the table, int64 [n]. field, value: the key that says where it is, for errors.
+    field, value: the key that says where it is, for errors.
     """
 
     table: Any
-    rows: Rows
     size: tuple[int, int, int]
     field: str
     value: str
@@ -298,38 +297,24 @@ class Pictures:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.rows), *self.size)
+        return (len(self.table), *self.size)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[np.uint8]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[np.uint8] | Array:
-        """Raises DataError with the row of an image that cannot be decoded."""
-        if isinstance(rows, slice):
-            return replace(self, rows=self.rows[rows])
-        wanted = self.rows[rows]
-        images = np.empty((len(wanted), *self.size), np.uint8)
-        files = self.table[wanted.tolist()].column(0)
-        for image, file, row in zip(images, files, wanted.tolist(), strict=True):
-            try:
+    def read(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        images = np.empty((len(rows), *self.size), np.uint8)
+        files = self.table[rows.tolist()].column(0)
+        for image, file, row in zip(images, files, rows.tolist(), strict=True):
+            with read_or(partial(self._unusable, row)):
                 content = file.as_py()
                 data = content["bytes"]
-                found = pixels(
-                    content["path"] if data is None else io.BytesIO(data), self.size, self.exif
-                )
-            except MemoryError:
-                raise
-            except Exception as error:  # damaged files raise many types
-                raise DataError(
-                    self.field,
-                    self.value,
-                    f"row {row} is no usable image ({reason(error)})",
-                    "whole files of 8 bits per channel that Pillow reads are",
-                    "replace or remove it",
-                ) from error
-            image[:] = found[None] if found.ndim == 2 else found.transpose(2, 0, 1)
+                found = content["path"] if data is None else io.BytesIO(data)
+                image[:] = pixels(found, self.size, self.exif)
         return images
+
+    def _unusable(self, row: int, wrong: str) -> DataError:
+        return DataError(
+            self.field,
+            self.value,
+            f"row {row} is no usable image ({wrong})",
+            "whole files of 8 bits per channel that Pillow reads are",
+            "replace or remove it",
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from ninefold.errors import DataError
+from ninefold.errors import DataError, Failure
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 MODES = {1: "L", 3: "RGB"}
@@ -134,7 +135,11 @@ def listed(names: Iterable[str]) -> str:
 def pixels(
     file: str | BinaryIO, size: tuple[int, int, int], exif: bool = False, decode: bool = True
 ) -> npt.NDArray[np.uint8]:
-    """Decode an image file: uint8 [height, width] or [height, width, 3].
+    """Decode an image file: uint8 [channels, height, width].
+
+    It is converted to gray or RGB (transparency is dropped), center-cropped to the proportions of
+    `size` and resized to it, bilinear. The EXIF orientation is ignored, as torchvision does, unless
+    `exif`.
 
     decode: False only checks its header. Raises what Pillow raises, of many types.
     """
@@ -152,11 +157,26 @@ def pixels(
         image.draft(None, needed)
         turned = ImageOps.exif_transpose(image) if exif else image
         plain = turned if turned.mode == MODES[channels] else turned.convert(MODES[channels])
-        if plain.size == (width, height):
-            return np.asarray(plain)
-        return np.asarray(ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR))
+        if plain.size != (width, height):
+            plain = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
+        found = np.asarray(plain)
+        return found[None] if found.ndim == 2 else found.transpose(2, 0, 1)
 
 
 def reason(error: Exception) -> str:
-    """Why a file could not be read, in the words of the system or of Pillow."""
+    """Why a file could not be read, in the words of the system or of a library."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+@contextmanager
+def read_or(unusable: Callable[[str], DataError], path: str = "") -> Iterator[None]:
+    """In the block a file is read; an error in it is raised as `unusable(reason)`.
+
+    Damaged files raise many types. path: of the file, which the reason need not repeat.
+    """
+    try:
+        yield
+    except (MemoryError, Failure):
+        raise
+    except Exception as error:
+        raise unusable(reason(error).replace(f" {path!r}", "")) from error

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ninefold.dataset import Array, Rows
+from ninefold.dataset import Rows, Unread
 from ninefold.errors import DataError, Failure, memory_failure
 
 COMPARED = 16  # items that are read in two epochs to see whether they may be cached
@@ -247,35 +247,24 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Part:
-    """The inputs or the targets of items, read when they are indexed.
+class Part(Unread):
+    """The inputs (part 0) or the targets (1) of items.
 
-    part: 0 for inputs, 1 for targets. rows: the items, int64 [n]. seed, epoch: what their random
-    transforms are drawn by.
+    seed, epoch: what their random transforms are drawn by.
     """
 
     items: Items
     part: int
-    rows: Rows
     seed: int = 0
     epoch: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
         one = self.items.target_shape if self.part else self.items.shape
-        return (len(self.rows), *one)
+        return (len(self.items), *one)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
-        if isinstance(rows, slice):
-            return replace(self, rows=self.rows[rows])
-        return self.items.part(self.part, self.rows[rows], self.seed, self.epoch)
+    def read(self, rows: Rows) -> npt.NDArray[Any]:
+        return self.items.part(self.part, rows, self.seed, self.epoch)
 
     def in_epoch(self, seed: int, epoch: int) -> Part:
         """The same items with the draws of this epoch."""

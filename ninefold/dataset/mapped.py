@@ -67,10 +67,7 @@ class Mapped:
     def load(self, split: Split) -> Examples:
         rank = found(os.environ).rank
         items = self._items(split, f"traceback in run{f'.rank{rank}' if rank else ''}.log")
-        rows = np.arange(len(items))
-        examples = Examples(
-            Part(items, 0, rows), Part(items, 1, rows), tuple(self.class_names or ())
-        )
+        examples = Examples(Part(items, 0), Part(items, 1), tuple(self.class_names or ()))
         return examples.first(self.limit if split == "train" else None)
 
     def sources(self, split: Split) -> Sequence[str]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-from PIL import Image
-
-from ninefold.dataset import Array, Examples, Rows, Split
+from ninefold.dataset import Examples, Split
+from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
 from ninefold.dataset.folder import FOLDERS, Files
-from ninefold.dataset.images import OPENED, Tree, bad_image, listed, require_shape, spread
-from ninefold.errors import ConfigError, DataError
+from ninefold.dataset.images import OPENED, Tree, listed, require_shape, spread
+from ninefold.dataset.mask_files import MaskFiles
+from ninefold.errors import ConfigError
 from ninefold.progress import bar
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
@@ -38,9 +35,6 @@ HOLDS = (
     "or train + trainannot, and the same for test or val"
 )
 LOOKED_AT = 200  # masks of which `prepare` decodes all pixels
-BLACK_AND_WHITE = {0, 255}
-GRAYS = 2**16  # gray levels of a mask of 16 bits
-MOST = 2**15 - 1  # of int16
 
 
 @dataclass(frozen=True)
@@ -122,8 +116,12 @@ class Masks:
 
     def _masks(self, paths: Sequence[str]) -> MaskFiles:
         _, height, width = self.shape
+        return MaskFiles(paths, (height, width), self._tree, self._numbers)
+
+    @property
+    def _numbers(self) -> ClassNumbers:
         values = None if self.values is None else tuple(self.values)
-        return MaskFiles(paths, (height, width), str(self.root), self.classes, self.ignore, values)
+        return ClassNumbers(self.classes, self.ignore, values)
 
     def _folders(self, name: str) -> tuple[Path, Path] | None:
         """The folders of the images and masks of a split, if there are such."""
@@ -200,24 +198,7 @@ class Masks:
                     "one for each class, in their order, is allowed",
                     f"correct dataset.{key} or dataset.classes",
                 )
-        if self.classes > MOST:
-            raise ConfigError(
-                "dataset.classes",
-                self.classes,
-                "masks hold numbers of 16 bits",
-                f"{MOST} classes at most are allowed",
-                "lower dataset.classes",
-            )
-        # Otherwise a class may be void on purpose, as the 0 of masks that count from 1.
-        chosen = self.values is None and self.ignore != 255
-        if self.ignore is not None and self.ignore < self.classes and not chosen:
-            raise ConfigError(
-                "dataset.ignore",
-                self.ignore,
-                f"it is also one of {self.classes} classes",
-                f"a number from {self.classes} to {MOST}, or null, is allowed",
-                f"set dataset.ignore={self.classes} or dataset.ignore=null",
-            )
+        self._numbers.require_usable()
 
     def _require_classes(self, found: Counter[int], count: int) -> None:
         """Raise DataError if masks of the values `found` hold nothing to learn."""
@@ -235,156 +216,6 @@ class Masks:
                 f"found {self.ignore} only, which is dataset.ignore",
                 "correct dataset.ignore, or the masks",
             )
-
-
-@dataclass(frozen=True)
-class MaskFiles:
-    """Masks in files, decoded to class numbers [n, height, width] when they are indexed.
-
-    uint8, or int16 where classes or `ignore` are above 255. Each is center-cropped to the
-    proportions of `size` and resized to it by taking the nearest pixel: the cut that `Files` makes
-    of its image.
-    """
-
-    paths: Sequence[str]
-    size: tuple[int, int]
-    root: str
-    classes: int
-    ignore: int | None
-    values: tuple[int, ...] | None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.paths), *self.size)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
-        """Raises DataError with the name of a mask that cannot be used."""
-        if isinstance(rows, slice):
-            return MaskFiles(
-                self.paths[rows], self.size, self.root, self.classes, self.ignore, self.values
-            )
-        small = self.classes <= 255 and (self.ignore or 0) <= 255
-        masks = np.empty((len(rows), *self.size), np.uint8 if small else np.int16)
-        for mask, row in zip(masks, rows.tolist(), strict=True):
-            mask[:] = self._decoded(self.paths[row])
-        return masks
-
-    def require_fit(self, path: str, image: str) -> None:
-        """Raise DataError unless the header of a mask is that of a mask of `image`."""
-        with Image.open(image) as opened:
-            wanted = opened.size
-        found = self._read(path, decode=False).shape[::-1]
-        if found != wanted:
-            raise self._wrong(
-                f"{image} is {wanted[0]}x{wanted[1]}, its mask {found[0]}x{found[1]}",
-                f"{path} must have a pixel for each of the image's",
-                "replace one of them",
-            )
-
-    def counts(self, path: str) -> Counter[int]:
-        """How many pixels of a mask have each value; DataError if one of them is not allowed."""
-        pixels = self._read(path)
-        self._require_classes(path, pixels)
-        values, counts = np.unique(pixels, return_counts=True)
-        return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
-
-    def _decoded(self, path: str) -> npt.NDArray[np.int16]:
-        pixels = self._read(path)
-        numbers = self._numbers(nearest(pixels, *self.size))
-        if numbers.min() < 0:
-            self._require_classes(path, pixels)
-        return numbers
-
-    def _numbers(self, pixels: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
-        """The class of each pixel, or `ignore`; -1 for values that are not allowed."""
-        if pixels.dtype != np.uint8:  # numbers of 16 bits may come as int32
-            pixels = np.where((pixels >= 0) & (pixels < GRAYS), pixels, GRAYS)
-        table = class_numbers(self.classes, self.ignore, self.values)
-        return np.asarray(table[pixels], np.int16)
-
-    def _require_classes(self, path: str, pixels: npt.NDArray[Any]) -> None:
-        """Raise DataError if values of `pixels`, a whole mask, are not allowed."""
-        wrong = pixels[self._numbers(pixels) < 0]
-        if not wrong.size:
-            return
-        value, count = Counter(wrong.tolist()).most_common(1)[0]
-        and_void = "" if self.ignore is None else f" and ignore={self.ignore}"
-        if self.values is not None:
-            allowed, do = f"dataset.values={list(self.values)}", "correct dataset.values"
-        else:
-            allowed = f"0 to {self.classes - 1}"
-            do = f"set dataset.classes={int(wrong.max()) + 1}"
-            if set(np.unique(pixels).tolist()) <= BLACK_AND_WHITE:
-                do = "for black and white masks set dataset.values=[0,255]"
-        raise self._wrong(
-            f"mask {path} has the value {value} in {count:,} pixels",
-            f"{allowed}{and_void} are allowed",
-            f"{do} or dataset.ignore={value}",
-        )
-
-    def _read(self, path: str, decode: bool = True) -> npt.NDArray[Any]:
-        """A mask's pixels as they are stored [height, width]; without `decode` only their shape."""
-        try:
-            with Image.open(path) as mask:
-                pixels, most = mask.width * mask.height, Image.MAX_IMAGE_PIXELS
-                if most is not None and pixels > most:
-                    raise ValueError(f"Image size ({pixels} pixels) exceeds limit of {most} pixels")
-                kind, mode = mask.format, mask.mode
-                if not decode:
-                    stored = np.broadcast_to(np.uint8(), (mask.height, mask.width))
-                else:
-                    stored = np.asarray(mask)
-        except MemoryError:
-            raise
-        except Exception as error:  # damaged files raise many types
-            what = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise bad_image(self.root, path, what.replace(f" {path!r}", "")) from error
-        if mode not in ("1", "L", "P") and not mode.startswith("I"):
-            raise self._wrong(
-                f"mask {path} is {mode}",
-                "one channel of class numbers is allowed",
-                "save its class numbers as gray levels or with a palette",
-            )
-        if kind == "JPEG":
-            raise self._wrong(
-                f"mask {path} is a JPEG, which changes class numbers",
-                "formats without loss are allowed",
-                "save the masks as PNG",
-            )
-        return stored.astype(np.uint8) if stored.dtype == np.bool_ else stored
-
-    def _wrong(self, wrong: str, found: str, do: str) -> DataError:
-        return Tree(self.root, HOLDS).wrong(wrong, found, do)
-
-
-@functools.lru_cache(maxsize=8)
-def class_numbers(
-    classes: int, ignore: int | None, values: tuple[int, ...] | None
-) -> npt.NDArray[np.int16]:
-    """The class of each gray level, `ignore` of void and -1 of all others: int16 [GRAYS + 1]."""
-    table = np.full(GRAYS + 1, -1, np.int16)
-    if ignore is not None:
-        table[ignore] = ignore
-    table[np.arange(classes) if values is None else list(values)] = np.arange(classes)
-    return table
-
-
-def nearest(pixels: npt.NDArray[Any], height: int, width: int) -> npt.NDArray[Any]:
-    """[h, w], cropped around the middle to the proportions of the result, to [height, width]."""
-    tall, wide = pixels.shape
-    if (tall, wide) == (height, width):
-        return pixels
-    across, down = min(wide, width / height * tall), min(tall, wide / (width / height))
-    columns = (wide - across) / 2 + (np.arange(width) + 0.5) * across / width
-    rows = (tall - down) / 2 + (np.arange(height) + 0.5) * down / height
-    return pixels[np.ix_(rows.astype(np.int64), columns.astype(np.int64))]
 
 
 def stem(path: str) -> str:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, overload
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from ninefold.dataset import Array, Rows
+from ninefold.dataset import Rows, Unread
+from ninefold.dataset.images import read_or
 from ninefold.errors import ConfigError, DataError
 
 Floats = npt.NDArray[np.float64]
@@ -83,10 +85,34 @@ class Grid:
         ratio = np.asarray(spacing, np.float64) / np.linalg.norm(self.affine[:3, :3], axis=0)[axes]
         return ratio, sides // 2 - ratio * (np.array(shape) // 2)
 
+    def upright(self, stored: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Voxels along the file's axes as voxels along z, y, x of RAS."""
+        turned = nibabel().orientations.apply_orientation(stored, self.orientation)
+        return np.ascontiguousarray(turned.transpose(), dtype)
+
+    def resampled(
+        self,
+        upright: npt.NDArray[Any],
+        shape: Sequence[int],
+        spacing: Sequence[float],
+        order: Literal[0, 1],
+        outside: float,
+    ) -> npt.NDArray[Any]:
+        """The prepared volume [depth, height, width] of `upright`, and of its dtype.
+
+        order: 1 for trilinear, 0 for the nearest voxel. outside: the value outside of the file.
+        """
+        ratio, offset = self.sampling(shape, spacing)
+        return np.asarray(
+            ndimage.affine_transform(
+                upright, ratio, offset, tuple(shape), upright.dtype, order=order, cval=outside
+            )
+        )
+
 
 @dataclass(frozen=True)
-class VolumeFiles:
-    """Volumes in NIfTI files, decoded to [n, channels, depth, height, width] when indexed.
+class VolumeFiles(Unread):
+    """Volumes in NIfTI files, decoded to [n, channels, depth, height, width].
 
     Each is brought to RAS, then z, y, x, resampled to `spacing` (mm for z, y, x; trilinear), put
     with its middle into the middle of the result, and its window is mapped to 0..TOPS[dtype].
@@ -107,17 +133,7 @@ class VolumeFiles:
     def shape(self) -> tuple[int, ...]:
         return (len(self.paths), *self.size)
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
-        """Raises DataError with the name of a file that cannot be used."""
-        if isinstance(rows, slice):
-            return replace(self, paths=self.paths[rows])
+    def read(self, rows: Rows) -> npt.NDArray[Any]:
         volumes = np.empty((len(rows), *self.size), self.dtype)
         for volume, row in zip(volumes, rows.tolist(), strict=True):
             for channel, path in zip(volume, self.paths[row], strict=True):
@@ -128,24 +144,19 @@ class VolumeFiles:
         """The voxels of an example's files. Raises DataError if they are not the same for all."""
         first, *others = (self.header(path) for path in self.paths[row])
         for other, path in zip(others, self.paths[row][1:], strict=True):
-            if other.sides != first.sides or not np.allclose(other.affine, first.affine, atol=1e-3):
-                raise bad_volume(self.root, path, f"it has other voxels than {self.paths[row][0]}")
+            require_same(self.root, path, other, self.paths[row][0], first)
         return first
 
     def header(self, path: str) -> Grid:
         """The voxels of a file. Raises DataError if its header is not that of a usable volume."""
-        return self._read(path, decode=False)[0]
+        return read_volume(self.root, path, decode=False)[0]
 
     def decoded(self, path: str) -> npt.NDArray[Any]:
         """The prepared volume of a file, [depth, height, width]. Raises DataError."""
-        grid, stored = self._read(path, decode=True)
-        upright = nibabel().orientations.apply_orientation(stored, grid.orientation)
-        values = np.ascontiguousarray(upright.transpose(), np.float32)
+        grid, stored = read_volume(self.root, path)
+        values = grid.upright(stored, np.float32)
         low, high = self._window(path, values)
-        ratio, offset = grid.sampling(self.size[1:], self.spacing)
-        volume = ndimage.affine_transform(
-            values, ratio, offset, self.size[1:], np.float32, order=1, cval=low
-        )
+        volume = grid.resampled(values, self.size[1:], self.spacing, 1, low)
         volume -= low
         volume *= TOPS[self.dtype] / (high - low)
         return np.asarray(np.rint(volume.clip(0, TOPS[self.dtype], out=volume)).astype(self.dtype))
@@ -161,21 +172,25 @@ class VolumeFiles:
         low, high = np.percentile(values, PERCENTILES).tolist()
         return (low, high) if low < high else (least, most)
 
-    def _read(self, path: str, decode: bool) -> tuple[Grid, npt.NDArray[Any]]:
-        """The voxels of a file, and with `decode` their values along the file's axes."""
-        library = nibabel()
-        try:
-            with library.openers.ImageOpener(path) as file:
-                header = read_header(library, file)
-                grid = Grid(sides_of(header), affine_of(header))
-                if not decode:
-                    return grid, np.empty(0)
-                return grid, np.reshape(header.data_from_fileobj(file), grid.sides, order="A")
-        except MemoryError:
-            raise
-        except Exception as error:  # damaged files raise many types
-            what = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise bad_volume(self.root, path, what.replace(f" {path!r}", "")) from error
+
+def require_same(root: str, path: str, grid: Grid, other: str, wanted: Grid) -> None:
+    """Raise DataError unless the voxels of two files, `path` and `other`, are the same."""
+    if grid.sides != wanted.sides or not np.allclose(grid.affine, wanted.affine, atol=1e-3):
+        raise bad_volume(root, path, f"it has other voxels than {other}")
+
+
+def read_volume(root: str, path: str, decode: bool = True) -> tuple[Grid, npt.NDArray[Any]]:
+    """The voxels of a file, and with `decode` their values along the file's axes.
+
+    Raises DataError, in the name of the dataset in `root`, if it cannot be used.
+    """
+    library = nibabel()
+    with read_or(partial(bad_volume, root, path), path), library.openers.ImageOpener(path) as file:
+        header = read_header(library, file)
+        grid = Grid(sides_of(header), affine_of(header))
+        if not decode:
+            return grid, np.empty(0)
+        return grid, np.reshape(header.data_from_fileobj(file), grid.sides, order="A")
 
 
 def read_header(library: Any, file: Any) -> Any:

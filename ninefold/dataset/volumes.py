@@ -1,22 +1,20 @@
-"""3-D landmarks: NIfTI volumes in folders and points in a JSON file."""
+"""NIfTI volumes in folders, with landmarks in a JSON file or with masks."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from ninefold.dataset import Examples, Split
+from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.images import Tree, listed, spread, unusable
-from ninefold.dataset.nifti import TOPS, Floats, Grid, VolumeFiles, bad_volume, nibabel
+from ninefold.dataset.labels import LabelFiles, labels_of
+from ninefold.dataset.nifti import TOPS, VolumeFiles, bad_volume, nibabel
+from ninefold.dataset.points import Points
 from ninefold.errors import ConfigError, DataError
 from ninefold.progress import bar
 
@@ -24,22 +22,31 @@ if TYPE_CHECKING:  # it imports torch, which the checks before the start do not 
     from ninefold.dataset.preparation import VolumePreparation
 
 POINTS = ("landmarks.json", "all_landmarks_voxel.json")  # the first that is there is read
-HOLDS = "imagesTr/CASE_0000.nii.gz, landmarks.json, and imagesTs or test.txt"
+MASKS = "labelsTr"
+HOLDS = (
+    "imagesTr/CASE_0000.nii.gz, landmarks.json or labelsTr/CASE.nii.gz, and imagesTs or test.txt"
+)
 NAME = re.compile(r"(.+)_(\d{4})\.nii(\.gz)?")
 LOOKED_AT = 8  # volumes that `prepare` decodes, which may take a second each
 CHOICES = {"order": ("xyz", "zyx"), "unit": ("voxel", "mm"), "dtype": tuple(TOPS)}
+KINDS = ("landmarks", "masks")  # of targets
+ONLY_FOR = {"landmarks": "landmarks", "ignore": "masks", "class_names": "masks"}  # options
 Cases = dict[str, tuple[str, ...]]  # the files of a case, one for each channel
 
 
 @dataclass(frozen=True)
 class Volumes:
-    """A landmark dataset: root/imagesTr/CASE_0000.nii.gz and root/landmarks.json.
+    """Volumes root/imagesTr/CASE_0000.nii.gz with root/landmarks.json or root/labelsTr/CASE.nii.gz.
 
     The JSON is {case: {name: [x, y, z]}}; a name that a case does not have is absent in it. The
-    test split is the cases listed in root/test.txt, one a line, or else those of root/imagesTs.
-    Channel c of a case is CASE_000c. `limit` takes training cases evenly spaced by name.
+    masks, see LabelFiles, hold class numbers from 0, which is the background.
+    The test split is the cases listed in root/test.txt, one a line, or else those of root/imagesTs,
+    whose masks are in root/labelsTs. Channel c of a case is CASE_000c. `limit` takes training cases
+    evenly spaced by name.
 
-    classes: the number of landmarks.
+    classes: the number of landmarks, or of classes with the background.
+    targets: landmarks or masks; None: those that `root` holds.
+    ignore: the number of a mask's voxels that do not count (void); None: all count.
     shape: channels, depth, height, width of the prepared volume.
     spacing: mm between its voxels along z, y, x.
     order: of the numbers in the JSON, xyz or zyx.
@@ -52,6 +59,9 @@ class Volumes:
     root: str | None
     limit: int | None = None
     classes: int = 1
+    targets: str | None = None
+    ignore: int | None = None
+    class_names: Sequence[str] | None = None
     shape: Sequence[int] = (1, 96, 96, 96)
     spacing: Sequence[float] = (2.0, 2.0, 2.0)
     order: str | None = "xyz"
@@ -71,36 +81,51 @@ class Volumes:
     std: ClassVar[None] = None
 
     def prepare(self) -> None:
-        """Check options, files, all landmarks, the headers of all and the voxels of some volumes.
+        """Check options, files, all landmarks, the headers of all and the voxels of some files.
 
-        What remains is found when a volume is decoded. Raises DataError, ConfigError.
+        What remains is found when a volume or a mask is decoded. Raises DataError, ConfigError.
         """
         nibabel()
         self._require_options()
-        names = self._names()
-        found = {split: self._cases(split) for split in ("train", "test")}
+        points = self._points()
+        names = points.names() if points else []
+        splits: tuple[Split, ...] = ("train", "test")
+        found = {split: self._cases(split) for split in splits}
         cases = [files for part in found.values() for files in part.values()]
-        for path in bar(
-            list(itertools.chain(*cases)), "checking the volumes", unit="file", delay=1.0
-        ):
+        labels = [self._labels(split, found[split]) for split in splits]
+        masks = self._masks(list(itertools.chain(*labels)))
+        every = [*itertools.chain(*cases), *masks.paths]
+        for path in bar(every, "checking the volumes", unit="file", delay=1.0):
             if wrong := unusable(path):
                 raise bad_volume(str(self.root), path, wrong)
-        for part in found.values():
-            self._targets(part, names)
         volumes = self._volumes(cases)
+        rows = bar(enumerate(masks.paths), "reading headers", len(masks), unit="case", delay=1.0)
+        for row, path in rows:
+            masks.require_fit(path, cases[row][0], volumes.grid(row))
+        if points is not None:
+            for part in found.values():
+                points.targets(list(part), self._volumes(list(part.values())), names)
         for files in bar(spread(cases, LOOKED_AT), "opening volumes", unit="case", delay=1.0):
             for path in files:
                 volumes.decoded(path)
+        for path in bar(spread(masks.paths, LOOKED_AT), "opening masks", unit="mask", delay=1.0):
+            masks.decoded(path)
 
     def load(self, split: Split) -> Examples:
         self._require_options()
-        cases, names = self._read(split), self._names()
-        targets = self._targets(cases, names)
-        return Examples(self._volumes(list(cases.values())), targets, tuple(names))
+        cases, points = self._read(split), self._points()
+        volumes = self._volumes(list(cases.values()))
+        if points is None:
+            masks = self._masks(self._labels(split, cases))
+            return Examples(volumes, masks, tuple(self.class_names or ()))
+        names = points.names()
+        return Examples(volumes, points.targets(list(cases), volumes, names), tuple(names))
 
     def sources(self, split: Split) -> Sequence[str]:
-        """The paths of all files that `load(split)` reads examples from: volumes, then points."""
-        return [*itertools.chain(*self._read(split).values()), str(self._points_file())]
+        """The paths of all files that `load(split)` reads: volumes, then landmarks or masks."""
+        cases, points = self._read(split), self._points()
+        volumes = itertools.chain(*cases.values())
+        return [*volumes, *([str(points.path)] if points else self._labels(split, cases))]
 
     def preparation(self, **options: Any) -> VolumePreparation:
         """What scales voxels to 0..1; nothing is augmented."""
@@ -118,6 +143,24 @@ class Volumes:
         window = None if self.window is None else (self.window[0], self.window[1])
         size = (channels, depth, height, width)
         return VolumeFiles(paths, size, (z, y, x), window, self.dtype, str(self.root))
+
+    def _masks(self, paths: Sequence[str]) -> LabelFiles:
+        _, depth, height, width = self.shape
+        z, y, x = self.spacing
+        return LabelFiles(paths, (depth, height, width), (z, y, x), self._tree, self._numbers)
+
+    @property
+    def _numbers(self) -> ClassNumbers:
+        return ClassNumbers(self.classes, self.ignore)
+
+    def _labels(self, split: Split, cases: Cases) -> list[str]:
+        """The mask of each of these cases of a split; none where they have landmarks."""
+        if self._points() is not None:
+            return []
+        chosen = (self._tree.path / "test.txt").is_file()
+        end = "Ts" if split == "test" and not chosen else "Tr"
+        found = labels_of(self._tree, f"labels{end}", self._folder(f"images{end}"))
+        return [found[case] for case in cases]
 
     def _read(self, split: Split) -> Cases:
         cases = self._cases(split)
@@ -205,124 +248,59 @@ class Volumes:
                 )
         return {case: tuple(found[case][c] for c in range(self.shape[0])) for case in sorted(found)}
 
-    def _points_file(self) -> Path:
-        for name in POINTS:
-            if (self._tree.path / name).is_file():
-                return self._tree.path / name
-        masks = (self._tree.path / "labelsTr").is_dir()
-        raise self._tree.wrong(
-            "it holds no landmarks" + (", only masks in labelsTr" if masks else ""),
-            f"looked for {' and '.join(POINTS)} in {self._tree.path}",
-            "write landmarks.json: {case: {name: [x, y, z]}}"
-            + (", such as the centroids of the masks" if masks else ""),
-        )
-
-    def _points(self) -> Mapping[str, Mapping[str, Any]]:
-        """The landmarks of each case as the JSON has them. Raises DataError."""
-        path = self._points_file()
-        try:
-            found = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
-            raise self._bad_points(
-                f"{path} cannot be read ({getattr(error, 'strerror', None) or error})"
-            ) from error
-        if not isinstance(found, dict) or not all(
-            isinstance(case, dict) for case in found.values()
-        ):
-            raise self._bad_points(f"{path} does not hold an object for each case")
-        return found
-
-    def _names(self) -> list[str]:
-        """The names of the landmarks, in order. Raises DataError if they are not `classes`."""
-        found = {name for case in self._points().values() for name in case}
-        if self.landmarks is not None and set(self.landmarks) != found:
-            lacking, more = set(self.landmarks) - found, found - set(self.landmarks)
-            raise DataError(
-                "dataset.landmarks",
-                list(self.landmarks),
-                f"unknown name: no case has {listed(lacking)}"
-                if lacking
-                else f"unknown name: the cases also have {listed(more)}",
-                f"{self._points_file()} has {listed(found)}",
-                "correct dataset.landmarks or the file, whose names must be the same",
+    def _points(self) -> Points | None:
+        """Where the landmarks are; None if the targets are masks. Raises DataError, ConfigError."""
+        root = self._tree.path
+        file = next((root / name for name in POINTS if (root / name).is_file()), None)
+        masks = (root / MASKS).is_dir()
+        if self.targets is None and file is not None and masks:
+            raise ConfigError(
+                "dataset.targets",
+                "null",
+                f"{root} holds both {file.name} and {MASKS}",
+                f"{' or '.join(KINDS)} is allowed",
+                "set dataset.targets to what the task is trained on",
             )
-        if len(found) != self.classes:
-            raise DataError(
-                "dataset.classes",
-                self.classes,
-                f"{self._points_file()} has {len(found)} landmarks",
-                f"found {listed(found)}",
-                f"set dataset.classes={len(found)}",
-            )
-        return list(self.landmarks) if self.landmarks is not None else sorted(found)
-
-    def _targets(self, cases: Cases, names: Sequence[str]) -> npt.NDArray[np.float32]:
-        """The landmarks in prepared voxels z, y, x: [cases, names, 3], NaN where absent."""
-        points, volumes = self._points(), self._volumes(list(cases.values()))
-        if lacking := [case for case in cases if case not in points]:
-            raise self._bad_points(
-                f"{len(lacking):,} {'case has' if len(lacking) == 1 else 'cases have'} no "
-                f"landmarks in {self._points_file()}; first {lacking[0]}"
-            )
-        targets = np.full((len(cases), len(names), 3), np.nan, np.float32)
-        rows = bar(enumerate(cases), "reading headers", len(cases), unit="case", delay=1.0)
-        for row, case in rows:
-            grid = volumes.grid(row)
-            for number, stored in self._present(case, points[case], names):
-                targets[row, number] = self._prepared(case, names[number], stored, grid)
-        return targets
-
-    def _present(
-        self, case: str, points: Mapping[str, Any], names: Sequence[str]
-    ) -> Iterator[tuple[int, list[float]]]:
-        """The number and the three numbers of each landmark that a case has. Raises DataError."""
-        for name, point in points.items():
-            if point is None:
-                continue
-            numbers = isinstance(point, list) and all(
-                isinstance(value, int | float) and not isinstance(value, bool) for value in point
-            )
-            if not numbers or len(point) != 3:
-                raise self._bad_points(f'{case}: "{name}" is {json.dumps(point)[:60]}')
-            if all(math.isnan(value) for value in point):
-                continue
-            if not all(abs(value) < 1e9 for value in point):
-                raise self._bad_points(f'{case}: "{name}" is {point}, which is no place')
-            yield names.index(name), point
-
-    def _prepared(self, case: str, name: str, stored: list[float], grid: Grid) -> Floats:
-        """A landmark in prepared voxels. Raises DataError if it is outside of the volume."""
-        given = np.array([stored if self.order == "xyz" else stored[::-1]], np.float64)
-        inner = grid.to_voxels(given) if self.unit == "mm" else given
-        point = grid.to_prepared(inner, self.shape[1:], self.spacing)[0]
-        sides = np.array(grid.sides)
-        if not ((inner[0] >= -0.5) & (inner[0] <= sides - 0.5)).all():
-            size = list(grid.sides if self.order == "xyz" else grid.sides[::-1])
+        kind = self.targets or ("masks" if masks else "landmarks")
+        self._require_options_of(kind)
+        if kind == "masks":
+            return None
+        if file is None:
             raise self._tree.wrong(
-                f'{case}: "{name}" at {stored} is outside {size}',
-                f"its file has so many voxels along {', '.join(str(self.order))}, and "
-                f"dataset.order={self.order}, dataset.unit={self.unit}",
-                "correct dataset.order, dataset.unit or the landmark",
+                f"it holds no landmarks{', only masks in ' + MASKS if masks else ' and no masks'}",
+                f"looked for {', '.join(POINTS)} and {MASKS} in {root}",
+                "write landmarks.json: {case: {name: [x, y, z]}}, or put masks of the cases as "
+                f"CASE.nii.gz into {MASKS}",
             )
-        if not ((point >= -0.5) & (point <= np.array(self.shape[1:]) - 0.5)).all():
-            raise self._tree.wrong(
-                f'{case}: "{name}" at {[round(v, 1) for v in point.tolist()]} is outside '
-                f"{list(self.shape[1:])}",
-                f"a volume of {list(grid.sides)} voxels is centered there at "
-                f"dataset.spacing={list(self.spacing)} (z, y, x)",
-                "enlarge dataset.shape or dataset.spacing",
-            )
-        return np.asarray(point)
+        return Points(
+            file, self._tree, self.shape, self.spacing, self.classes, self.landmarks, self.order,
+            self.unit,
+        )  # fmt: skip
 
-    def _bad_points(self, wrong: str) -> DataError:
-        return self._tree.wrong(
-            wrong,
-            "{case: {name: [x, y, z]}} is allowed; a name may be absent or null",
-            "correct the file",
-        )
+    def _require_options_of(self, kind: str) -> None:
+        """Raise ConfigError if an option does not go with targets of this kind."""
+        for key, only in ONLY_FOR.items():
+            if only != kind and getattr(self, key) is not None:
+                raise ConfigError(
+                    f"dataset.{key}",
+                    getattr(self, key),
+                    f"the targets are {kind}",
+                    f"it goes with {only}",
+                    f"leave it out, or set dataset.targets={only}",
+                )
+        if kind == "masks":
+            self._numbers.require_usable()
 
     def _require_options(self) -> None:
         """Raise DataError or ConfigError if an option cannot be used."""
+        if self.targets is not None and self.targets not in KINDS:
+            raise ConfigError(
+                "dataset.targets",
+                self.targets,
+                "not allowed",
+                f"{', '.join(KINDS)} or null is allowed",
+                "correct dataset.targets",
+            )
         for key, allowed in CHOICES.items():
             value = getattr(self, key)
             if value not in allowed:
@@ -359,11 +337,13 @@ class Volumes:
                 "[low, high] with low below high, or null, is allowed",
                 "correct dataset.window",
             )
-        if self.landmarks is not None and len(set(self.landmarks)) != self.classes:
-            raise ConfigError(
-                "dataset.landmarks",
-                list(self.landmarks),
-                f"it lists {len(set(self.landmarks))} names, dataset.classes={self.classes}",
-                "one for each landmark is allowed",
-                "correct dataset.landmarks or dataset.classes",
-            )
+        for key, of in (("landmarks", "landmark"), ("class_names", "class")):
+            names = getattr(self, key)
+            if names is not None and len(set(names)) != self.classes:
+                raise ConfigError(
+                    f"dataset.{key}",
+                    list(names),
+                    f"it lists {len(set(names))} names, dataset.classes={self.classes}",
+                    f"one for each {of} is allowed",
+                    f"correct dataset.{key} or dataset.classes",
+                )

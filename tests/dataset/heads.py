@@ -1,4 +1,4 @@
-"""A small landmark set as NIfTI files: bright balls in noise, and where their centers are."""
+"""A small set of NIfTI files: bright balls in noise, and where their centers or voxels are."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ SIDES = (14, 18, 12)  # voxels along the file's axes
 # Left, anterior, superior with voxels of 2, 2 and 3 mm: neither RAS nor isotropic.
 AFFINE = np.array([[-2.0, 0, 0, 14], [0, 2.0, 0, -18], [0, 0, 3.0, -18], [0, 0, 0, 1]])
 COUNTS = {"imagesTr": 8, "imagesTs": 4}
+LEVELS = (150, 300)  # of a volume, where its classes 1 and 2 begin
 
 
 def write(root: Path, counts: dict[str, int] = COUNTS, affine: Any = AFFINE) -> Path:
@@ -31,6 +32,23 @@ def write(root: Path, counts: dict[str, int] = COUNTS, affine: Any = AFFINE) -> 
                 del points[case][NAMES[-1]]
     (root / "landmarks.json").write_text(json.dumps(points))
     return root
+
+
+def write_masks(root: Path, counts: dict[str, int] = COUNTS, affine: Any = AFFINE) -> Path:
+    """The volumes of `write`, with masks in place of landmarks: class 2 is brighter than 1."""
+    write(root, counts, affine)
+    (root / "landmarks.json").unlink()
+    for folder in counts:
+        labels = root / folder.replace("images", "labels")
+        labels.mkdir()
+        for path in (root / folder).iterdir():
+            volume = np.asarray(nibabel.load(path).dataobj)
+            save(labels / path.name.replace("_0000", ""), thresholded(volume), affine)
+    return root
+
+
+def thresholded(volume: np.ndarray) -> np.ndarray:
+    return np.digitize(volume, LEVELS).astype(np.uint8)
 
 
 def save(path: Path, volume: np.ndarray, affine: Any = AFFINE) -> None:

@@ -14,7 +14,8 @@ from PIL import Image, ImageOps
 
 from ninefold.dataset import train_and_val
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.masks import LAYOUTS, Masks, nearest
+from ninefold.dataset.mask_files import nearest
+from ninefold.dataset.masks import LAYOUTS, Masks
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import ConfigError, DataError
 from ninefold.parallel import Place

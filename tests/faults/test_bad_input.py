@@ -13,9 +13,7 @@ import pickle
 import re
 import shutil
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,10 +28,9 @@ from PIL import Image
 from ninefold.amp import Amp, verify
 from ninefold.errors import ConfigError
 from tests.conftest import ROOT, Shell
+from tests.faults.refusals import Done, refused, timed
 
-LINE = re.compile(r"error: [^=\s]+=.*: .+; .+; .+")
 TWO = ("parallel=ddp", "launch.cpu_processes=2")
-Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
@@ -137,29 +134,6 @@ def tree(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-
-
-def timed(command: Callable[..., Done], *arguments: str, **options: Any) -> Done:
-    """Run a command that must fail in less than 20 s."""
-    began = time.monotonic()
-    done = command(*arguments, **options)
-    seconds = time.monotonic() - began
-    print(f"{seconds:.1f} s, exit {done.returncode}: {done.stderr.strip()}")
-    assert seconds < 20
-    return done
-
-
-def refused(done: Done, code: int, *fields: str, hint: str = "") -> None:
-    """See that `done` failed with `code` and a line for each of `fields`, and nothing else."""
-    lines = done.stderr.splitlines()
-    assert "Traceback" not in done.stderr, done.stderr
-    assert all(LINE.fullmatch(line) for line in lines), done.stderr
-    found = [line.removeprefix("error: ") for line in lines]
-    assert len(found) == len(fields), done.stderr
-    for field in fields:
-        assert any(line.startswith(field) for line in found), (field, done.stderr)
-    assert hint in done.stderr, (hint, done.stderr)
-    assert done.returncode == code, done.stderr
 
 
 def try_out(run: Callable[..., Done], case: Case, more: tuple[str, ...], older: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ninefold.dataset.masks import Masks
+from ninefold.dataset.images import spread
+from ninefold.dataset.masks import LOOKED_AT, Masks
 from ninefold.errors import ConfigError, DataError
 from tests.conftest import Shell
 from tests.dataset.scenes import CLASSES, VOID, write
-from tests.faults.test_bad_input import refused, timed
+from tests.faults.refusals import Key, cut_short, mistaken, mistakes, refused, refuses, timed
 
 MASK, IMAGE = "trainannot/scene_001.png", "train/scene_001.png"
 Spoil = Callable[[Path], object]
@@ -37,11 +37,6 @@ def paint(path: Path, value: int, count: int = 24 * 32) -> None:
 def paint_all(root: Path, *values: int) -> None:
     for path in root.glob("*annot/*.png"):
         Image.fromarray(np.resize(np.array(values, np.uint8), (24, 32))).save(path)
-
-
-def cut_short(path: Path) -> None:
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
 
 
 def again(path: Path, **how: Any) -> None:
@@ -141,13 +136,7 @@ def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root: Path, nam
     spoil, message = FILES[name]
     dataset(root).prepare()
     spoil(root)
-    with pytest.raises(DataError) as caught:
-        dataset(root).prepare()
-    line = str(caught.value)
-    assert re.search(message, line), line
-    assert line.startswith(f"error: dataset.root={root}: ")
-    assert line.count("; ") >= 2
-    assert "\n" not in line
+    refuses(root, dataset(root).prepare, message)
 
 
 def test_black_and_white_masks_are_not_taken_for_void(root: Path) -> None:
@@ -187,10 +176,17 @@ def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(
             look()
 
 
+def many(root: Path) -> Path:
+    """A set of 203 masks, of which the one that is returned is not looked at before the start."""
+    write(root, counts={"train": 201, "test": 2})
+    pairs = sorted((root / "trainannot").iterdir()) + sorted((root / "testannot").iterdir())
+    looked_at = set(spread(pairs, LOOKED_AT))
+    return next(path for path in pairs if path not in looked_at)
+
+
 SEGMENTATION = ("task=segmentation", "dataset=masks", "dataset.shape=[3,24,32]", "model=unet",
                 "model.net.width=4", "model.net.depth=2", "batch_size=2")  # fmt: skip
-KEYS: list[tuple[str, int, str, str, bool]] = [
-    # options, exit code, beginning of the line, a part of it, whether `make test` runs it
+KEYS: list[Key] = [
     ("dataset.classes=2 dataset.ignore=11", 4, "dataset.root=", "0 to 1 and ignore=11", True),
     ("dataset.classes=3 dataset.ignore=null dataset.crop=8", 2, "dataset.crop=8", "ignore", True),
     ("dataset.classes=3 dataset.ignore=-1", 2, "dataset.ignore=-1", "whole number", False),
@@ -212,20 +208,11 @@ KEYS: list[tuple[str, int, str, str, bool]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "field", "hint"),
-    [
-        pytest.param(*case, marks=[] if quick else [pytest.mark.slow], id=case[0][-40:])
-        for *case, quick in KEYS
-    ],
-)
+@mistakes(KEYS)
 def test_a_mistake_in_the_keys_is_one_line(
     shell: Shell, root: Path, options: str, code: int, field: str, hint: str
 ) -> None:
-    done = timed(
-        shell.train, *SEGMENTATION, f"dataset.root={root}", *options.split(), "hydra.run.dir=run"
-    )
-    refused(done, code, field, hint=hint)
+    mistaken(shell, (*SEGMENTATION, f"dataset.root={root}"), options, code, field, hint)
 
 
 @pytest.mark.slow
@@ -247,3 +234,34 @@ def test_a_task_that_does_not_fit_model_or_dataset_is_one_line(
     where = [f"dataset.root={root}"] if "dataset=masks" in options else []
     done = timed(shell.train, *options, *where, "hydra.run.dir=run")
     refused(done, 2, field)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "parallel=ddp launch.cpu_processes=2",
+        "dataset.cache=ram",
+        pytest.param("loader.workers=2", marks=pytest.mark.slow),
+        pytest.param("dataset.cache=disk dataset.cache_dir=cache", marks=pytest.mark.slow),
+        pytest.param("dataset.val=0.9 dataset.limit=200", marks=pytest.mark.slow),
+    ],
+)
+def test_a_value_in_a_mask_that_was_not_looked_at_ends_the_run_in_the_same_line(
+    shell: Shell, tmp_path: Path, options: str
+) -> None:
+    """It is found where the mask is read, long before a loss could be computed of it."""
+    path = many(tmp_path / "scenes")
+    paint(path, 7, 204)
+    done = shell.train(
+        *SEGMENTATION, f"dataset.root={tmp_path / 'scenes'}", "dataset.classes=3",
+        "dataset.ignore=11", "logger=quiet", "clock.warmup=0", "clock.probe=0", "epochs=1",
+        *options.split(), "hydra.run.dir=run",
+    )  # fmt: skip
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error")]
+    assert errors == [
+        f"error: dataset.root={tmp_path / 'scenes'}: mask {path} has the value 7 in 204 pixels; "
+        "0 to 2 and ignore=11 are allowed; set dataset.classes=8 or dataset.ignore=7"
+    ]
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 4

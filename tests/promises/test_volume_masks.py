@@ -1,0 +1,147 @@
+"""Segmentation of volumes keeps the promises of training, on a small set and on a real head."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+
+from ninefold.checkpoint.store import read
+from ninefold.checkpoint.weights import weights
+from tests.conftest import Shell, metrics, result
+from tests.dataset.heads import save, write_masks
+
+STEPS = 12
+ANATOMICAL = Path(nibabel.__file__).parent / "tests" / "data" / "anatomical.nii"
+MODEL = ("model=unet3d", "model.net.width=4", "model.net.depth=2")
+# AdamW divides by the size of a gradient: rounding errors of small ones become steps.
+SMALL = (
+    "task=segmentation", "dataset=volumes", "dataset.shape=[1,18,18,14]", *MODEL,
+    "dataset.classes=3", "dataset.ignore=255", "dataset.class_names=[air,rim,ball]", "batch_size=4",
+    "optimizer=sgd", "logger=quiet", "threads=1", "clock.probe=0", "clock.warmup=0", "log_every=1",
+    "epochs=1000", "launch.cpu_processes=2",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_masks(tmp_path_factory.mktemp("heads") / "set", {"imagesTr": 10, "imagesTs": 7})
+
+
+def trained(heads: Path, folder: Path, *more: str, steps: int = STEPS) -> Path:
+    shell = Shell(folder.parent)
+    done = shell.train(
+        *SMALL, f"dataset.root={heads}", f"max_steps={steps}", f"hydra.run.dir={folder}", *more
+    )
+    assert done.returncode == 0, done.stderr
+    assert not shell.survivors()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(heads: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without parallelism in fp32."""
+    return trained(heads, tmp_path_factory.mktemp("alone") / "run")
+
+
+@pytest.mark.parametrize("parallel", [pytest.param("dp", marks=pytest.mark.slow), "ddp"])
+def test_the_first_losses_of_every_strategy_are_alike(
+    heads: Path, alone: Path, tmp_path: Path, parallel: str
+) -> None:
+    run = trained(heads, tmp_path / "run", f"parallel={parallel}")
+    losses = metrics(run, "loss")
+    assert len(losses) == STEPS
+    assert losses == pytest.approx(metrics(alone, "loss"), abs=1e-5, rel=0)
+    assert losses[-1] < losses[0] - 0.1
+    assert result(run)["processes"] == (2 if parallel == "ddp" else 1)
+
+
+@pytest.mark.slow
+def test_all_nine_cells_train_the_same(heads: Path, tmp_path: Path) -> None:
+    """bfloat16 keeps 8 bits: what is summed in another order differs after a few updates."""
+    done = Shell(tmp_path).train(
+        "-m", *SMALL, f"dataset.root={heads}", f"max_steps={STEPS}", "optimizer.lr=0.01",
+        "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = {
+        (result(path.parent)["parallel"], result(path.parent)["amp"]): path.parent
+        for path in (tmp_path / "sweep").glob("*/result.json")
+    }
+    assert len(runs) == 9
+    for (parallel, amp), run in runs.items():
+        close = 1e-5 if amp == "fp32" else 3e-2
+        expected = metrics(runs["none", amp], "loss")
+        assert metrics(run, "loss") == pytest.approx(expected, abs=close, rel=0), (parallel, amp)
+
+
+@pytest.mark.slow
+def test_a_run_stopped_in_mid_epoch_and_resumed_is_bitwise_the_one_that_was_not(
+    heads: Path, alone: Path, tmp_path: Path
+) -> None:
+    run = trained(heads, tmp_path / "run", steps=5)  # an epoch has 2
+    done = Shell(tmp_path).train(f"resume={run}", f"max_steps={STEPS}")
+    assert done.returncode == 0, done.stderr
+    found, expected = (weights(read(r / "checkpoints" / "last.pt")) for r in (run, alone))
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    assert metrics(run, "loss") == metrics(alone, "loss")
+
+
+def test_an_evaluation_tells_the_iou_of_each_class(alone: Path, tmp_path: Path) -> None:
+    done = Shell(tmp_path).evaluate(
+        f"ckpt={alone}", "parallel=ddp", "launch.cpu_processes=2", "hydra.run.dir=e"
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "e" / "evaluation.json").read_text())
+    assert (found["processes"], found["accuracy"], found["scores"]) == (
+        2, result(alone)["accuracy"], result(alone)["scores"],
+    )  # fmt: skip
+    assert f"mean IoU {found['accuracy']:.4f}" in done.stdout
+    lines = done.stdout.split("IoU of each:\n")[1].splitlines()
+    for line, name in zip(lines, ("air", "rim", "ball"), strict=False):
+        assert line.split() == [name, f"{found['per_class'][name]:.4f}"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["disk", "ram"])
+def test_cached_masks_train_bitwise_what_uncached_ones_do(
+    heads: Path, alone: Path, tmp_path: Path, cache: str
+) -> None:
+    kept = (f"dataset.cache={cache}", f"dataset.cache_dir={tmp_path / 'cache'}")
+    for number in range(2):  # packed, and found
+        run = trained(heads, tmp_path / f"run{number}", *kept)
+        assert metrics(run, "loss") == metrics(alone, "loss")
+        assert result(run)["scores"] == result(alone)["scores"]
+
+
+@pytest.mark.slow
+def test_a_real_head_is_told_from_what_is_around_it(tmp_path: Path) -> None:
+    """nibabel's anatomical.nii, turned and noisy, in two classes cut at two thirds of its voxels.
+
+    Always the more frequent class is a mean IoU of about 0.3.
+    """
+    image, random = nibabel.load(ANATOMICAL), np.random.default_rng(0)
+    values = np.asarray(image.dataobj).astype(np.float64)
+    labels = (values > np.quantile(values, 2 / 3)).astype(np.uint8)
+    for end, count in (("Tr", 8), ("Ts", 3)):
+        for folder in ("images", "labels"):
+            (tmp_path / "set" / f"{folder}{end}").mkdir(parents=True)
+        for row in range(count):
+            noisy = (values + random.normal(0, values.std() / 10, values.shape)).astype(np.float32)
+            turn = np.diag([*random.choice([-1.0, 1.0], 3), 1])  # of what the file says
+            root = tmp_path / "set"
+            save(root / f"images{end}" / f"c{row}_0000.nii.gz", noisy, image.affine @ turn)
+            save(root / f"labels{end}" / f"c{row}.nii.gz", labels, image.affine @ turn)
+    done = Shell(tmp_path).train(
+        "task=segmentation", "dataset=volumes", f"dataset.root={tmp_path / 'set'}", *MODEL,
+        "dataset.classes=2", "dataset.ignore=255", "dataset.shape=[1,32,48,40]", "batch_size=4",
+        "epochs=30", "optimizer.lr=0.01", "logger=quiet", "dataset.cache=ram", "hydra.run.dir=run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = result(tmp_path / "run")
+    print(found["accuracy"], found["scores"], found["train_seconds"])
+    assert found["accuracy"] > 0.8
