@@ -21,6 +21,7 @@ from ninefold.dataset import Rows
 from ninefold.errors import ConfigError
 
 AT_ONCE = 8  # images that a CPU resizes: few enough to be in its cache when they are scaled
+PIECE = 2**19  # values that a CPU converts at a time, for the same reason
 
 
 class Preparation(Protocol):
@@ -126,7 +127,7 @@ class ImagePreparation:
             images = images.expand(-1, self.channels, -1, -1)
         images = images.contiguous(memory_format=self.memory_format)
         if self.size is None or tuple(images.shape[2:]) == (self.size,) * 2:
-            return self._normalize(images.to(torch.float32))
+            return self._converted(images)
         if images.device.type != "cpu":  # bytes are resized on a CPU only
             floats = resized(images.to(torch.float32), self.size).round_()
             return self._normalize(floats.contiguous(memory_format=self.memory_format))
@@ -134,6 +135,16 @@ class ImagePreparation:
         floats = torch.empty(shape, memory_format=self.memory_format)
         for some, into in zip(images.split(AT_ONCE), floats.split(AT_ONCE), strict=True):
             self._normalize(into.copy_(resized(some, self.size)))
+        return floats
+
+    def _converted(self, images: Tensor) -> Tensor:
+        """uint8 [n, c, h, w] to float32 of the same size."""
+        if images.device.type != "cpu" or images.numel() <= PIECE:
+            return self._normalize(images.to(torch.float32))
+        floats = torch.empty(images.shape, memory_format=self.memory_format)
+        count = max(1, PIECE * len(images) // images.numel())
+        for some, into in zip(images.split(count), floats.split(count), strict=True):
+            self._normalize(into.copy_(some))
         return floats
 
     def _mask(self, images: Tensor, masks: Tensor, corners: Tensor | None) -> Tensor:
