@@ -16,11 +16,12 @@ import yaml
 from ninefold.errors import ConfigError
 from ninefold.report import settled, standings, write
 from ninefold.report.answer.answer import build, evidence_of
+from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.recommend import Recommendation, excluded, is_settled, recommend
 from ninefold.report.answer.tree import Speedup
-from ninefold.report.answer.wording import UNFINISHED, caveats, sentence
+from ninefold.report.answer.wording import UNFINISHED, sentence
 from ninefold.report.answer.wording import reasons as reasons_of
 from ninefold.report.data.cells import PLAIN, groups, parts
 from ninefold.report.data.curves import Point, read_curves

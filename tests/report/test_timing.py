@@ -139,3 +139,75 @@ def test_timing_runs_and_training_runs_of_the_same_job_are_one_group(tmp_path: P
     assert sum(run.timed for run in runs) == 36
     [group] = groups(runs)
     assert (len(group.timing), len(group.training), group.score) == (36, 18, "mean IoU")
+
+
+def test_the_answer_says_how_sure_it_is_that_the_cell_is_within_2_percent_of_the_fastest(
+    tmp_path: Path,
+) -> None:
+    shown = report.write(study(tmp_path / "time", noise=0.01))
+    chance = report.timing(tmp_path / "time", "best").chance
+    assert chance is not None
+    assert "none-autocast: " in shown
+    assert "confidence within 2 % of the fastest cell; " in shown
+    assert "The study asked for times alone" in shown
+    assert "Test accuracy" not in shown
+    both = report.write(study(tmp_path / "both", seeds=5, ask="[time, accuracy]"))
+    assert "confidence within 2 % of the fastest safe cell; " in both
+    assert "its mean IoU is safe" in both
+    assert "times alone" not in both
+
+
+def test_without_enough_timing_rounds_the_answer_says_that_it_is_not_shown(tmp_path: Path) -> None:
+    shown = report.write(study(tmp_path, rounds=1))
+    assert "the fastest so far, but not shown to be within 2 % of the fastest cell" in shown
+
+
+def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) -> None:
+    folder = study(tmp_path, seeds=3, ask="[time, accuracy]", stays={"ddp-fp32": 3})
+    shown = report.write(folder)
+    content = json.loads((folder / "report" / "report.json").read_text())
+    [group] = content["groups"]
+    cells = {cell["cell"]: cell for cell in group["cells"]}
+    assert group["timing_rounds"] == 6
+    assert cells["none-fp32"]["measures"]["seconds"]["n"] == 6
+    assert cells["ddp-fp32"]["measures"]["seconds"]["n"] == 3
+    assert cells["none-fp32"]["measures"]["accuracy"]["n"] == cells["none-fp32"]["seeds"] == 3
+    assert {pair["n"] for pair in group["pairs"]["seconds"]} == {3, 6}
+    assert "33 timing runs in 6 timing rounds, 33 ok" in content["conditions"]
+    assert "18 runs, 18 ok" in content["conditions"]
+    assert "of 6 rounds" in (folder / "report" / "report.html").read_text()
+    assert "0.50)" in shown  # none-autocast's ratio, though training clocks are 50 % off
+    settings = content["settings"]
+    assert (round(settings["confidence"], 1), settings["score_confidence"]) == (99.3, 95.0)
+
+
+def test_a_recording_with_timing_runs_rebuilds_to_the_same_files(tmp_path: Path) -> None:
+    folder = study(tmp_path, seeds=3, ask="[time, accuracy]")
+    report.write(folder)
+    names = ("runs.csv", "report.json", "report.md", "report.html")
+    before = [(folder / "report" / name).read_bytes() for name in names]
+    report.write(folder / "report")
+    assert [(folder / "report" / name).read_bytes() for name in names] == before
+
+
+def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(
+    tmp_path: Path,
+) -> None:
+    folder = study(tmp_path)
+    path = folder / "timing" / "5" / "none-autocast" / "result.json"
+    content = {**json.loads(path.read_text()), "status": "failed", "error": "e", "turns": None}
+    path.write_text(json.dumps(content))
+    state = report.timing(folder, "best")
+    assert state.named == "none-scaler"
+    assert sum(run.turns == 0 for run in read_runs(folder)) == 1
+
+
+def test_the_gate_compares_timing_runs(tmp_path: Path) -> None:
+    old, new = study(tmp_path / "old"), study(tmp_path / "new", {**SECONDS, "none-fp32": 2.8})
+    _, _, failed = report.compare(new, old, 0.03)
+    assert failed is not None
+    assert "none-fp32" in str(failed)
+
+
+def test_the_middle_turn_is_the_time_of_a_process() -> None:
+    assert location([1.0, 1.1, 5.0]) == 1.1

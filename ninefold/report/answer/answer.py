@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.errors import one_line
-from ninefold.report.answer import wording
+from ninefold.report.answer import caveats, wording
 from ninefold.report.answer.conditions import conditions
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
@@ -70,7 +70,14 @@ def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
         return Limits(None, None, None, None, None, drift, None)
     used = found[0].settings
     return Limits(
-        used.margin, used.same, used.level, used.looks, used.confidence, drift, found[0].target
+        used.margin,
+        used.same,
+        used.level,
+        used.looks,
+        used.confidence,
+        drift,
+        found[0].target,
+        None if used.score_looks is None else used.score_confidence,
     )
 
 
@@ -89,21 +96,26 @@ def _answer(
     if not found:
         return Answer("Not enough runs: none of them names a cell and counts.", [], [], None)
     first, best = found[0], winner(goals)
-    caveats = wording.caveats(first, recording.sweep)
+    said = caveats.caveats(first, recording.sweep)
     if keys := left_out(overlay_of(recording, best) if best else None):
-        caveats.append(wording.values_to_give(keys))
+        said.append(caveats.values_to_give(keys))
     if len(found) > 1:
         most = first.group.ok > found[1].group.ok
-        caveats.insert(0, wording.several_groups(first.group, len(found), most))
+        said.insert(0, caveats.several_groups(first.group, len(found), most))
     return Answer(
         sentence=wording.answer(goals),
         goals=[
             GoalAnswer(
-                goal.goal.name, goal.cell, wording.sentence(goal), wording.reasons(goal), goal.tied
+                goal.goal.name,
+                goal.cell,
+                wording.sentence(goal),
+                wording.reasons(goal),
+                goal.tied,
+                goal.chance,
             )
             for goal in goals
         ],
-        caveats=caveats,
+        caveats=said,
         train=train_command(recording, best),
     )
 

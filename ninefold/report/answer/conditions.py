@@ -27,12 +27,22 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     if known := values(about.get("torch")):
         phrases.append(f"torch {listed(known)}")
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
-    phrases.append(f"{counted(runs, 'run')}, {sum(run.ok for run in runs)} ok")
+    training, timing = ([run for run in runs if run.timed is timed] for timed in (False, True))
+    if timing:
+        rounds = {(run.round, run.part) for run in timing if run.counts}
+        of_rounds = f"in {counted(len(rounds), 'timing round')}"
+        phrases.append(f"{counted(timing, 'timing run')} {of_rounds}, {_ok(timing)} ok")
+    if training or not timing:
+        phrases.append(f"{counted(training, 'run')}, {_ok(training)} ok")
     if left := sum(not run.counts for run in runs):
         phrases.append(f"{left} not counted")
-    if seeds := _seeds(runs):
+    if seeds := _seeds(training):
         phrases.append(f"{seeds} per cell")
     return phrases
+
+
+def _ok(runs: Sequence[Run]) -> int:
+    return sum(run.ok for run in runs)
 
 
 def _seeds(runs: Sequence[Run]) -> str:

@@ -72,6 +72,7 @@ def describe(evidence: Evidence, recording: Recording) -> Group:
         published=compare(group, recording.published),
         score=group.score,
         further=[_further(evidence, measure) for measure in of_figures(group.runs)],
+        timing_rounds=len({run.round for run in group.timing}) or None,
     )
 
 
@@ -83,7 +84,7 @@ def _cell(evidence: Evidence, name: str, measures: list[MeasureFigures], marks: 
         parallel=parallel,
         amp=amp,
         status=evidence.bad.get(name),
-        seeds=len({run.seed for run in evidence.runs(name)}),
+        seeds=len({run.seed for run in evidence.runs(name) if not run.timed}),
         marks=marks,
         measures={info.key: figures.get(name) for info, figures in measures},
         phases=phase_shares(evidence.group, parallel, amp),

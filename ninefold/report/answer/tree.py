@@ -17,6 +17,7 @@ from ninefold.report.data.rounds import round_number
 from ninefold.report.stats.verdicts import Control, Pair, Safety
 
 FORMAT = 1
+_OF_TIMING = {"score_confidence", "chance", "timing_rounds"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Limits:
     level: probability of any false verdict in a study.
     looks: times that the verdicts are computed in a study.
     confidence: of the intervals, percent.
+    score_confidence: of the intervals of scores, where it is another.
     drift: share of slowdown above which a round has drifted.
     target: test score to time the way to, percent.
     """
@@ -39,17 +41,22 @@ class Limits:
     confidence: float | None
     drift: float | None
     target: float | None
+    score_confidence: float | None = None
 
 
 @dataclass(frozen=True)
 class GoalAnswer:
-    """The recommended cell for one goal, None where there is none, with its reasons."""
+    """The recommended cell for one goal, None where there is none, with its reasons.
+
+    chance: the confidence that it is within `same` of the best, where cells were timed in turns.
+    """
 
     goal: str
     cell: str | None
     sentence: str
     reasons: list[str]
     tied: list[str]
+    chance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,7 @@ class Group:
     numerics: comparison of the first steps, None where none was recorded.
     score: the name of the task's score.
     further: what else the task reports.
+    timing_rounds: from which the times are, where cells were timed in turns.
     """
 
     title: str
@@ -241,6 +249,7 @@ class Group:
     published: PublishedTable | None
     score: str
     further: list[Further]
+    timing_rounds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -296,4 +305,9 @@ class Report:
 
 def write_report(path: Path, report: Report) -> None:
     """Write report.json."""
-    write_json(path, asdict(report))
+    write_json(path, asdict(report, dict_factory=_present))
+
+
+def _present(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of an object, without those of timing in turns where it was not used."""
+    return {key: value for key, value in items if value is not None or key not in _OF_TIMING}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Any
 
-from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs, Ratio
 from ninefold.report.answer.recommend import (
@@ -19,12 +17,11 @@ from ninefold.report.answer.recommend import (
     Recommendation,
     excluded,
 )
-from ninefold.report.data.cells import BASELINE, PLAIN, Group, plainness
-from ninefold.report.data.rounds import round_number, rounds_of
+from ninefold.report.data.cells import BASELINE, PLAIN
 from ninefold.report.numbers import counted, listed_and, three_digits
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import OPEN, Control, Estimate
+from ninefold.report.stats.verdicts import OPEN, Estimate
 
 UNFINISHED = "The study is not finished. To resume it, repeat its command with study.resume=FOLDER."
 
@@ -81,7 +78,7 @@ def sentence(found: Recommendation) -> str:
         missed = found.goal.key == TO_TARGET and set(found.evidence.short) - {cell}
         alone = "reached it in every run" if missed else "was measured"
         return f"{cell}: {value}; no other cell {alone}."
-    if cell == PLAIN:
+    if cell == PLAIN and found.chance is None:
         better = [
             other
             for other in means
@@ -90,11 +87,35 @@ def sentence(found: Recommendation) -> str:
         if better:  # they are left out, or one of them would be recommended
             return f"{cell}: {value}; only {listed_and(better)}, left out, is shown to do better."
         return f"{cell}: {value}, and no safe cell is shown to do better."
+    if found.chance is not None:
+        return timed_sentence(found, value, pairs)
     ratio = pairs.ratio(PLAIN, cell)
     if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
         return f"{cell}: {value}, and its {_score(found)} is safe."
     apart = _times(ratio, PLAIN, found.evidence)
     return f"{cell}: {value}, {apart}; its {_score(found)} is safe."
+
+
+def timed_sentence(found: Recommendation, value: str, pairs: Pairs) -> str:
+    """Return the recommendation of cells that were timed in turns, with what is sure of it."""
+    evidence, cell = found.evidence, str(found.cell)
+    chance, same = found.chance or 0.0, f"{100 * evidence.settings.same:g} %"
+    best = "the fastest safe cell" if evidence.scored else "the fastest cell"
+    if chance >= 1 - evidence.settings.level:
+        text = f"{cell}: {value}, with {_percent(chance)} confidence within {same} of {best}"
+    else:
+        text = f"{cell}: {value}, the fastest so far, but not shown to be within {same} of {best}"
+    ratio = pairs.ratio(PLAIN, cell)
+    if cell != PLAIN and ratio and pairs.verdict(PLAIN, cell) == "faster":
+        text += f"; {_times(ratio, PLAIN, evidence)}"
+    if cell != PLAIN and evidence.scored:
+        text += f"; its {_score(found)} is safe"
+    return f"{text}."
+
+
+def _percent(chance: float) -> str:
+    """A confidence in percent, rounded down."""
+    return "more than 99.9 %" if chance > 0.999 else f"{math.floor(1000 * chance) / 10:g} %"
 
 
 def _score(found: Recommendation) -> str:
@@ -107,13 +128,19 @@ def reasons(found: Recommendation) -> list[str]:
     cell, pairs, evidence = found.cell, found.pairs, found.evidence
     if cell is None or pairs is None:
         return []
-    said = [_uncertainty(estimate(found.values[cell]))]
+    said = [_uncertainty(estimate(found.values[cell]), _unit(found))]
     if cell != PLAIN:
         ratio, verdict = pairs.ratio(PLAIN, cell), pairs.verdict(PLAIN, cell)
         if ratio and verdict != "faster":
             said.append(f"It takes {_times(ratio, PLAIN, evidence)}: {verdict}.")
-        said.append(_why_safe(evidence, cell))
-    if found.lowest and found.lowest != cell:
+        if evidence.scored:
+            said.append(_why_safe(evidence, cell))
+    if found.lowest and found.lowest != cell and found.chance is not None:
+        said.append(
+            f"{found.lowest} has the lowest mean, {_with_unit(found, found.lowest)}; {cell} is "
+            f"simpler, and shown to be within {100 * evidence.settings.same:g} % of the fastest."
+        )
+    elif found.lowest and found.lowest != cell:
         said.append(
             f"{found.lowest} has the lowest mean, {_with_unit(found, found.lowest)}, but is not "
             f"shown to differ from {cell}, which is simpler."
@@ -188,6 +215,9 @@ def _nothing_safe(found: Recommendation) -> str:
 
 
 def _not_enough(found: Recommendation) -> str:
+    if found.chance is not None:
+        most = max(map(len, found.values.values()))
+        return f"Not enough timing rounds to say which cell is the fastest: run more than {most}."
     seeds = found.seeds_for(found.unsure)
     most = max(len(found.evidence.accuracy.get(each, {})) for each in found.means)
     do = f"run more seeds than these {most}, such as {max(5, 2 * most)}"
@@ -200,10 +230,10 @@ def _not_enough(found: Recommendation) -> str:
 
 def _what_settles(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str:
     if seeds := found.seeds_for([other]):
-        return f"about {seeds} seeds in all would settle it"
+        return f"about {seeds} {_unit(found)}s in all would settle it"
     if not pairs.held and pairs.verdict(cell, other) == OPEN:
         return "as the A/A control did not hold, more seeds need not settle it"
-    return "more seeds may settle it"
+    return f"more {_unit(found)}s may settle it"
 
 
 def _shown_above(means: Mapping[str, float], pairs: Pairs, cell: str) -> str:
@@ -237,8 +267,13 @@ def _times(ratio: Ratio, cell: str, evidence: Evidence) -> str:
     return f"{text} ({evidence.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
 
 
-def _uncertainty(found: Estimate) -> str:
-    seeds = counted(found.n, "seed")
+def _unit(found: Recommendation) -> str:
+    """What its values are of, one each."""
+    return "seed" if found.chance is None else "timing round"
+
+
+def _uncertainty(found: Estimate, unit: str) -> str:
+    seeds = counted(found.n, unit)
     if found.low is None or found.high is None or not found.mean:
         return f"{seeds} {'gives' if found.n == 1 else 'give'} no interval."
     if found.sd == 0:
@@ -266,95 +301,3 @@ def _loss(evidence: Evidence, cell: str) -> str:
     if safety is None or safety.difference is None:
         return "by how much is not known"
     return f"{safety.difference:+.2f} points"
-
-
-def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
-    """Return what limits the answer."""
-    found = [
-        _failed_control(evidence, control)
-        for control in evidence.comparison.controls
-        if not control.held
-    ]
-    if evidence.unfinished:
-        found.append(UNFINISHED)
-    drifted = [
-        round_number({**entry, "attempt": 0})
-        for entry in rounds_of(sweep, evidence.group.part)
-        if entry.get("drifted") and entry.get("counted")
-    ]
-    if drifted:
-        what = "rounds" if len(drifted) > 1 else "round"
-        found.append(
-            f"The machine drifted in {what} {listed_and(drifted)}, in each attempt: these times "
-            "count, but may be off."
-        )
-    if evidence.different:
-        found.append(
-            f"{_simplest_first(evidence.different)} does not compute what {PLAIN} does: it is "
-            "another experiment, not another way of doing this one."
-        )
-    if evidence.batch_norm:
-        found.append(
-            "Batch norm computes its statistics over a part of each batch in "
-            f"{_simplest_first(evidence.batch_norm)}: their {evidence.group.score} shows whether "
-            "that costs anything (parallel.sync_batchnorm=true uses the whole batch)."
-        )
-    if evidence.bad:
-        found.append(f"Not every run ended well: {_simplest_first(evidence.bad)}.")
-    waiting = [
-        cell for cell in evidence.cells if (most := evidence.ceiling(cell)) and most.data_bound
-    ]
-    if waiting:
-        every = waiting == evidence.cells
-        who = "Every cell" if every else listed_and(waiting)
-        found.append(
-            f"{who} {'waits' if every or len(waiting) == 1 else 'wait'} for data: faster loading "
-            "would change the times."
-        )
-    if evidence.group.dataset == "synthetic":
-        score = evidence.group.score
-        found.append(f"The images are random: their {score} says nothing about a real dataset.")
-    return found
-
-
-def _simplest_first(cells: Sequence[str] | Mapping[str, str]) -> str:
-    return listed_and(sorted(cells, key=plainness))
-
-
-def _failed_control(evidence: Evidence, control: Control) -> str:
-    steps = [
-        run.train_seconds / run.steps
-        for run in evidence.runs(control.first)
-        if run.ok and run.train_seconds and run.steps
-    ]
-    apart = abs(control.ratio - 1) * 1e3 * fmean(steps or [0.0])
-    shown = f"{apart:.3g} ms" if apart >= 1 else f"{1e3 * apart:.0f} µs"
-    each = f", {shown} a step {'more' if control.ratio > 1 else 'less'}" if steps else ""
-    why = "Something other than the cells made the times differ."
-    if control.ratio > 1:
-        why = (
-            "Some µs a step are the cost of dp's wrapper itself; the rest comes from something "
-            "other than the cells."
-        )
-    return (
-        f"The A/A control did not hold: {control.second} does the same work as {control.first} and "
-        f"took ×{control.ratio:.3f} of its time{each}. {why} Ratios of time up to "
-        f"×{1 + control.floor:.3f} have no verdict."
-    )
-
-
-def several_groups(group: Group, count: int, most: bool) -> str:
-    """Return which of several groups the answer is of."""
-    why = "has the most of them" if most else f"has the best {group.score} of those with as many"
-    return (
-        f"Runs of {count} different conditions are never averaged together; the answer is of "
-        f"{one_line(group.title)}, which {why}."
-    )
-
-
-def values_to_give(keys: Sequence[str]) -> str:
-    """Return that the command needs values which a report does not repeat."""
-    return (
-        f"The command needs values for {' and '.join(keys)}: a report repeats neither paths nor "
-        "names of things to call."
-    )

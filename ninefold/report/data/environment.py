@@ -37,6 +37,7 @@ def gather(
         devices |= Counter(run.devices)
     return {
         **{name: _merge(getattr(run, name) for run in counted) for name in _CONDITIONS},
+        "epochs": _merge(run.to_train if run.timed else run.epochs for run in counted),
         "devices": sorted(devices.elements()),
         "environment": shared,
         "sweep": dict(sweep) if sweep else None,

@@ -10,7 +10,7 @@ from ninefold.report.answer.tree import Cell, Figures, Group, LargestBatch, Meas
 from ninefold.report.data.cells import PLAIN
 from ninefold.report.numbers import counted, decimals_for
 from ninefold.report.render.strips import Strip, between, number, scale, signed, times
-from ninefold.report.stats.measures import SCORE_KEY
+from ninefold.report.stats.measures import ENERGY, SCORE_KEY, SECONDS, THROUGHPUT
 
 # The darkest and the lightest tint are at least this far apart, as a share of the best value, or in
 # points of a score: in a table of nearly equal values the tints are nearly equal.
@@ -80,6 +80,8 @@ class _Measured:
             if figures is not None and figures.mean is not None:
                 self.found[cell.cell] = figures
                 self.means[cell.cell] = figures.mean
+        of_time = measure.key in (SECONDS.key, THROUGHPUT.key, ENERGY.key)
+        self.timing_rounds = group.timing_rounds if of_time else None
         self.unit, self.factor = _unit(measure.unit, list(self.means.values()))
         sizes = [abs(mean) * self.factor for mean in self.means.values()]
         self.decimals = _decimals(measure.key, sizes)
@@ -158,7 +160,9 @@ class _Measured:
         return times(figures.relative)
 
     def seeds(self, cell: Cell, figures: Figures) -> str:
-        """Return how many seeds the mean is of, where some have no value."""
+        """Return how many seeds or timing rounds the mean is of, where some have no value."""
+        if rounds := self.timing_rounds:
+            return "" if figures.n == rounds else f"{figures.n} of {counted(rounds, 'round')}"
         if cell.seeds < 2 or cell.seeds == figures.n or self.measure.key == "max_batch":
             return ""
         return f"{figures.n} of {counted(cell.seeds, 'seed')}"
@@ -172,7 +176,8 @@ class _Measured:
             dots=tuple(self.place(value) for value in figures.values.values()),
             rule=self.place(self.means[PLAIN]) if PLAIN in self.means else None,
             about=f"{name}: {self.show(figures.mean)} {self.unit}; 95 % interval "
-            f"{between(low, high, self.show)}; by seed {seeds}",
+            f"{between(low, high, self.show)}; by {'round' if self.timing_rounds else 'seed'} "
+            f"{seeds}",
         )
 
 

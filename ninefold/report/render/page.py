@@ -32,6 +32,7 @@ _NUMERICS = {
 
 def page(report: Report) -> str:
     """Return the text of report.html; the same report gives the same bytes."""
+    scores = report.settings.score_confidence or report.settings.confidence
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     # Overlays are whole configurations: recommended.yaml has the one that matters.
     environment = {key: value for key, value in report.environment.items() if key != "overlays"}
@@ -47,6 +48,7 @@ def page(report: Report) -> str:
         environment=_flat(environment),
         phases=PHASES,
         interval=f"{report.settings.confidence or 95:.3g} % interval",
+        score_interval=f"{scores or 95:.3g} % interval",
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -135,8 +137,10 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         (str(used), "of them in the figures"),
         (str(len(cells)), "cell" if len(cells) == 1 else "cells"),
     ]
+    if timing := sum(group.timing_rounds or 0 for group in groups):
+        facts.append((str(timing), "timing round" if timing == 1 else "timing rounds"))
     seeds = [cell.seeds for group in groups for cell in group.cells]
-    if seeds:
+    if any(seeds):
         span = str(max(seeds)) if min(seeds) == max(seeds) else f"{min(seeds)}–{max(seeds)}"
         facts.append((span, "seed a cell" if span == "1" else "seeds a cell"))
     if floors := [control.floor for group in groups for control in group.controls if control.floor]:
@@ -166,8 +170,8 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for key, value in tree.items():
         name = f"{above}{key}"
-        if name == "sweep: rounds":
-            continue  # they are plotted
+        if name in ("sweep: rounds", "sweep: timing"):
+            continue  # the runs are listed, and the rounds of training runs are plotted
         if not isinstance(value, Mapping):
             rows.append((name, _worded(value)))
         elif value.keys() == {"values"}:

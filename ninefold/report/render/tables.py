@@ -57,7 +57,8 @@ def table(
     for group in found:
         sections.append(f"## {plain(group.title)}")
         marks = mark_cells(group, notes)
-        measures = (SECONDS, THROUGHPUT, of_score(group.score), MEMORY)
+        scores = [of_score(group.score)] if group.training or not group.timing else []
+        measures = (SECONDS, THROUGHPUT, *scores, MEMORY)
         sections += [_measure_section(group, measure, marks) for measure in measures]
         sections.append(_further_section(group))
         sections.append(_phase_section(group))
@@ -122,7 +123,7 @@ def _head(runs: Sequence[Run], environment: Mapping[str, Any], found: Sequence[G
 
 def _how_to_read(found: Sequence[Group]) -> str:
     seeds = [
-        [run.seed for run in group.cell(parallel, amp) if run.ok]
+        [run.seed for run in group.cell(parallel, amp) if run.ok and not run.timed]
         for group in found
         for parallel in group.parallels
         for amp in group.amps
@@ -135,6 +136,11 @@ def _how_to_read(found: Sequence[Group]) -> str:
         lines.append("A cell with a single seed is the value of that run and has no deviation.")
     if any(len(cell) > len(set(cell)) for cell in seeds):
         lines.append("Runs of the same cell and seed are averaged first.")
+    if any(group.timing for group in found):
+        lines.append(
+            "Times are of timing rounds, in which the cells took turns: mean and deviation over "
+            "the rounds, ratios round by round."
+        )
     lines.append(
         "In brackets is the ratio to none-fp32, computed seed by seed: the geometric mean (for "
         f"the {plain(score_of(found))}: the mean of the differences)."
@@ -191,7 +197,7 @@ def _cell(cell: Summary, measure: Measure, decimals: int) -> str:
     if cell.relative is not None:
         text += f" ({measure.pair_text(cell.relative)})"
     if len(cell.by_seed) < cell.seeds:
-        text += f", {len(cell.by_seed)} of {cell.seeds} seeds"
+        text += f", {len(cell.by_seed)} of {cell.seeds} {cell.of}"
     return text
 
 
@@ -277,7 +283,7 @@ def _all_conditions(every: Sequence[Group], found: Sequence[Group]) -> str:
 def _outside_the_clock(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
     sweep = environment.get("sweep") or {}
     wall, count = sweep.get("wall_seconds"), sweep.get("runs")
-    if not wall or not count:
+    if not wall or not count or any(run.timed for run in runs):
         return ""
     train = sum(finite(run.train_seconds) or 0.0 for run in runs)
     evaluate = sum(finite(run.evaluate_seconds) or 0.0 for run in runs)

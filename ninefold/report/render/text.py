@@ -16,7 +16,7 @@ from ninefold.report.numbers import MISSING, decimals_for, ratio, with_article
 from ninefold.report.render import matrix
 from ninefold.report.render.markdown import code, grid, items, plain, section
 from ninefold.report.render.tables import mark_cells, measure_table, superscript
-from ninefold.report.stats.measures import SCORE_KEY, SECONDS, of_score
+from ninefold.report.stats.measures import SCORE_KEY, SECONDS, Measure, of_score
 from ninefold.report.stats.recordings import Change
 from ninefold.report.stats.statistics import estimate
 
@@ -54,14 +54,22 @@ def _answer(answer: Answer) -> str:
 def _verdicts(group: ReportGroup, report: Report) -> list[str]:
     """Return the sections on what the group's runs show."""
     settings = report.settings
-    interval = f"{settings.confidence or 95:.3g} % interval"
+    scores = settings.score_confidence or settings.confidence
+    levels = {SECONDS.key: settings.confidence, SCORE_KEY: scores}
     tested = ["p", "seeds", "seeds needed"]
     score = plain(group.score)
     headings = {SECONDS.key: "seconds per epoch", SCORE_KEY: f"test {score}"}
     found = [
         section(
             f"## Verdicts on {headings[each.key]}",
-            ["cell", "against", "verdict", "estimate", interval, *tested],
+            [
+                "cell",
+                "against",
+                "verdict",
+                "estimate",
+                f"{levels[each.key] or 95:.3g} % interval",
+                *tested,
+            ],
             [
                 [row.name, row.against, row.verdict, row.value, row.interval, *_tested(row)]
                 for row in each.rows
@@ -178,9 +186,15 @@ def _left_out(every: Sequence[Group]) -> str:
 def _tables(group: Group, marks: Mapping[str, str]) -> str:
     tables = [
         f"{plain(measure.title)}\n{measure_table(group, measure, marks)}"
-        for measure in (SECONDS, of_score(group.score))
+        for measure in _measures_of(group)
     ]
     return "\n\n".join([plain(group.title), *tables])
+
+
+def _measures_of(group: Group) -> list[Measure]:
+    """The measures that the console shows; runs that were only timed have no score."""
+    scored = group.training or not group.timing
+    return [SECONDS, of_score(group.score)] if scored else [SECONDS]
 
 
 def gate_text(gate: Gate) -> str:

@@ -21,6 +21,7 @@ class Summary:
     sd: standard deviation (n - 1), None for a single seed.
     relative: to none-fp32, paired by seed; None if no seed has a partner.
     status: of the first run that did not complete, or None.
+    of: what `seeds` counts.
     """
 
     by_seed: dict[int | None, float]
@@ -29,6 +30,7 @@ class Summary:
     sd: float | None
     relative: float | None
     status: str | None
+    of: str = "seeds"
 
 
 def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:
@@ -57,6 +59,7 @@ def summarize(group: Group, parallel: str, amp: str, measure: Measure) -> Summar
         sd=statistics.stdev(values.values()) if len(values) > 1 else None,
         relative=finite(measure.middle(pairs)) if pairs else None,
         status=next((run.status for run in runs if not run.ok), None),
+        of="rounds" if any(run.timed for run in runs) else "seeds",
     )
 
 

@@ -33,6 +33,11 @@ class Settings:
         """The confidence of the intervals of pairs, in percent."""
         return 100 * (1 - self.level / self.looks)
 
+    @property
+    def score_confidence(self) -> float:
+        """The same of the scores."""
+        return 100 * (1 - self.level / (self.score_looks or self.looks))
+
 
 @dataclass(frozen=True)
 class Estimate:

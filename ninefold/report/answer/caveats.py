@@ -1,0 +1,114 @@
+"""What limits the answer, in a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from ninefold.errors import one_line
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.wording import UNFINISHED
+from ninefold.report.data.cells import PLAIN, Group, plainness
+from ninefold.report.data.rounds import round_number, rounds_of, timing_rounds
+from ninefold.report.numbers import listed_and
+from ninefold.report.stats.verdicts import Control
+
+
+def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
+    """Return what limits the answer."""
+    found = [
+        _failed_control(evidence, control)
+        for control in evidence.comparison.controls
+        if not control.held
+    ]
+    if not evidence.scored:
+        found.append(
+            "The study asked for times alone: whether a cell's score is as good as "
+            f"{PLAIN}'s is not known."
+        )
+    if evidence.unfinished:
+        found.append(UNFINISHED)
+    part = evidence.group.part
+    for kind, rounds in (("", rounds_of(sweep, part)), ("timing ", timing_rounds(sweep, part))):
+        drifted = [
+            round_number({**entry, "attempt": 0})
+            for entry in rounds
+            if entry.get("drifted") and entry.get("counted")
+        ]
+        if drifted:
+            what = f"{kind}{'rounds' if len(drifted) > 1 else 'round'}"
+            found.append(
+                f"The machine drifted in {what} {listed_and(drifted)}, in each attempt: these "
+                "times count, but may be off."
+            )
+    if evidence.different:
+        found.append(
+            f"{_simplest_first(evidence.different)} does not compute what {PLAIN} does: it is "
+            "another experiment, not another way of doing this one."
+        )
+    if evidence.batch_norm:
+        found.append(
+            "Batch norm computes its statistics over a part of each batch in "
+            f"{_simplest_first(evidence.batch_norm)}: their {evidence.group.score} shows whether "
+            "that costs anything (parallel.sync_batchnorm=true uses the whole batch)."
+        )
+    if evidence.bad:
+        found.append(f"Not every run ended well: {_simplest_first(evidence.bad)}.")
+    waiting = [
+        cell for cell in evidence.cells if (most := evidence.ceiling(cell)) and most.data_bound
+    ]
+    if waiting:
+        every = waiting == evidence.cells
+        who = "Every cell" if every else listed_and(waiting)
+        found.append(
+            f"{who} {'waits' if every or len(waiting) == 1 else 'wait'} for data: faster loading "
+            "would change the times."
+        )
+    if evidence.group.dataset == "synthetic":
+        score = evidence.group.score
+        found.append(f"The images are random: their {score} says nothing about a real dataset.")
+    return found
+
+
+def _simplest_first(cells: Sequence[str] | Mapping[str, str]) -> str:
+    return listed_and(sorted(cells, key=plainness))
+
+
+def _failed_control(evidence: Evidence, control: Control) -> str:
+    steps = [
+        run.train_seconds / run.steps
+        for run in evidence.runs(control.first)
+        if run.ok and run.timed is evidence.timed and run.train_seconds and run.steps
+    ]
+    apart = abs(control.ratio - 1) * 1e3 * fmean(steps or [0.0])
+    shown = f"{apart:.3g} ms" if apart >= 1 else f"{1e3 * apart:.0f} µs"
+    each = f", {shown} a step {'more' if control.ratio > 1 else 'less'}" if steps else ""
+    why = "Something other than the cells made the times differ."
+    if control.ratio > 1:
+        why = (
+            "Some µs a step are the cost of dp's wrapper itself; the rest comes from something "
+            "other than the cells."
+        )
+    return (
+        f"The A/A control did not hold: {control.second} does the same work as {control.first} and "
+        f"took ×{control.ratio:.3f} of its time{each}. {why} Ratios of time up to "
+        f"×{1 + control.floor:.3f} have no verdict."
+    )
+
+
+def several_groups(group: Group, count: int, most: bool) -> str:
+    """Return which of several groups the answer is of."""
+    why = "has the most of them" if most else f"has the best {group.score} of those with as many"
+    return (
+        f"Runs of {count} different conditions are never averaged together; the answer is of "
+        f"{one_line(group.title)}, which {why}."
+    )
+
+
+def values_to_give(keys: Sequence[str]) -> str:
+    """Return that the command needs values which a report does not repeat."""
+    return (
+        f"The command needs values for {' and '.join(keys)}: a report repeats neither paths nor "
+        "names of things to call."
+    )

@@ -1,0 +1,100 @@
+"""Timing in turns: how often it is wrong, and how many rounds it takes; figures of docs/method.md.
+
+`python -m pytest tests/long -m '' -s -k turns` prints them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ninefold.report.stats.differences import differences
+from ninefold.report.stats.statistics import compare
+from ninefold.result import TIMING_LOOKS
+from tests.long.test_statistics_at_length import say
+from tests.report.studies import CELLS
+from tests.report.turns import SETTINGS, Noise, play
+
+pytestmark = pytest.mark.slow
+
+NOISES = {
+    "expected": Noise(),
+    "processes twice as noisy": Noise(process=0.024),
+    "turns twice as noisy": Noise(turn=0.03),
+    "rounds twice as noisy": Noise(round=0.06),
+    "heavy tails": Noise(tails=3),
+}
+MIXED = np.log([1, 1, 1, 1.01, 1.02, 1.03, 1.05, 1.1, 1.2])
+# dp is a copy of none, as on a CPU.
+COPIES = np.log([1, 1.25, 1.32, 1, 1.25, 1.32, 1.17, 1.43, 1.5])
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_with_dropping_and_looks_nothing_is_called_different_where_nothing_differs(
+    noise: str,
+) -> None:
+    rng, count = np.random.default_rng(0), 2000
+    ended = [play([0.0] * 9, NOISES[noise].table(rng, 9), stop=False) for _ in range(count)]
+    false = sum(each.false for each in ended) / count
+    lost = sum(any(each.found) for each in ended) / count
+    say(f"null, {noise}", any_false=false, any_out=lost)
+    assert false <= 0.05
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_named_cell_is_as_near_the_best_as_is_said(noise: str) -> None:
+    rng, count, wrong, lost, settled = np.random.default_rng(0), 1000, 0, 0, []
+    for _ in range(count):
+        ended = play(rng.permutation(MIXED), NOISES[noise].table(rng, 9))
+        wrong += ended.rounds is not None and ended.named > math.log(1.02) + 1e-9
+        lost += ended.lost
+        settled.append(ended.rounds or math.inf)
+    say(f"named, {noise}", wrong=wrong / count, best_out=lost / count)
+    print(f"  median rounds {np.median(settled)}, settled {np.mean(np.isfinite(settled)):.2f}")
+    assert wrong / count <= 0.05
+
+
+@pytest.mark.parametrize("sd", [0.005, 0.01, 0.015, 0.02])
+def test_how_many_rounds_name_the_best_and_decide_the_pairs(sd: float) -> None:
+    noise, count = Noise(process=sd, turn=0.0), 300
+    for name, truth in (("mixed", MIXED), ("copies", COPIES)):
+        rng, ends = np.random.default_rng(0), []
+        for _ in range(count):
+            ends.append(play(truth, noise.table(rng, 9)))
+        rounds = [each.rounds or 99 for each in ends]
+        print(
+            f"{name}, sd {100 * sd:g} %: rounds {np.percentile(rounds, [50, 80, 95])}, "
+            f"runs {np.mean([each.runs for each in ends]):.0f}"
+        )
+        rng = np.random.default_rng(0)
+        decided: dict[int, list[int]] = {look: [] for look in TIMING_LOOKS}
+        for _ in range(100):
+            table = truth[:, None] + noise.table(rng, 9)
+            for look in TIMING_LOOKS:
+                values = {
+                    cell: dict(enumerate(np.exp(row[:look]).tolist()))
+                    for cell, row in zip(CELLS, table, strict=True)
+                }
+                pairs = compare(values, {}, SETTINGS).seconds
+                decided[look].append(sum(pair.verdict != "not enough runs" for pair in pairs))
+        shown = {look: float(np.median(each)) for look, each in decided.items()}
+        print(f"  pairs of 36 decided, median: {shown}")
+
+
+def test_in_how_many_rounds_a_cell_that_is_3_percent_slower_is_found() -> None:
+    truth = [0.0] * 8 + [math.log(1.03)]
+    for name, noise in NOISES.items():
+        rng = np.random.default_rng(0)
+        ends = [play(truth, noise.table(rng, 9), stop=False) for _ in range(300)]
+        found = [each.found[8] or 99 for each in ends]
+        print(f"3 % slower, {name}: rounds {np.percentile(found, [50, 80, 95])}")
+
+
+def test_the_noise_is_that_of_the_components() -> None:
+    table = Noise().table(np.random.default_rng(0), 500)
+    own = table - table.mean(axis=0)
+    # The median of 5 turns has 1.2 times the noise of their mean.
+    assert own.std() == pytest.approx(math.hypot(0.012, 0.015 * 0.536), rel=0.03)
+    assert differences(table[:3]).rounds.tolist() == [20] * 3

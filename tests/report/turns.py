@@ -1,0 +1,98 @@
+"""Made-up studies that are timed in turns, of which the truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ninefold.report.stats import holm
+from ninefold.report.stats.best import standing
+from ninefold.report.stats.differences import differences
+from ninefold.report.stats.verdicts import Settings
+from ninefold.result import TIMING_LOOKS
+from tests.report.studies import CELLS, Array
+
+SETTINGS = Settings(draws=0, looks=len(TIMING_LOOKS))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of the logarithms of times.
+
+    process: of each process; turn: of each turn of a process; round: of what all cells share
+    tails: degrees of freedom of Student's t, in place of the normal distribution
+    """
+
+    process: float = 0.012
+    turn: float = 0.015
+    round: float = 0.03
+    tails: int | None = None
+
+    def table(self, rng: np.random.Generator, cells: int, turns: int = 5) -> Array:
+        """What the noise adds to each cell in each round: float64 [cells, last look]."""
+        shape = cells, TIMING_LOOKS[-1], turns
+        middle = np.median(self._draw(rng, shape, self.turn), axis=2)
+        own = self._draw(rng, shape[:2], self.process)
+        found: Array = own + middle + self._draw(rng, shape[1:2], self.round)
+        return found
+
+    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], sd: float) -> Array:
+        if self.tails is None:
+            return sd * rng.standard_normal(shape)
+        return sd * rng.standard_t(self.tails, shape) / np.sqrt(self.tails / (self.tails - 2))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a study ended.
+
+    rounds: timing rounds until it was settled; None if the last look did not settle it
+    runs: timing runs in all
+    named: how much slower than the best the named cell is, as a logarithm
+    false: whether at any look a cell was called slower than one that is as fast
+    lost: whether at any look every cell that is as fast as the best was out
+    found: the first look at which each cell was shown to be slower than the best, 0 for never
+    """
+
+    rounds: int | None
+    runs: int
+    named: float
+    false: bool
+    lost: bool
+    found: Sequence[int]
+
+
+def play(slower: Sequence[float], table: Array, pairs: str = "best", stop: bool = True) -> Outcome:
+    """Run a study of cells that are `slower` (logarithms) with the noise in `table`.
+
+    After each look the cells that are out are measured no further.
+    stop: whether it ends when it is settled.
+    """
+    truth, names = np.array(slower), CELLS[: len(slower)]
+    full = truth[:, None] + table
+    seen_table = np.full_like(full, np.nan)
+    going = np.ones(len(truth), dtype=bool)
+    runs, before, false, lost = 0, 0, False, False
+    found = [0] * len(truth)
+    for look in TIMING_LOOKS:
+        seen_table[going, before:look] = full[going, before:look]
+        runs, before = runs + int(going.sum()) * (look - before), look
+        seen = differences(seen_table[:, :look])
+        shown = holm.adjusted(seen.p(), SETTINGS.looks) <= SETTINGS.level
+        apart = truth[seen.second] - truth[seen.first]
+        false |= bool((shown & (seen.mean * apart <= 0)).any())
+        stand = standing(names, seen, names, SETTINGS)
+        out = [names.index(cell) for cell in stand.out]
+        for row in out:
+            found[row] = found[row] or look
+        lost |= set(np.flatnonzero(truth == truth.min())) <= set(out)
+        near = [i for i, cell in enumerate(names) if stand.chance[cell] >= 1 - SETTINGS.level]
+        named = near[0] if near else names.index(stand.lead)
+        behind = float(truth[named] - truth.min())
+        if near and stop:
+            return Outcome(look, runs, behind, false, lost, found)
+        if pairs == "best":
+            going = ~np.isin(np.arange(len(truth)), out)
+    return Outcome(None, runs, behind, false, lost, found)
