@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from hydra.conf import HydraConf
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import data, environment, processes, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
@@ -66,11 +67,18 @@ class Job:
         # as written: `key=${other}` reads like a reference to OmegaConf
         self.overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
         with environment.noted():
-            self._unresolved = [] if self.evaluates else messages.unresolved(self.config)
             # An evaluation's groups refer to each other through the checkpoint's configuration,
             # so only its worker can resolve them.
-            resolves = not self.evaluates and not self._unresolved
-            self.values: dict[str, Any] = _container(self.config, resolve=resolves)
+            resolves = not self.evaluates
+            self._unresolved: list[Failure] = []
+            try:
+                self.values: dict[str, Any] = _container(self.config, resolve=resolves)
+            except OmegaConfBaseException:
+                self._unresolved = messages.unresolved(self.config)
+                if not self._unresolved:
+                    raise
+                resolves = False
+                self.values = _container(self.config, resolve=False)
         self.sweep = {key: self.values.pop(key) for key in rules.OF_A_SWEEP if key in self.values}
         with open_dict(self.config):
             for key in self.sweep:
