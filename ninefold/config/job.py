@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any, ClassVar
 from hydra.conf import HydraConf
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import data, environment, processes, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
+from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.machine import gpu_driver, require_compiler
 from ninefold.ranks import under_torchrun
@@ -47,7 +50,7 @@ class Job:
     evaluates: ClassVar[bool]
 
     def __init__(self, config: DictConfig, hydra: HydraConf) -> None:
-        self.config = config.copy()
+        self.config: DictConfig = pickle.loads(pickle.dumps(config))  # as copy(), in a third of it
         with open_dict(self.config):
             self.config.pop("hydra", None)
             if isinstance(given := self.config.get("compile"), bool):
@@ -64,11 +67,18 @@ class Job:
         # as written: `key=${other}` reads like a reference to OmegaConf
         self.overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
         with environment.noted():
-            self._unresolved = [] if self.evaluates else messages.unresolved(self.config)
             # An evaluation's groups refer to each other through the checkpoint's configuration,
             # so only its worker can resolve them.
-            resolves = not self.evaluates and not self._unresolved
-            self.values: dict[str, Any] = _container(self.config, resolve=resolves)
+            resolves = not self.evaluates
+            self._unresolved: list[Failure] = []
+            try:
+                self.values: dict[str, Any] = _container(self.config, resolve=resolves)
+            except OmegaConfBaseException:
+                self._unresolved = messages.unresolved(self.config)
+                if not self._unresolved:
+                    raise
+                resolves = False
+                self.values = _container(self.config, resolve=False)
         self.sweep = {key: self.values.pop(key) for key in rules.OF_A_SWEEP if key in self.values}
         with open_dict(self.config):
             for key in self.sweep:
@@ -150,7 +160,7 @@ class Job:
 
     def text(self) -> str:
         """The frozen job as YAML."""
-        return OmegaConf.to_yaml(OmegaConf.create({**self.frozen, "choices": self.choices}))
+        return yaml_text({**self.frozen, "choices": self.choices})
 
     def _prepare_data(self) -> Callable[[], None]:
         """Check the data, or find the cache that this command has of it already.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import configure_log, run_job, setup_globals
+from hydra.core.utils import configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -25,7 +25,7 @@ from ninefold.launch.run import problems, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.result import FILE, SWEEP, Result
 from ninefold.secrets import redact, redacted
-from ninefold.study import max_batch, plan, start, timing
+from ninefold.study import max_batch, one_run, plan, start, timing
 from ninefold.study.compose import Composer
 from ninefold.study.runner import Launch, Study, quoted
 from ninefold.study.screen import Announcements, Lines, Screen
@@ -113,19 +113,12 @@ def look_ahead(config: DictConfig) -> None:
 def _run_here(
     planned: plan.Plan, context: HydraContext, task: TaskFunction, sweep: DictConfig
 ) -> Launch:
-    """Makes runs one after another in this process, each with all that Hydra does for one."""
+    """Makes runs one after another in this process."""
 
     def launch(jobs: Sequence[Sequence[str]], number: int) -> None:
         setup_globals()  # resolvers of Hydra's
         for place, overrides in enumerate(jobs):
-            done = run_job(
-                hydra_context=context,
-                task_function=task,
-                config=planned.config(overrides, number + place),
-                job_dir_key="hydra.sweep.dir",
-                job_subdir_key="hydra.sweep.subdir",
-            )
-            _ = done.return_value  # raises what `task` did, which is a bug
+            one_run.run(planned.config(overrides, number + place), context, task)
             configure_log(sweep.hydra.hydra_logging, sweep.hydra.verbose)
 
     return launch

@@ -236,6 +236,7 @@ class Timing:
             notes=job.notes,
             grace=job.values["launch"]["grace"],
             cache=job.cache,
+            quiet=True,
         )
 
     def _drop(self, cell: Cell, failure: Failure, folder: Path) -> None:

@@ -123,3 +123,13 @@ def test_settings_of_a_study_are_refused_where_none_is_run(made: Sweep) -> None:
         single.hydra.runtime.choices["hydra/sweeper"] = "basic"
     (failure,) = plan.not_honored(single, stored)
     assert str(failure).startswith("error: study.repeats=3: hydra/sweeper=basic has no rounds;")
+
+
+def test_each_run_has_a_configuration_of_its_own(made: Sweep) -> None:
+    planned = made.plan()
+    overrides = planned.overrides(planned.cells[0], 0)
+    planned.folder_name(planned.cells[0], 0, 5)
+    first = planned.config(overrides, 5)
+    first.seed = 99
+    second, of_another = planned.config(overrides, 5), planned.config(overrides, 6)
+    assert (second.seed, second.hydra.job.num, of_another.hydra.job.num) == (0, 5, 6)
