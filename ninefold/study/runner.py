@@ -53,7 +53,8 @@ class Study:
         self._trains = settings["ask"] is None or "accuracy" in settings["ask"]
         self._screen = screen
         # Where their times decide nothing, a slow minute does no harm.
-        self._guarded = plan.compares and not concurrent and timing is None
+        self._compares_times = plan.compares and settings["ask"] is None
+        self._guarded = self._compares_times and not concurrent
         self._schedule = Schedule(plan, recording, settings, self._guarded, screen.note)
         self.finished = False
 
@@ -103,7 +104,7 @@ class Study:
         """Before the first round of a segment, as the first run is slower or faster than usual."""
         recording = self._recording
         begun = any(entry.segment == recording.segment for entry in recording.rounds)
-        return self._plan.compares and self._settings["burn_in"] > 0 and not begun
+        return self._compares_times and self._settings["burn_in"] > 0 and not begun
 
     def _burn_in(self) -> None:
         """A short run of the first cell, in a folder of its own, that is not counted."""
