@@ -175,6 +175,7 @@ def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) 
     assert {pair["n"] for pair in group["pairs"]["seconds"]} == {3, 6}
     assert "33 timing runs in 6 timing rounds, 33 ok" in content["conditions"]
     assert "18 runs, 18 ok" in content["conditions"]
+    assert any("turns of a process" in phrase for phrase in content["conditions"])
     assert "of 6 rounds" in (folder / "report" / "report.html").read_text()
     assert "0.50)" in shown  # none-autocast's ratio, though training clocks are 50 % off
     settings = content["settings"]
@@ -211,3 +212,12 @@ def test_the_gate_compares_timing_runs(tmp_path: Path) -> None:
 
 def test_the_middle_turn_is_the_time_of_a_process() -> None:
     assert location([1.0, 1.1, 5.0]) == 1.1
+
+
+def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(
+    tmp_path: Path,
+) -> None:
+    close = {**SECONDS, "none-scaler": 1.005}
+    folder = study(tmp_path, close, noise=0.04, rounds=3, seeds=5, ask="[time, accuracy]")
+    assert not report.timing(folder, "best").settled
+    assert report.settled(folder)

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninefold.report.data.cells import groups
+from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import counted, listed
+from ninefold.report.numbers import counted, listed, listed_and
+from ninefold.report.stats.components import components
 
 
 def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]:
@@ -32,6 +33,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         rounds = {(run.round, run.part) for run in timing if run.counts}
         of_rounds = f"in {counted(len(rounds), 'timing round')}"
         phrases.append(f"{counted(timing, 'timing run')} {of_rounds}, {_ok(timing)} ok")
+        phrases += _noise(timing)
     if training or not timing:
         phrases.append(f"{counted(training, 'run')}, {_ok(training)} ok")
     if left := sum(not run.counts for run in runs):
@@ -43,6 +45,26 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
 
 def _ok(runs: Sequence[Run]) -> int:
     return sum(run.ok for run in runs)
+
+
+def _noise(timing: Sequence[Run]) -> list[str]:
+    """Return the parts of the noise of the timing runs, of the largest group of them."""
+    cells: dict[str, dict[int, list[float]]] = {}
+    for group in largest_first(groups(timing))[:1]:
+        for run in group.runs:
+            if run.ok and run.round is not None and all(x > 0 for x in run.turn_seconds):
+                cells.setdefault(run.cell, {})[run.round] = run.turn_seconds
+    found = components(cells)
+    if found.turn is None or found.process is None:
+        return []
+    parts = (
+        f"{100 * sd:.2g} % between {of}"
+        for sd, of in (
+            (found.turn, f"the {found.turns} turns of a process"),
+            (found.process, "processes"),
+        )
+    )
+    return [f"noise (sd) {listed_and(list(parts))}"]
 
 
 def _seeds(runs: Sequence[Run]) -> str:

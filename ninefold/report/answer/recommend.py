@@ -95,7 +95,13 @@ def recommend(evidence: Evidence) -> list[Recommendation]:
 
 
 def is_settled(recommendation: Recommendation) -> bool:
-    """Return whether more runs of the same cells cannot change it."""
+    """Return whether more training runs of the same cells cannot change it.
+
+    Where cells are timed in turns, these runs tell their scores alone.
+    """
+    if recommendation.chance is not None:
+        safe = recommendation.evidence.safe
+        return all(safe[cell] != OPEN for cell in recommendation.open)
     return not recommendation.open
 
 
