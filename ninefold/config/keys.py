@@ -264,7 +264,7 @@ SWEEP: dict[str, Key] = {
     "study.slice": Key(number(0), 0.1, "Seconds of a turn in a timing round."),
     "study.turns": Key(
         whole(2),
-        12,
+        6,
         "Turns that each process has in a timing round, besides one that is not counted.",
     ),
     "study.budget": Key(

@@ -8,6 +8,7 @@ Kalibera and Jones (2013) advise. docs/method.md has the figures.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +30,9 @@ from ninefold.study.screen import Screen
 if TYPE_CHECKING:
     from ninefold.launch.turns import Paused, Turns
 
-LEAD = 2  # steps of a turn that are not timed: they wake threads, and find another cell's caches
-TRIAL = 5  # steps of the first turn of a cell, which says how many a turn has
+LEAD = 0.02  # seconds of a turn that are not timed: its threads wake in another cell's caches
+LEAST = 2  # timed steps of a turn
+TRIAL = 3, 5  # such steps of the first turn of a cell, which says how many the others have
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
 
 
@@ -71,8 +73,7 @@ class Timing:
         self._screen, self._failed = screen, failed
         self._cells = list(plan.cells)
         self._jobs: dict[str, TrainJob] = {}
-        self._steps: dict[str, int] = {}  # of a turn
-        self._together: int | None = None  # cells that fit into memory at once, once known
+        self._steps: dict[str, tuple[int, int]] = {}  # of a turn: not timed, and timed
 
     def run(self) -> None:
         """Make the rounds that are left."""
@@ -163,43 +164,26 @@ class Timing:
     def _turn(self, cell: Cell, run: Paused, counted: bool) -> float:
         """The seconds of a step in a turn of a cell; the first one says how many it has."""
         if cell.name not in self._steps:
-            each = run.turn(LEAD, TRIAL)
-            self._steps[cell.name] = max(1, round(self._settings["slice"] / each))
+            each = run.turn(*TRIAL)
+            lead, steps = math.ceil(LEAD / each), round(self._settings["slice"] / each)
+            self._steps[cell.name] = lead, max(LEAST, steps)
             return each
-        steps = self._steps[cell.name] if counted else 1
-        return run.turn(LEAD, steps)
+        lead, steps = self._steps[cell.name]
+        return run.turn(lead, steps if counted else 1)
 
     def _start(self, turns: Turns, left: list[Cell], folder: Path) -> list[tuple[Cell, Paused]]:
-        """Start as many cells of `left` as fit into memory together, and remove them from it."""
-        if self._together is None:
-            return self._start_one_by_one(turns, left, folder)
-        cells, left[:] = left[: self._together], left[self._together :]
-        begun: list[tuple[Cell, Paused]] = []
-        for cell in cells:
-            try:
-                begun.append((cell, turns.begin(self._spec(cell, folder), self._processes(cell))))
-            except Failure as failure:
-                self._drop(cell, failure, folder / cell.folder)
-        ready = []
-        for cell, run in begun:
-            try:
-                turns.wait(run)
-                ready.append((cell, run))
-            except Failure as failure:
-                self._drop(cell, failure, run.spec.folder)
-        return ready
+        """Start as many cells of `left` as fit into memory together, and remove them from it.
 
-    def _start_one_by_one(
-        self, turns: Turns, left: list[Cell], folder: Path
-    ) -> list[tuple[Cell, Paused]]:
-        """As `_start`, while it is not known how many fit: each shows how much memory it takes."""
+        One after another: at once, their warm-up steps would take each other's cores. So each also
+        shows how much memory it takes.
+        """
         ready: list[tuple[Cell, Paused]] = []
         free: int | None = None
         most = 0.0
         while left and (free is None or free >= RESERVE * most):
             cell = left[0]
             try:
-                run = turns.begin(self._spec(cell, folder), self._processes(cell))
+                run = turns.begin(self._spec(cell, folder), self._jobs[cell.name].processes)
                 turns.wait(run)
             except Failure as failure:
                 if isinstance(failure, ResourceError) and ready:
@@ -211,11 +195,7 @@ class Timing:
                     most = max(most, free - run.free)
                 free = run.free
             left.remove(cell)
-        self._together = max(len(ready), 1)
         return ready
-
-    def _processes(self, cell: Cell) -> int:
-        return self._jobs[cell.name].processes
 
     def _spec(self, cell: Cell, folder: Path) -> RunSpec:
         """What the processes of a cell run. Raises the first failure of its job."""
