@@ -211,7 +211,8 @@ def test_the_gate_compares_timing_runs(tmp_path: Path) -> None:
 
 
 def test_the_middle_turn_is_the_time_of_a_process() -> None:
-    assert location([1.0, 1.1, 5.0]) == 1.1
+    assert location([1.0, 1.1, 5.0]) == 1.05
+    assert location([1.0]) == 1.0
 
 
 def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(
