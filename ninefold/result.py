@@ -27,9 +27,9 @@ UNITS = ("mm", "cm", "m", "px", "voxels", "degrees", "s")
 def location(turn_seconds: Sequence[float]) -> float:
     """Return the seconds per step of a timing run whose turns took these.
 
-    It is the mean without the slowest quarter, rounded up: a neighbor slows turns and speeds up none.
-    Where it slows few of them, this is as good as the median, and where it slows half of them, much
-    better (docs/method.md).
+    It is the mean without the slowest quarter, rounded up: a neighbor slows turns and speeds up
+    none. Where it slows few of them, this is as good as the median, and where it slows half of
+    them, much better (docs/method.md).
     """
     count = len(turn_seconds)
     kept = sorted(turn_seconds)[: max(1, count - math.ceil(count / 4))]

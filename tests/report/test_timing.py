@@ -200,7 +200,7 @@ def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(
     path.write_text(json.dumps(content))
     state = report.timing(folder, "best")
     assert state.named == "none-scaler"
-    assert sum(run.turns == 0 for run in read_runs(folder)) == 1
+    assert sum(run.turns == 0 for run in read_runs(folder)[0]) == 1
 
 
 def test_the_gate_compares_timing_runs(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_the_gate_compares_timing_runs(tmp_path: Path) -> None:
     assert "none-fp32" in str(failed)
 
 
-def test_the_middle_turn_is_the_time_of_a_process() -> None:
+def test_the_slowest_turns_do_not_enter_the_time_of_a_process() -> None:
     assert location([1.0, 1.1, 5.0]) == 1.05
     assert location([1.0]) == 1.0
 
