@@ -251,7 +251,7 @@ SWEEP: dict[str, Key] = {
         QUESTIONS,
         None,
         "The questions: [time], [accuracy] or [time, accuracy]. time: cells train in short turns, "
-        "all alive at once. accuracy: whole runs, whose clock decides nothing. null: both from the "
+        "all alive at once. accuracy: whole runs, without a check for drift. null: both from the "
         "same whole runs.",
     ),
     "study.pairs": Key(

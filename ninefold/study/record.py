@@ -102,6 +102,7 @@ class Recording:
     search_seconds: of all these seconds, those spent in searching for the largest batches.
     timing: the complete timing rounds, numbered by themselves: see study.timing.
     timing_seconds: spent in timing rounds, over all commands.
+    timing_groups: groups that a timing round had at most, as memory did not suffice for all cells.
     """
 
     folder: Path
@@ -123,6 +124,7 @@ class Recording:
     search_seconds: float = 0.0
     timing: list[Round] = field(default_factory=list)
     timing_seconds: float = 0.0
+    timing_groups: int = 1
     _ended: dict[str, Result] = field(default_factory=dict)
 
     @classmethod
@@ -147,6 +149,7 @@ class Recording:
                 search_seconds=float(found.get("search_seconds") or 0.0),
                 timing=[Round.read(entry) for entry in found.get("timing") or []],
                 timing_seconds=float(found.get("timing_seconds") or 0.0),
+                timing_groups=int(found.get("timing_groups") or 1),
                 **{key: found[key] for key in PLAIN},
             )
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -187,6 +190,7 @@ class Recording:
             "rounds": [entry.content() for entry in self.rounds],
             "timing": [entry.content() for entry in self.timing] or None,
             "timing_seconds": self.timing_seconds or None,
+            "timing_groups": self.timing_groups if self.timing else None,
             "superseded": superseded,
             "looks": self.looks if self.looks > 1 else None,
             "parts": self.segments,

@@ -132,11 +132,14 @@ class Timing:
         if number % 2:
             left.reverse()
         entry = Round(number, self._plan.seeds[0], segment=recording.segment, shuffled=True)
+        groups = 0
         while left:
+            groups += 1
             timed = self._group(left, recording.folder / TIMING / str(number), what)
             entry.runs += [
                 run.spec.folder.relative_to(recording.folder).as_posix() for run in timed
             ]
+        recording.timing_groups = max(groups, recording.timing_groups)
         recording.timing.append(entry)
 
     def _group(self, left: list[Cell], folder: Path, what: str) -> list[Paused]:

@@ -210,6 +210,11 @@ def test_the_gate_compares_timing_runs(tmp_path: Path) -> None:
     assert "none-fp32" in str(failed)
 
 
+def test_a_study_of_scores_alone_says_that_its_times_were_not_asked(tmp_path: Path) -> None:
+    shown = report.write(study(tmp_path, rounds=0, seeds=3, ask="[accuracy]"))
+    assert "The study asked for scores alone" in shown
+
+
 def test_the_slowest_turns_do_not_enter_the_time_of_a_process() -> None:
     assert location([1.0, 1.1, 5.0]) == 1.05
     assert location([1.0]) == 1.0

@@ -127,6 +127,7 @@ def test_cells_that_do_not_fit_into_memory_together_are_timed_in_groups(shell: S
                      env={"PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [len(results) for results in turns(shell.folder).values()] == [2, 2, 2]
+    assert "timed in 2 groups" in done.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -10,7 +10,8 @@ from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.wording import UNFINISHED
 from ninefold.report.data.cells import PLAIN, Group, plainness
-from ninefold.report.data.rounds import round_number, rounds_of, timing_rounds
+from ninefold.report.data.rounds import asked, round_number, rounds_of, timing_rounds
+from ninefold.report.data.runs import finite
 from ninefold.report.numbers import listed_and
 from ninefold.report.stats.verdicts import Control
 
@@ -26,6 +27,16 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
         found.append(
             "The study asked for times alone: whether a cell's score is as good as "
             f"{PLAIN}'s is not known."
+        )
+    if asked(sweep) == ["accuracy"]:
+        found.append(
+            "The study asked for scores alone: its times are of whole runs, without a burn-in and "
+            "without a check for drift. study.ask=[time] measures them."
+        )
+    if evidence.group.timing and (count := finite(sweep.get("timing_groups")) or 1) > 1:
+        found.append(
+            f"Memory did not suffice for all cells at once: they were timed in {count:g} groups. "
+            "What changed between the groups of a round does not cancel."
         )
     if evidence.unfinished:
         found.append(UNFINISHED)
