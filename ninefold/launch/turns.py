@@ -22,12 +22,12 @@ from typing import Any
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import elastic_launch
 
-from ninefold.channel import Channel
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, PeerError
 from ninefold.launch import forkserver, mailbox, worker
 from ninefold.launch.elastic import first_failure, launch_config, quiet
 from ninefold.launch.supervisor import TO_EXIT, Supervisor
+from ninefold.train.channel import Channel
 
 LOOK = 1.0  # seconds between elastic's looks at processes: each takes time from those that train
 TO_START = 300.0  # seconds that processes have to build their run and to compile it

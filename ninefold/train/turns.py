@@ -15,7 +15,6 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
-from ninefold.channel import Channel
 from ninefold.config.spec import RunSpec
 from ninefold.machine import available_memory
 from ninefold.parallel import Place
@@ -23,6 +22,7 @@ from ninefold.ranks import found
 from ninefold.result import Result
 from ninefold.signals import Stop
 from ninefold.train import build
+from ninefold.train.channel import Channel
 from ninefold.train.loop import between_steps, stepper
 from ninefold.train.run import announce, conditions, facts, in_epochs, total_joules
 from ninefold.train.training import Training, mean_loss

@@ -427,8 +427,9 @@ def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: li
 
 def test_a_study_runs_from_any_working_directory_and_ends_with_its_report(shell: Shell) -> None:
     done = shell.train(
-        "experiments=nine_way", "seed=0", "epochs=1", "amp=fp32", "parallel=none,ddp", *BARE
-    )
+        "experiments=nine_way", "seed=0", "epochs=1", "amp=fp32", "parallel=none,ddp", *BARE,
+        "study.time_budget=0.001", "study.turns=2", "study.slice=0.01",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (sweep,) = (shell.folder / "outputs" / "nine_way").iterdir()
     assert "Seconds per epoch" in done.stdout
@@ -436,6 +437,7 @@ def test_a_study_runs_from_any_working_directory_and_ends_with_its_report(shell:
         assert (sweep / "report" / name).is_file()
     runs = sorted(sweep.glob("*/result.json"))
     assert [result(run.parent)["study"] for run in runs] == ["nine_way", "nine_way"]
+    assert len(list(sweep.glob("timing/*/*/result.json"))) == 4
 
 
 def test_a_terminal_shows_loss_speed_and_time_left(shell: Shell) -> None:

@@ -16,7 +16,8 @@ from tests.conftest import Shell
 
 pytestmark = pytest.mark.slow
 HERE = "+optimizer.here=${parallel._target_}"
-STUDY = ["experiments=nine_way", "seed=0,1,2,3,4", "study.drift=1000"]  # the plant is all there is
+STUDY = ["experiments=nine_way", "study.ask=null", "epochs=15", "seed=0,1,2,3,4",
+         "study.drift=1000"]  # fmt: skip  # the plant is all there is
 
 
 def report(shell: Shell, *overrides: str) -> dict[str, Any]:
@@ -98,7 +99,9 @@ def test_only_rounds_under_load_are_marked_and_repeated(shell: Shell) -> None:
     sweep = shell.folder / "sweep"
     cells = ["parallel=none", "amp=fp32,autocast", "seed=0,1,2", "study.drift=0.2", "epochs=3"]
     with load_in_every_second_round(sweep, runs_in_a_round=2):
-        done = shell.train("experiments=nine_way", *cells, f"hydra.sweep.dir={sweep}")
+        done = shell.train(
+            "experiments=nine_way", "study.ask=null", *cells, f"hydra.sweep.dir={sweep}"
+        )
     assert done.returncode == 0, done.stderr
     rounds = json.loads((sweep / "sweep.json").read_text())["rounds"]
     # Repeats come last, and the first of them is under load again.

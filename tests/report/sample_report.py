@@ -7,7 +7,7 @@ import random
 import statistics
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from itertools import combinations
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -46,7 +46,9 @@ def _typed(kind: Any, value: Any) -> Any:
         kind = LargestBatch
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        assert value.keys() == {field.name for field in fields(kind)}, (kind, value.keys())
+        known = {field.name: field for field in fields(kind)}
+        needed = {name for name, field in known.items() if field.default is MISSING}
+        assert needed <= value.keys() <= known.keys(), (kind, value.keys())
         found: Any = kind(**{name: _typed(hints[name], each) for name, each in value.items()})
         return found
     if get_origin(kind) is list:
