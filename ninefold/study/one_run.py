@@ -40,7 +40,7 @@ def run(config: DictConfig, context: HydraContext, task: TaskFunction) -> None:
             done.working_dir = os.getcwd()
             configure_log(hydra.job_logging, hydra.verbose)
             if hydra.output_subdir is not None:
-                _write(folder / hydra.output_subdir, written)
+                write_composed(folder / hydra.output_subdir, written)
             with env_override(hydra.job.env_set):
                 context.callbacks.on_job_start(config=config, task_function=task)
                 try:
@@ -86,8 +86,8 @@ def _in_folder(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def _write(folder: Path, written: dict[Any, Any]) -> None:
-    """Write the three files of .hydra/."""
+def write_composed(folder: Path, written: dict[Any, Any]) -> None:
+    """Write the three files of .hydra/ to `folder`. written: the composed configuration."""
     folder.mkdir(exist_ok=True)
     hydra = written.pop("hydra")
     for name, tree in {

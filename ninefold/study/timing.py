@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
@@ -23,6 +23,7 @@ from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.launch import Outcome
 from ninefold.launch.run import check, freeze
 from ninefold.result import TIMING, TIMING_LOOKS, location
+from ninefold.study.one_run import write_composed
 from ninefold.study.plan import Cell, Plan
 from ninefold.study.record import Recording, Round
 from ninefold.study.screen import Screen
@@ -87,8 +88,9 @@ class Timing:
             durations.append(time.monotonic() - started)
             recording.timing_seconds = before + time.monotonic() - began
             recording.write()
-            self._screen.ended(what, (), self._seconds_left())
-            self._update()
+            if self._cells:
+                self._screen.ended(what, (), self._seconds_left())
+                self._update()
 
     def _is_open(self) -> bool:
         """Whether another round could change the answer; leaves out the cells that cannot."""
@@ -139,8 +141,9 @@ class Timing:
             entry.runs += [
                 run.spec.folder.relative_to(recording.folder).as_posix() for run in timed
             ]
-        recording.timing_groups = max(groups, recording.timing_groups)
-        recording.timing.append(entry)
+        if entry.runs:
+            recording.timing_groups = max(groups, recording.timing_groups)
+            recording.timing.append(entry)
 
     def _group(self, left: list[Cell], folder: Path, what: str) -> list[Paused]:
         """Time as many cells of `left` as fit into memory together, and remove them from it."""
@@ -210,6 +213,10 @@ class Timing:
                 raise failures[0]
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
+        config = self._plan.config(self._plan.overrides(cell, 0), 0)
+        composed = OmegaConf.to_container(config, enum_to_str=True)
+        assert isinstance(composed, dict)
+        write_composed(own / ".hydra", composed)  # from which the report makes recommended.yaml
         return RunSpec(
             command="time",
             job=freeze(job, own),
