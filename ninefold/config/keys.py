@@ -263,9 +263,10 @@ SWEEP: dict[str, Key] = {
     "study.time_budget": Key(number(0), 3, "Minutes after which no further timing round starts."),
     "study.slice": Key(number(0), 0.1, "Seconds of a turn in a timing round."),
     "study.turns": Key(
-        whole(2),
-        6,
-        "Turns that each process has in a timing round, besides one that is not counted.",
+        whole(2, otherwise=("auto",)),
+        "auto",
+        "Turns that each process has in a timing round, besides one that is not counted; auto: as "
+        "many as let 12 rounds fill study.time_budget, at least 4.",
     ),
     "study.budget": Key(
         optional(number(0)), None, "Minutes after which no further round starts; null: no limit."

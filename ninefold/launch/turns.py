@@ -97,7 +97,6 @@ class Paused:
         for process in mailbox.workers(self._folder).values():
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        self._thread.join(10 * LOOK)
 
     def wait(self) -> None:
         """Wait until elastic has seen that the processes ended."""
@@ -137,6 +136,7 @@ class Paused:
         """Why a process has ended, once elastic has seen it; kills what is left."""
         self._thread.join(TO_EXIT + LOOK)
         self.kill()
+        self.wait()
         return self._failure or Failure(
             "study.ask",
             "time",
@@ -180,10 +180,12 @@ class Turns:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for run in self._runs if kind is None else ():
+            run.wait()
         for run in self._runs:
-            if kind is None:
-                run.wait()
             run.kill()
+        for run in self._runs:
+            run.wait()
         self._stack.close()
 
     def begin(self, spec: RunSpec, processes: int) -> Paused:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LEAD = 0.02  # seconds of a turn that are not timed: its threads wake in another cell's caches
 LEAST = 2  # timed steps of a turn
+ROUNDS, FEWEST = 12, 4  # rounds that turns=auto plans for, and turns that it gives at least
 TRIAL = 3, 5  # such steps of the first turn of a cell, which says how many the others have
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
 
@@ -75,6 +76,7 @@ class Timing:
         self._cells = list(plan.cells)
         self._jobs: dict[str, TrainJob] = {}
         self._steps: dict[str, tuple[int, int]] = {}  # of a turn: not timed, and timed
+        self._seconds: dict[str, float] = {}  # that a turn takes
 
     def run(self) -> None:
         """Make the rounds that are left."""
@@ -149,33 +151,58 @@ class Timing:
         """Time as many cells of `left` as fit into memory together, and remove them from it."""
         from ninefold.launch.turns import Turns  # here, because it imports torch
 
+        began = time.monotonic()
         with Turns() as turns:
             runs = self._start(turns, left, folder)
+            self._in_turn(runs, 0, lambda cell, run: self._first_turn(cell, run))
             seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
-            for number in range(-1, self._settings["turns"]):
-                said = f"{what}  turn {number + 1} of {self._settings['turns']}"
-                self._screen.running(said, (), self._seconds_left())
-                for cell, run in runs[:: 1 if number % 2 else -1]:
-                    try:
-                        taken = self._turn(cell, run, counted=number >= 0)
-                        if number >= 0:
-                            seconds[cell.name].append(taken)
-                    except Failure as failure:
-                        self._drop(cell, failure, run.spec.folder)
-                        runs.remove((cell, run))
+            count = self._turns([cell for cell, _ in runs], time.monotonic() - began)
+            for number in range(1, count + 1):
+                self._screen.running(f"{what}  turn {number} of {count}", (), self._seconds_left())
+                self._in_turn(
+                    runs,
+                    number,
+                    lambda cell, run: seconds[cell.name].append(run.turn(*self._steps[cell.name])),
+                )
             for cell, run in runs:
                 run.end(seconds[cell.name], location(seconds[cell.name]))
         return [run for _, run in runs]
 
-    def _turn(self, cell: Cell, run: Paused, counted: bool) -> float:
-        """The seconds of a step in a turn of a cell; the first one says how many it has."""
-        if cell.name not in self._steps:
-            each = run.turn(*TRIAL)
-            lead, steps = math.ceil(LEAD / each), round(self._settings["slice"] / each)
-            self._steps[cell.name] = lead, max(LEAST, steps)
-            return each
-        lead, steps = self._steps[cell.name]
-        return run.turn(lead, steps if counted else 1)
+    def _in_turn(
+        self,
+        runs: list[tuple[Cell, Paused]],
+        number: int,
+        take: Callable[[Cell, Paused], None],
+    ) -> None:
+        """Let each run take its turn, every other time backwards; removes those that fail."""
+        for cell, run in runs[:: -1 if number % 2 else 1]:
+            try:
+                take(cell, run)
+            except Failure as failure:
+                self._drop(cell, failure, run.spec.folder)
+                runs.remove((cell, run))
+
+    def _first_turn(self, cell: Cell, run: Paused) -> None:
+        """A turn that does not count. The first of a cell says how many steps the others have."""
+        if cell.name in self._steps:
+            lead, _ = self._steps[cell.name]
+            run.turn(lead, 1)
+            return
+        each = run.turn(*TRIAL)
+        lead, steps = math.ceil(LEAD / each), max(LEAST, round(self._settings["slice"] / each))
+        self._steps[cell.name] = lead, steps
+        self._seconds[cell.name] = (lead + steps) * each
+
+    def _turns(self, cells: Sequence[Cell], spent: float) -> int:
+        """How many turns a process has. auto: as many as let ROUNDS rounds fill the budget.
+
+        So the fewer cells are left, the more turns each of them has. spent: seconds of the round.
+        """
+        if self._settings["turns"] != "auto":
+            return int(self._settings["turns"])
+        left = 60 * self._settings["time_budget"] / ROUNDS - spent
+        each = sum(self._seconds[cell.name] for cell in cells)
+        return max(FEWEST, int(left / each)) if each else FEWEST
 
     def _start(self, turns: Turns, left: list[Cell], folder: Path) -> list[tuple[Cell, Paused]]:
         """Start as many cells of `left` as fit into memory together, and remove them from it.
