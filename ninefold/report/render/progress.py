@@ -16,6 +16,8 @@ from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import OPEN
 
+WIDEST = 10  # times the lower end of an interval; a wider one is not shown
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -66,7 +68,7 @@ def _rows(evidence: Evidence, sweep: Mapping[str, Any]) -> list[Standing]:
                 evidence.bad.get(cell),
                 _mean(seconds.get(cell, {}), decimals),
                 "" if value is None else ratio(value),
-                "" if low is None or high is None else f"{low:.3g} to {high:.3g}",
+                _interval(low, high),
                 "" if cell == PLAIN else _known(pairs.verdict(PLAIN, cell)),
                 _mean(scores.get(cell, {}), 2),
                 "" if cell == PLAIN else _known(evidence.safe[cell]),
@@ -80,6 +82,13 @@ def _mean(values: Mapping[int, float], decimals: int) -> str:
     if found.mean is None:
         return ""
     return spread(found.mean, None if found.high is None else found.high - found.mean, decimals)
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    """An interval of a ratio; empty if it says nothing, as after two rounds."""
+    if low is None or high is None or high > WIDEST * low:
+        return ""
+    return f"{low:.3g} to {high:.3g}"
 
 
 def _known(verdict: str) -> str:
