@@ -1,15 +1,19 @@
-"""What the values stored in masks stand for: classes, void, or a mistake."""
+"""Masks as class numbers: what their stored values stand for, and arrays that decode them."""
 
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ninefold.dataset import Rows, Unread
+from ninefold.dataset.images import Tree
 from ninefold.errors import ConfigError
 
 BLACK_AND_WHITE = {0, 255}
@@ -93,3 +97,27 @@ def table(classes: int, ignore: int | None, values: tuple[int, ...] | None) -> n
         found[ignore] = ignore
     found[np.arange(classes) if values is None else list(values)] = np.arange(classes)
     return found
+
+
+@dataclass(frozen=True)
+class DecodedMasks(Unread):
+    """Masks in files, decoded to class numbers [n, *size] when they are read."""
+
+    paths: Sequence[str]
+    size: tuple[int, ...]
+    tree: Tree
+    numbers: ClassNumbers
+
+    @abstractmethod
+    def decoded(self, path: str) -> npt.NDArray[Any]:
+        """The prepared mask of a file. Raises DataError if one of its values is not allowed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.paths), *self.size)
+
+    def read(self, rows: Rows) -> npt.NDArray[Any]:
+        masks = np.empty((len(rows), *self.size), self.numbers.dtype)
+        for mask, row in zip(masks, rows.tolist(), strict=True):
+            mask[:] = self.decoded(self.paths[row])
+        return masks

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset import Rows, Unread
-from ninefold.dataset.class_numbers import ClassNumbers
+from ninefold.dataset.class_numbers import DecodedMasks
 from ninefold.dataset.images import Tree, listed
 from ninefold.dataset.nifti import Grid, read_volume, require_same
 
@@ -20,7 +19,7 @@ NAME = re.compile(r"(.+)\.nii(\.gz)?")
 
 
 @dataclass(frozen=True)
-class LabelFiles(Unread):
+class LabelFiles(DecodedMasks):
     """Masks in NIfTI files, decoded to class numbers [n, depth, height, width].
 
     Each is turned, resampled and centered as its volume is (see VolumeFiles), by taking the nearest
@@ -28,24 +27,10 @@ class LabelFiles(Unread):
     background by nnU-Net's convention.
     """
 
-    paths: Sequence[str]
     size: tuple[int, int, int]
     spacing: tuple[float, float, float]
-    tree: Tree
-    numbers: ClassNumbers
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.paths), *self.size)
-
-    def read(self, rows: Rows) -> npt.NDArray[Any]:
-        masks = np.empty((len(rows), *self.size), self.numbers.dtype)
-        for mask, row in zip(masks, rows.tolist(), strict=True):
-            mask[:] = self.decoded(self.paths[row])
-        return masks
 
     def decoded(self, path: str) -> npt.NDArray[Any]:
-        """The prepared mask of a file. Raises DataError if one of its values is not allowed."""
         grid, stored = read_volume(str(self.tree.root), path)
         values = self._integers(path, stored)
         numbers = self.numbers.of(values)

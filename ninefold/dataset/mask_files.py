@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,33 +11,19 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ninefold.dataset import Rows, Unread
-from ninefold.dataset.class_numbers import ClassNumbers
-from ninefold.dataset.images import Tree, bad_image, read_or
+from ninefold.dataset.class_numbers import DecodedMasks
+from ninefold.dataset.images import bad_image, read_or
 
 
 @dataclass(frozen=True)
-class MaskFiles(Unread):
+class MaskFiles(DecodedMasks):
     """Masks in files, decoded to class numbers [n, height, width].
 
     Each is center-cropped to the proportions of `size` and resized to it by taking the nearest
     pixel: the cut that `pixels` makes of its image.
     """
 
-    paths: Sequence[str]
     size: tuple[int, int]
-    tree: Tree
-    numbers: ClassNumbers
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.paths), *self.size)
-
-    def read(self, rows: Rows) -> npt.NDArray[Any]:
-        masks = np.empty((len(rows), *self.size), self.numbers.dtype)
-        for mask, row in zip(masks, rows.tolist(), strict=True):
-            mask[:] = self._decoded(self.paths[row])
-        return masks
 
     def require_fit(self, path: str, image: str) -> None:
         """Raise DataError unless the header of a mask is that of a mask of `image`."""
@@ -59,7 +44,7 @@ class MaskFiles(Unread):
         values, counts = np.unique(stored, return_counts=True)
         return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
-    def _decoded(self, path: str) -> npt.NDArray[np.int16]:
+    def decoded(self, path: str) -> npt.NDArray[np.int16]:
         stored = self._stored(path)
         numbers = self.numbers.of(nearest(stored, *self.size))
         if numbers.min() < 0:

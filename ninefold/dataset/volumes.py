@@ -147,7 +147,7 @@ class Volumes:
     def _masks(self, paths: Sequence[str]) -> LabelFiles:
         _, depth, height, width = self.shape
         z, y, x = self.spacing
-        return LabelFiles(paths, (depth, height, width), (z, y, x), self._tree, self._numbers)
+        return LabelFiles(paths, (depth, height, width), self._tree, self._numbers, (z, y, x))
 
     @property
     def _numbers(self) -> ClassNumbers:
