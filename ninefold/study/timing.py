@@ -108,7 +108,7 @@ class Timing:
         return bool(self._cells) and done < TIMING_LOOKS[-1]
 
     def _is_within_budget(self, durations: Sequence[float]) -> bool:
-        """Whether another round is expected to end in time. There are at least as many as looks."""
+        """Whether another round is expected to end in time. There are at least two."""
         if len(self._recording.timing_rounds()) < 2:
             return True  # a single round decides nothing
         expected = self._recording.timing_seconds + max(durations, default=0.0)
@@ -154,7 +154,7 @@ class Timing:
         began = time.monotonic()
         with Turns() as turns:
             runs = self._start(turns, left, folder)
-            self._in_turn(runs, 0, lambda cell, run: self._first_turn(cell, run))
+            self._in_turn(runs, 0, self._first_turn)
             seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
             count = self._turns([cell for cell, _ in runs], time.monotonic() - began)
             for number in range(1, count + 1):
@@ -239,11 +239,11 @@ class Timing:
             if failures := check(job, own):
                 raise failures[0]
             self._jobs[cell.name] = job
+            config = self._plan.config(self._plan.overrides(cell, 0), 0)
+            composed = OmegaConf.to_container(config, enum_to_str=True)
+            assert isinstance(composed, dict)
+            write_composed(own / ".hydra", composed)  # for recommended.yaml
         job = self._jobs[cell.name]
-        config = self._plan.config(self._plan.overrides(cell, 0), 0)
-        composed = OmegaConf.to_container(config, enum_to_str=True)
-        assert isinstance(composed, dict)
-        write_composed(own / ".hydra", composed)  # from which the report makes recommended.yaml
         return RunSpec(
             command="time",
             job=freeze(job, own),
