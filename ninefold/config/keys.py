@@ -238,6 +238,20 @@ TRAIN: dict[str, Key] = {
     ),
 }
 
+# The keys of a command that looks for a value instead of training.
+FIND: dict[str, Key] = {
+    "find": Key(
+        optional(one_of("batch_size", "lr")),
+        None,
+        "Find the largest batch_size that fits into memory, or a learning rate, instead of "
+        "training; null: train.",
+    ),
+    "find_lr": Key(SECTION, None, "The learning rates that find=lr tries."),
+    "find_lr.low": Key(number(0), 1e-7, "Learning rate of its first step."),
+    "find_lr.high": Key(number(0), 1.0, "Learning rate of its last step."),
+    "find_lr.steps": Key(whole(10), 100, "Its steps, if the loss does not diverge before."),
+}
+
 # The keys of a sweep, which no single run has.
 SWEEP: dict[str, Key] = {
     "study": Key(SECTION, None, "A sweep with repetitions; a round is one run of every cell."),
@@ -261,12 +275,13 @@ SWEEP: dict[str, Key] = {
         "not measured further; all: every pair of cells.",
     ),
     "study.time_budget": Key(number(0), 3, "Minutes after which no further timing round starts."),
-    "study.slice": Key(number(0), 0.1, "Seconds of a turn in a timing round."),
+    "study.slice": Key(number(0), 0.025, "Seconds of a turn in a timing round."),
     "study.turns": Key(
         whole(2, otherwise=("auto",)),
         "auto",
         "Turns that each process has in a timing round, besides one that is not counted; auto: as "
-        "many as let 12 rounds fill study.time_budget, at least 4.",
+        "many as let 12 rounds fill study.time_budget, at least 4, and for as long as the "
+        "processes took to start.",
     ),
     "study.budget": Key(
         optional(number(0)), None, "Minutes after which no further round starts; null: no limit."
@@ -306,6 +321,8 @@ SWEEP: dict[str, Key] = {
         "margin.",
     ),
 }
+
+NOT_OF_A_RUN = {**FIND, **SWEEP}
 
 EVALUATE: dict[str, Key] = {
     "ckpt": Key(

@@ -19,6 +19,7 @@ from ninefold.errors import ConfigError, Failure
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 OF_A_SWEEP = ("study", "report")  # sections that no run has
+OF_A_COMMAND = (*OF_A_SWEEP, "find", "find_lr")  # what no run has
 CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # modes of torch.compile that record them
 SECTIONS = [name for name, key in KEYS.items() if key.kind is SECTION and name not in GROUPS]
 

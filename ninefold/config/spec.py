@@ -10,7 +10,7 @@ from pathlib import Path
 class RunSpec:
     """One run of a frozen job.
 
-    command: `train`, `evaluate` or `time`.
+    command: `train`, `evaluate`, `time` or `find_lr`.
     job: the frozen job, YAML.
     folder: the run folder.
     started: time.time() at launch.
@@ -23,6 +23,7 @@ class RunSpec:
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     turns: of `time`, the socket of the launcher that says when to train: see train.turns.
     quiet: whether what it prints goes to its log only.
+    rates: of `find_lr`, its first and last learning rate, and how many there are.
     """
 
     command: str
@@ -38,3 +39,4 @@ class RunSpec:
     cache: dict[str, str] | None = None
     turns: Path | None = None
     quiet: bool = False
+    rates: tuple[float, float, int] | None = None

@@ -38,8 +38,8 @@ from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing
 from ninefold.ranks import found
 from ninefold.secrets import redact
 from ninefold.signals import SIGNALS, Stop
+from ninefold.train import rates, turns
 from ninefold.train import run as training_run
-from ninefold.train import turns
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,12 @@ def time_in_turns(spec: RunSpec, inline: bool) -> None:
     turns.take_turns(spec)  # signals stay blocked: the launcher ends it, and there is no state
 
 
-COMMANDS = {"train": train, "evaluate": evaluate, "time": time_in_turns}
+def find_lr(spec: RunSpec, inline: bool) -> None:
+    with stopping(spec, inline) as stop:
+        rates.find_lr(spec, stop)
+
+
+COMMANDS = {"train": train, "evaluate": evaluate, "time": time_in_turns, "find_lr": find_lr}
 
 
 @contextmanager
