@@ -157,10 +157,14 @@ class Timing:
             runs = self._start(turns, left, folder)
             self._in_turn(runs, 0, self._first_turn)
             seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
+
+            def take(cell: Cell, run: Paused) -> None:
+                seconds[cell.name].append(self._turn(cell, run))
+
             count = self._turns([cell for cell, _ in runs], time.monotonic() - began)
             for number in range(1, count + 1):
                 self._screen.running(f"{what}  turn {number} of {count}", (), self._seconds_left())
-                self._in_turn(runs, number, lambda *who: self._turn(*who, seconds))
+                self._in_turn(runs, number, take)
             for cell, run in runs:
                 run.end(seconds[cell.name], location(seconds[cell.name]))
         return [run for _, run in runs]
@@ -190,11 +194,12 @@ class Timing:
         self._steps[cell.name] = lead, steps
         self._seconds[cell.name] = (lead + steps) * each
 
-    def _turn(self, cell: Cell, run: Paused, seconds: Mapping[str, list[float]]) -> None:
-        """A turn that counts: adds its seconds per step to those of the cell."""
+    def _turn(self, cell: Cell, run: Paused) -> float:
+        """A turn that counts; returns its seconds per step."""
         began = time.monotonic()
-        seconds[cell.name].append(run.turn(*self._steps[cell.name]))
+        seconds = run.turn(*self._steps[cell.name])
         self._seconds[cell.name] = time.monotonic() - began
+        return seconds
 
     def _turns(self, cells: Sequence[Cell], spent: float) -> int:
         """How many turns a process has. auto: as many as let ROUNDS rounds fill the budget.
