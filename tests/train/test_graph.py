@@ -131,6 +131,7 @@ HOW: dict[str, tuple[str, ...]] = {
     "dp": ("parallel=dp",),
     "skipped losses": ("on_nonfinite=skip", "model.net._target_=tests.train.test_graph.Failing"),
     "no warm-up": ("clock.warmup=0",),
+    "losses that are read together": ("log_every=7",),
     "no samples": ("clock.sample=0",),
     "dropout": ("model.net._target_=tests.train.test_graph.Dropping",),
 }
