@@ -60,8 +60,9 @@ class Result:
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
     tf32: whether float32 products were computed in TF32.
+    graph: whether training steps were replayed from a CUDA graph.
     compile_seconds: included in total_seconds only; None: not compiled.
-    phase_seconds: estimated share of each of PHASES in train_seconds.
+    phase_seconds: estimated share of each of PHASES in train_seconds, of steps without a graph.
     probe_seconds: duration of a fixed piece of work before and after training.
     ceiling_images_per_second: throughput on batches that are already on the device.
     energy_joules: of all devices during train_seconds, measured by energy_source (nvml, rapl).
@@ -81,6 +82,7 @@ class Result:
     dtype: str | None = None
     grad_scaler: bool | None = None
     tf32: bool | None = None
+    graph: bool | None = None
     processes: int | None = None
     replicas: int | None = None
     devices: list[str] = field(default_factory=list)

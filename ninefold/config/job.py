@@ -307,13 +307,7 @@ class TrainJob(Job):
             keys.append("parallel.processes")
         self._continue(run, keys)
         return [
-            CheckpointError(
-                "resume",
-                folder,
-                "its config.yaml is of another version, or was changed",
-                problem.cause,
-                "put back the one that was written, or start a new run",
-            )
+            problem if problem.field in keys else resume.unfit(folder, problem)
             for problem in rules.problems(self.values, known)[:1]
         ]
 

@@ -132,6 +132,14 @@ TRAIN: dict[str, Key] = {
         "auto",
         "CPU threads of all processes on a host together; auto: all its cores.",
     ),
+    "graph": Key(
+        FLAG,
+        False,
+        "Record the training step as one CUDA graph, which the host starts by one call; one "
+        "process on one GPU. A no-op on a CPU.",
+        may_change=True,
+        later=True,
+    ),
     "profile": Key(
         FLAG,
         False,

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ninefold.checkpoint import manifest
 from ninefold.config import environment, schema, untrusted
 from ninefold.config.rules import OF_A_COMMAND, spelled
-from ninefold.errors import CheckpointError, ConfigError
+from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import flat, require_plain_yaml
 from ninefold.result import FILE
 
@@ -248,4 +248,15 @@ def refusal(folder: Path, wrong: list[str]) -> ConfigError:
         f"{', '.join(wrong)} cannot change in a resumed run",
         f"{', '.join(schema.MAY_CHANGE)} may",
         "leave the others out or start a new run",
+    )
+
+
+def unfit(folder: Path, problem: Failure) -> CheckpointError:
+    """The failure of a stored configuration that has a `problem`."""
+    return CheckpointError(
+        "resume",
+        folder,
+        "its config.yaml is of another version, or was changed",
+        problem.cause,
+        "put back the one that was written, or start a new run",
     )

@@ -36,6 +36,7 @@ class Clock:
         self._joules_before = 0.0
         self._sample = sample
         self._since = 0.0
+        self._running = False
         self._seen = 0
         self._marks: list[tuple[str, Any]] = []
         self._pending: list[list[tuple[str, Any]]] = []
@@ -44,11 +45,13 @@ class Clock:
     def start(self) -> None:
         """Start to count time and energy; waits for the device."""
         self._synchronize()
+        self._running = True
         self._joules_before = self.meter.joules()
         self._since = time.perf_counter()
 
     def stop(self) -> None:
         """Stop counting; waits for the device."""
+        self._running = False
         self._synchronize()
         self.seconds += time.perf_counter() - self._since
         self._drain()
@@ -56,10 +59,18 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A context whose time does not count."""
-        self.stop()
+        """A context whose time does not count; nothing happens if the clock does not run."""
+        running = self._running
+        if running:
+            self.stop()
         yield
-        self.start()
+        if running:
+            self.start()
+
+    @property
+    def sampling(self) -> bool:
+        """Whether the phases of the present step are timed."""
+        return bool(self._marks)
 
     def begin_step(self) -> None:
         """A step begins: its batch is gathered next."""

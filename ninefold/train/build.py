@@ -41,6 +41,7 @@ from ninefold.task.loss import explained, require_usable
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
+from ninefold.train.graph import step_graph
 from ninefold.train.losses import LossTracker
 from ninefold.train.optimizer import parameter_groups, start_momentum
 from ninefold.train.process import keep_freed, seed_generators
@@ -216,6 +217,7 @@ def training(
         ),
         probe=Probe(OmegaConf.select(job, "clock.probe", default=0), parallel, place),
         numerics=Numerics(k, folder) if (k := OmegaConf.select(job, "numerics")) else None,
+        graph=step_graph(bool(job.get("graph")), state, clock, place),
         ceiling_steps=OmegaConf.select(job, "clock.ceiling", default=0),
     )
 

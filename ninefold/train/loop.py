@@ -67,13 +67,20 @@ def stepper(run: Training) -> Callable[[Tensor, Tensor], None]:
 
     compute = in_micro_batches(run, gradients) if run.accumulate > 1 else gradients
 
-    def step(inputs: Tensor, targets: Tensor) -> None:
-        state.schedule.begin_step()
-        state.losses.add(compute(inputs, targets))
+    def update(inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = compute(inputs, targets)
+        state.losses.watch(loss)
         run.clip()
         scaler.step(optimizer)
         scaler.update()
         state.drop_gradients()
+        return loss
+
+    updated = run.graph.computing(update)
+
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        state.schedule.begin_step()
+        state.losses.add(updated(inputs, targets))
         state.average.update()
         clock.mark("optimizer")
 

@@ -18,7 +18,7 @@ from ninefold.parallel import device_names
 from ninefold.progress import say
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
-from ninefold.train import build, compiled, loop
+from ninefold.train import build, compiled, graph, loop
 from ninefold.train.evaluation import Evaluations
 from ninefold.train.training import Training, closing, wait_for_writer
 
@@ -78,6 +78,7 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
         *run.parallel.notes(place),
         *amp.notes(place.device),
         *compiled.notes(job.compile.mode, place.device),
+        *graph.notes(bool(job.get("graph")), place.device),
     ]
     if place.local_size > job.threads:
         found.append(
@@ -101,6 +102,7 @@ def conditions(
         "dtype": amp.dtype,
         "grad_scaler": amp.scaler,
         "tf32": amp.tf32 and place.device.type == "cuda",
+        "graph": run.graph.records,
         "processes": place.world_size,
         "replicas": place.replicas,
         "devices": device_names(place),
@@ -208,6 +210,8 @@ def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None
         lines.append(str(run.loading))
     if job.compile.mode is not None:
         lines.insert(2, f"compile={job.compile.mode}: in the first warm-up steps, then training")
+    if run.graph.records:
+        lines.insert(2, "graph=true: the training step is recorded as a CUDA graph and replayed")
     for line in lines:
         say(line)
 

@@ -32,6 +32,7 @@ from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
 from ninefold.task import Objective
 from ninefold.train.clip import NoClip
+from ninefold.train.graph import NoGraph
 from ninefold.train.state import State
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Training:
     save_or_stop: whether a checkpoint that cannot be written ends the run.
     warmup_steps: undone steps before the training. compiles: whether they compile the network.
     profile: records some more undone steps. numerics: records what the first steps compute.
+    graph: what computes the steps: as they are written, or replayed from a CUDA graph.
     ceiling_steps: undone steps on one batch that is on the device already.
     loading: how each training process reads its batches.
     config: the frozen job, YAML, stored in checkpoints.
@@ -88,6 +90,7 @@ class Training:
     config: str
     probe: Probe
     clip: NoClip = field(default_factory=NoClip)
+    graph: NoGraph = field(default_factory=NoGraph)
     numerics: Numerics | None = None
     ceiling_steps: int = 0
     compile_seconds: float | None = None

@@ -127,3 +127,24 @@ def test_a_stopped_clock_holds_no_marks_of_the_steps_that_it_sampled() -> None:
     clock.stop()
     assert clock._pending == []
     assert clock.sampled_steps == 50
+
+
+def test_a_pause_of_a_clock_that_does_not_run_changes_nothing() -> None:
+    clock = Clock(CPU, sample=0)
+    with clock.paused():
+        nap()
+    assert clock.seconds == 0
+    clock.start()
+    clock.stop()
+    assert clock.seconds < NAP
+
+
+def test_a_step_knows_whether_it_is_sampled() -> None:
+    clock = Clock(CPU, sample=2)
+    seen = []
+    for _ in range(4):
+        clock.begin_step()
+        seen.append(clock.sampling)
+        clock.end_step()
+        assert not clock.sampling
+    assert seen == [True, False, True, False]
