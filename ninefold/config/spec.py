@@ -23,6 +23,8 @@ class RunSpec:
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     turns: of `time`, the socket of the launcher that says when to train: see train.turns.
     quiet: whether what it prints goes to its log only.
+    seat: which GPU its process is to be shown alone, counted around; None: all, see
+        launch.concurrent.
     """
 
     command: str
@@ -38,3 +40,4 @@ class RunSpec:
     cache: dict[str, str] | None = None
     turns: Path | None = None
     quiet: bool = False
+    seat: int | None = None
