@@ -278,10 +278,10 @@ OPTIONS: dict[str, Key] = {
         later=True,
     ),
     "model.memory_format": Key(
-        one_of("contiguous_format", "channels_last", "channels_last_3d"),
+        one_of("auto", "contiguous_format", "channels_last", "channels_last_3d"),
         BY_OPTION,
         "Memory layout of inputs and weights; channels_last is for images, channels_last_3d for "
-        "volumes.",
+        "volumes. auto: one of these two, but contiguous on CUDA in full float32 (without TF32).",
     ),
     "optimizer.lr": Key(number(0), BY_OPTION, "Learning rate."),
     "optimizer.weight_decay": Key(number(0, inclusive=True), BY_OPTION, "Weight decay."),

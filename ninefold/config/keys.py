@@ -116,6 +116,13 @@ TRAIN: dict[str, Key] = {
         False,
         "Use deterministic algorithms only; on a GPU some are slower and some are missing.",
     ),
+    "cudnn_benchmark": Key(
+        FLAG,
+        False,
+        "Have cuDNN try its algorithms for each new shape and take the fastest, which need not be "
+        "the same in each run; without effect on a CPU.",
+        later=True,
+    ),
     "log_every": Key(
         whole(1),
         50,
@@ -166,7 +173,8 @@ TRAIN: dict[str, Key] = {
         whole(0, otherwise=(None,)),
         0,
         "Steps between checkpoints; 0: at the end of each epoch, null: only when a signal stops "
-        "the run.",
+        "the run. One that is due while another is being written is left out, unless it is the "
+        "best or the last.",
     ),
     "checkpoint.keep": Key(
         whole(2),  # if the newest is damaged, there is one before it

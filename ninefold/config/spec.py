@@ -24,6 +24,8 @@ class RunSpec:
     turns: of `time`, the socket of the launcher that says when to train: see train.turns.
     quiet: whether what it prints goes to its log only.
     rates: of `find_lr`, its first and last learning rate, and how many there are.
+    seat: which GPU its process is to be shown alone, counted around; None: all, see
+        launch.concurrent.
     """
 
     command: str
@@ -40,3 +42,4 @@ class RunSpec:
     turns: Path | None = None
     quiet: bool = False
     rates: tuple[float, float, int] | None = None
+    seat: int | None = None

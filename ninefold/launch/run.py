@@ -28,6 +28,7 @@ from ninefold.errors import (
 )
 from ninefold.files import write_durably
 from ninefold.launch import Launcher, Outcome, forkserver
+from ninefold.launch.concurrent import seat, takes_one_gpu
 from ninefold.launch.run_folder import exclusive
 from ninefold.ranks import found, under_torchrun
 from ninefold.result import Result
@@ -67,6 +68,7 @@ def run(
                 shares_process=job.values["launch"]["inline"] and job.in_sweep,
                 cache=job.cache,
                 quiet=quiet,
+                seat=seat() if concurrent and takes_one_gpu(job.frozen) else None,
             )
             start(spec, job)
             return Outcome(0, result=None if job.evaluates else Result.read(folder))

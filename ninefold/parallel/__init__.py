@@ -114,12 +114,26 @@ class Parallel(ABC):
         """
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
+        lay_out_as_parameters(optimizer)
         for name, value in average.items():
             value.copy_(saved["average"][name])
 
     def notes(self, place: Place) -> list[str]:
         """Sentences about what has no effect, or another one, at this place."""
         return []
+
+
+def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
+    """Give the state of each parameter its strides, as fused optimizers go through memory in order.
+
+    A run that is resumed on another device may have another memory format there.
+    """
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if not isinstance(value, Tensor) or value.shape != parameter.shape:
+                continue  # a counter of steps
+            if value.stride() != parameter.stride():
+                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def resolve_device(name: str, index: int = 0) -> torch.device:

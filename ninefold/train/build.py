@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +41,7 @@ from ninefold.train.average import Average
 from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
 from ninefold.train.graph import step_graph
+from ninefold.train.kernels import choose_kernels, memory_format
 from ninefold.train.losses import LossTracker
 from ninefold.train.optimizer import parameter_groups, start_momentum
 from ninefold.train.process import keep_freed, seed_generators
@@ -83,11 +83,10 @@ def built_dataset(job: DictConfig, workers: int) -> Dataset:
 
 
 def network(job: DictConfig) -> nn.Module:
-    """The plain model, on the CPU, in its memory format, drawn from the job's seed."""
+    """The plain model, on the CPU, drawn from the job's seed."""
     torch.manual_seed(job.seed)  # the same weights on every process
     model: nn.Module = make(job.model.net, "model.net")
-    layout = getattr(torch, job.model.memory_format)
-    return model.to(memory_format=layout)
+    return model
 
 
 def weight_bytes(job: DictConfig) -> int | None:
@@ -106,9 +105,10 @@ def weight_bytes(job: DictConfig) -> int | None:
         raise
 
 
-def preparation(job: DictConfig, dataset: Dataset, augment: bool) -> Preparation:
+def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -> Preparation:
     """What turns the bytes of `dataset` into the model's input, with or without augmentation.
 
+    layout: the name of its memory format.
     Raises ConfigError if the number of channels does not fit.
     """
     given, wanted = dataset.shape[0], job.model.input_channels
@@ -128,7 +128,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool) -> Preparation
         std=dataset.std,
         flip=augment and dataset.flip,
         crop=dataset.crop if augment else 0,
-        memory_format=getattr(torch, job.model.memory_format),
+        memory_format=getattr(torch, layout),
     )
 
 
@@ -153,14 +153,15 @@ def training(
         require_one_copy(mode, place)
     workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
     dataset = built_dataset(job, workers)
+    layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device)
     load = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, load), load("test")
-    prepare, plain = (preparation(job, dataset, augment) for augment in (True, False))
+    prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
     how = loading_of(job, train, parallel, place)
     batches = Batches(train, job.batch_size, job.seed, prepare, place, how.workers, how.pinned)
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
-    model = network(job)
+    model = network(job).to(memory_format=getattr(torch, layout))
     task = checked_task(job, model, train, plain)
     network_in_dtype = amp.wrap(predicting(job, model))
     if mode is not None:
@@ -204,6 +205,7 @@ def training(
         save_or_stop=job.checkpoint.on_error == "stop",
         warmup_steps=job.clock.warmup if mode is None else max(job.clock.warmup, GRAPHS_FROM),
         compiles=mode is not None,
+        layout=layout,
         profile=Profile(folder / "profile", place) if job.profile else None,
         loading=how,
         config=text,
@@ -338,11 +340,15 @@ def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: str
 
 
 def examples_and_preparation(
-    job: DictConfig, cache: Mapping[str, str] | None = None
-) -> tuple[Examples, Preparation]:
-    """The test split of the job's dataset, and what turns it into the model's input."""
+    job: DictConfig, amp: Amp, place: Place, cache: Mapping[str, str] | None = None
+) -> tuple[Examples, Preparation, str]:
+    """The test split of the job's dataset, what turns it into the model's input, and the layout.
+
+    The layout is the name of the memory format of inputs and weights.
+    """
     dataset = built_dataset(job, job.loader.workers)
-    return reader(dataset, cache)("test"), preparation(job, dataset, augment=False)
+    layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device)
+    return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
@@ -374,13 +380,10 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
 
 
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
-    """Set malloc, precision and determinism up for `job`, and build its strategy and precision."""
+    """Set up this process for `job`: malloc and kernels; build its strategy and precision."""
     keep_freed()
     parallel: Parallel = make(job.parallel, "parallel")
     amp: Amp = make(job.amp, "amp")
     amp.pin()
-    deterministic = bool(job.get("deterministic"))
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS requires it
-    torch.use_deterministic_algorithms(deterministic)
+    choose_kernels(bool(job.get("deterministic")), bool(job.get("cudnn_benchmark")))
     return parallel, amp

@@ -44,7 +44,8 @@ def evaluate(spec: RunSpec) -> None:
         if place.rank == 0:
             print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
         found.require_complete(wanted.load.partial)
-        examples, prepare = build.examples_and_preparation(job, spec.cache)
+        examples, prepare, layout = build.examples_and_preparation(job, amp, place, spec.cache)
+        found.model.to(memory_format=getattr(torch, layout))
         task = build.checked_task(job, found.model, examples, prepare)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
         how = build.loading_of(job, examples, parallel, place)
@@ -78,6 +79,7 @@ def evaluate(spec: RunSpec) -> None:
             "load": str(found.report),
             "config": OmegaConf.to_container(job),
             "dtype": amp.dtype,
+            "memory_format": layout,
             "processes": place.world_size,
             "loader_workers": how.workers,
             "devices": device_names(place),

@@ -54,12 +54,14 @@ class Training:
     checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
     save_or_stop: whether a checkpoint that cannot be written ends the run.
     warmup_steps: undone steps before the training. compiles: whether they compile the network.
+    layout: the memory format of inputs and weights, by torch's name.
     profile: records some more undone steps. numerics: records what the first steps compute.
     graph: what computes the steps: as they are written, or replayed from a CUDA graph.
     ceiling_steps: undone steps on one batch that is on the device already.
     loading: how each training process reads its batches.
     config: the frozen job, YAML, stored in checkpoints.
     compile_seconds, ceiling_images_per_second: measured by `warm_up`.
+    left_out: checkpoints that were due while the one before was being written.
     result: what loggers get at the end; None until the run has ended well.
     """
 
@@ -93,8 +95,10 @@ class Training:
     graph: NoGraph = field(default_factory=NoGraph)
     numerics: Numerics | None = None
     ceiling_steps: int = 0
+    layout: str = "contiguous_format"
     compile_seconds: float | None = None
     ceiling_images_per_second: float | None = None
+    left_out: int = 0
     result: Result | None = None
 
     @property
@@ -232,9 +236,14 @@ def leave(run: Training) -> NoReturn:
 def save(run: Training, best: bool = False, must: bool = False) -> None:
     """Copy the state of the run; rank 0 writes the copy while the training continues.
 
-    Every process must call it. With `must` it is on disk when this returns.
+    Every process must call it. With `must` it is on disk when this returns. One that is due while
+    the one before is being written waits for that if it is the `best`, the last one or a `must`,
+    and is left out otherwise.
     Raises NumericsError if a parameter is not finite, and ResourceError as `wait_for_writer` does.
     """
+    if not (best or must or run.finished) and being_written(run):
+        run.left_out += 1
+        return
     run.state.train_seconds = run.clock.seconds
     content = run.state.content(run.parallel, run.place)
     if run.place.rank != 0:
@@ -247,6 +256,15 @@ def save(run: Training, best: bool = False, must: bool = False) -> None:
     run.writer.save({"format": FORMAT, "config": run.config, **content}, best)
     if must:
         wait_for_writer(run, must)
+
+
+def being_written(run: Training) -> bool:
+    """Whether rank 0 is writing a checkpoint at this moment: the same answer on every process.
+
+    Every process must call it. Waits for the device.
+    """
+    busy = torch.tensor(float(run.writer.busy), device=run.place.device)
+    return bool(gather(busy, run.parallel, run.place).any())
 
 
 def finite(values: Tensor) -> bool:
