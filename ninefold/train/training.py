@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,6 +57,7 @@ class Training:
     ceiling_steps: undone steps on one batch that is on the device already.
     loading: how each training process reads its batches.
     config: the frozen job, YAML, stored in checkpoints.
+    notes: sentences about where its weights come from and which are trained.
     compile_seconds, ceiling_images_per_second: measured by `warm_up`.
     result: what loggers get at the end; None until the run has ended well.
     """
@@ -88,6 +89,7 @@ class Training:
     config: str
     probe: Probe
     clip: NoClip = field(default_factory=NoClip)
+    notes: Sequence[str] = ()
     numerics: Numerics | None = None
     ceiling_steps: int = 0
     compile_seconds: float | None = None
