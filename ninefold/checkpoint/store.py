@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from ninefold.checkpoint import manifest
+from ninefold.checkpoint import manifest, tensors
 from ninefold.checkpoint.manifest import FORMAT, Entry, Files
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.files import sync_folder
@@ -260,6 +260,8 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     Raises CheckpointError if it is not a dictionary of tensors and plain containers, or is
     listed in a manifest beside it with another content.
     """
+    if path.suffix == tensors.SUFFIX:
+        return tensors.read(path, field)
     listed: Files = {}
     with suppress(OSError):
         listed = manifest.read(path.parent)

@@ -382,11 +382,12 @@ def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
 
 
 def _settle(job: dict[str, Any]) -> None:
-    """Resolve threads=auto and relative folders of the dataset in a job."""
+    """Resolve threads=auto and relative paths in a job."""
     if job["threads"] == "auto":
         linux = sys.platform == "linux"
         job["threads"] = len(os.sched_getaffinity(0)) if linux else os.cpu_count()
-    for key in ("root", "cache_dir"):
-        folder = (job.get("dataset") or {}).get(key)
-        if isinstance(folder, str) and "${" not in folder:  # a run folder is used from anywhere
-            job["dataset"][key] = str(Path(folder).expanduser().absolute())
+    dataset = job.get("dataset") or {}
+    for node, key in ((dataset, "root"), (dataset, "cache_dir"), (job, "init")):
+        path = node.get(key)
+        if isinstance(path, str) and "${" not in path:  # a run folder is used from anywhere
+            node[key] = str(Path(path).expanduser().absolute())

@@ -12,11 +12,13 @@ from typing import Any
 from ninefold.config.kinds import (
     DEVICE,
     FLAG,
+    NAMES,
     PATH,
     QUESTIONS,
     RUN,
     SECTION,
     STUDY,
+    TEXT,
     Kind,
     number,
     one_of,
@@ -78,6 +80,26 @@ TRAIN: dict[str, Key] = {
         None,
         "Epochs without a better score after which the run ends; null: never.",
         may_change=True,
+    ),
+    "init": Key(
+        TEXT,
+        None,
+        "Weights to start a new run with: a run folder (its last.pt), a checkpoint, or any .pt, "
+        ".pth or .safetensors file with tensors by name; null: drawn from the seed.",
+        later=True,
+    ),
+    "init_partial": Key(
+        FLAG,
+        False,
+        "Load the tensors of init that fit and keep the others as they are drawn from the seed.",
+        later=True,
+    ),
+    "freeze": Key(
+        NAMES,
+        None,
+        "Parts of the model that are not trained, by the beginnings of their parameters' names; "
+        "their batch normalization stays as in evaluations. null: none.",
+        later=True,
     ),
     "ema": Key(
         optional(number(0, below=1)),

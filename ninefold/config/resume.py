@@ -210,6 +210,7 @@ def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:
     tree["threads"] = frozen["threads"]
     if "root" in frozen["dataset"]:  # not every dataset has one
         tree["dataset"]["root"] = frozen["dataset"]["root"]
+    tree["init"] = frozen["init"]
     return {str(key): value for key, value in tree.items()}
 
 

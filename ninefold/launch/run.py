@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ninefold.config import overrides
+from ninefold.config import overrides, weights
 from ninefold.config.job import ROOT, Job
 from ninefold.config.resume import holds_a_run
 from ninefold.config.spec import RunSpec
@@ -97,6 +97,8 @@ def check(job: Job, folder: Path) -> list[Failure]:
         try:
             job.settle()
             job.find_unfinished(folder.parent)
+            if job.resume is None and not job.evaluates:
+                weights.prepare(job.values)
         except Failure as failure:
             return [failure]
     if not failures and job.resume is None and not job.in_sweep:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -112,7 +113,10 @@ class Parallel(ABC):
 
         Every process must call it. Raises KeyError, ValueError or RuntimeError if it does not fit.
         """
-        model.load_state_dict(saved["model"])
+        state = OrderedDict(saved["model"])
+        # Of this version of each module: some, as torchvision's MNASNet, load nothing else.
+        state._metadata = model.state_dict()._metadata  # type: ignore[attr-defined]
+        model.load_state_dict(state)
         optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
         lay_out_as_parameters(optimizer)
         for name, value in average.items():

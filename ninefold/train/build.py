@@ -37,9 +37,11 @@ from ninefold.parallel import Parallel, Place, gather
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task
 from ninefold.task.loss import explained, require_usable
+from ninefold.train import initial
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
+from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.graph import step_graph
 from ninefold.train.kernels import choose_kernels, memory_format
 from ninefold.train.losses import LossTracker
@@ -52,7 +54,7 @@ from ninefold.train.training import Training
 ASSUMED = {"amp": "fp32", "task": "classification"}
 
 
-def make(node: DictConfig, name: str, **given: Any) -> Any:
+def make(node: DictConfig | dict[str, Any], name: str, **given: Any) -> Any:
     """The object that `node` describes. Raises ConfigError if it cannot be built.
 
     name: of the node, for the error. given: arguments besides those in `node`.
@@ -85,8 +87,14 @@ def built_dataset(job: DictConfig, workers: int) -> Dataset:
 def network(job: DictConfig) -> nn.Module:
     """The plain model, on the CPU, drawn from the job's seed."""
     torch.manual_seed(job.seed)  # the same weights on every process
-    model: nn.Module = make(job.model.net, "model.net")
+    model: nn.Module = make(initial.without_fetching(containers(job.model.net)), "model.net")
     return model
+
+
+def containers(node: DictConfig) -> dict[str, Any]:
+    """`node` as plain containers, without references."""
+    tree: Any = OmegaConf.to_container(node, resolve=True)
+    return {str(key): value for key, value in tree.items()}
 
 
 def weight_bytes(job: DictConfig) -> int | None:
@@ -96,7 +104,9 @@ def weight_bytes(job: DictConfig) -> int | None:
     """
     try:
         with torch.device("meta"):
-            model: nn.Module = make(job.model.net, "model.net")
+            model: nn.Module = make(
+                initial.without_fetching(containers(job.model.net)), "model.net"
+            )
         size: int = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         return size
     except ConfigError as error:
@@ -162,8 +172,10 @@ def training(
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))
+    notes = [] if resume else initial.load(model, containers(job), tell=place.rank == 0)
+    notes += freeze(model, job.get("freeze"))
     task = checked_task(job, model, train, plain)
-    network_in_dtype = amp.wrap(predicting(job, model))
+    network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.get("freeze"))))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
     objective = Objective(network_in_dtype, task)
@@ -209,6 +221,7 @@ def training(
         profile=Profile(folder / "profile", place) if job.profile else None,
         loading=how,
         config=text,
+        notes=notes,
         # older runs do not have these keys
         clip=clip(
             job.get("clip_grad_norm"),

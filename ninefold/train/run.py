@@ -77,6 +77,7 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
     place = run.place
     found = [
         *spec.notes,
+        *run.notes,
         *run.parallel.notes(place),
         *amp.notes(place.device),
         *compiled.notes(job.compile.mode, place.device),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,6 +60,7 @@ class Training:
     ceiling_steps: undone steps on one batch that is on the device already.
     loading: how each training process reads its batches.
     config: the frozen job, YAML, stored in checkpoints.
+    notes: sentences about where its weights come from and which are trained.
     compile_seconds, ceiling_images_per_second: measured by `warm_up`.
     left_out: checkpoints that were due while the one before was being written.
     result: what loggers get at the end; None until the run has ended well.
@@ -93,6 +94,7 @@ class Training:
     probe: Probe
     clip: NoClip = field(default_factory=NoClip)
     graph: NoGraph = field(default_factory=NoGraph)
+    notes: Sequence[str] = ()
     numerics: Numerics | None = None
     ceiling_steps: int = 0
     layout: str = "contiguous_format"

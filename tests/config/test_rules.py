@@ -24,7 +24,7 @@ ANY = (
     *("dataset.root", "dataset.cache_dir", "dataset.class_names", "dataset.mask_suffix"),
     *("dataset.train", "dataset.test", "dataset.keys", "dataset.name", "dataset.config"),
     *("dataset.revision", "dataset.image", "dataset.label", "dataset.landmarks"),
-    *("ckpt", "model.output", "task.loss", "optimizer.groups"),
+    *("ckpt", "model.output", "task.loss", "optimizer.groups", "init", "freeze"),
 )
 FIELDS = [field for field, key in KEYS.items() if key.kind is not SECTION and field not in ANY]
 
