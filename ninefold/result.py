@@ -55,6 +55,7 @@ class Result:
     planned_epochs: epochs to train if patience does not end the run earlier.
     threads: CPU threads of all processes together.
     loader_workers: threads of each process that read batches ahead.
+    resident_bytes: of the examples that are on the GPU of a process; 0: none are.
     turns: counted turns of a timing run; None of a run that was trained as a whole.
     turn_seconds: seconds per step of each of these turns.
     train_seconds: training steps only (the inner clock).
@@ -66,6 +67,7 @@ class Result:
     ceiling_images_per_second: throughput on batches that are already on the device.
     energy_joules: of all devices during train_seconds, measured by energy_source (nvml, rapl).
     gpus: clock, temperature, load and throttle reasons of each GPU before and after training.
+    peak_memory_bytes: of training on each GPU; on a CPU of each process, evaluations included.
     overrides: overrides of the command line other than cell, seed and paths.
     """
 
@@ -86,6 +88,7 @@ class Result:
     devices: list[str] = field(default_factory=list)
     threads: int | None = None
     loader_workers: int | None = None
+    resident_bytes: int | None = None
     batch_size: int | None = None
     epochs: float | None = None
     planned_epochs: float | None = None
