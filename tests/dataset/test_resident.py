@@ -6,6 +6,7 @@ What is done on a GPU is done here on the tensors of a CPU.
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import ours
+from ninefold.config import untrusted
 from ninefold.dataset import Examples, Rows, Selected, resident
 from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.loader import Gathered, Loading, Source
@@ -207,6 +209,12 @@ def test_the_line_about_the_loader_says_what_is_on_the_gpu() -> None:
     how = Loading(2, False, 0, 0, ("uint8", "int64"))
     examples = labeled()
     assert source_of(examples, how, CPU) == Gathered(examples, 2)
+
+
+def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu() -> None:
+    text = ours.job("dataset.resident=true").text()
+    assert "resident: true" in text
+    assert "resident" not in untrusted.for_evaluation(text, Path("x.pt"), {})["dataset"]
 
 
 def test_on_a_cpu_a_set_that_must_be_on_a_gpu_is_refused(shell: Shell) -> None:
