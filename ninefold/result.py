@@ -55,6 +55,7 @@ class Result:
     planned_epochs: epochs to train if patience does not end the run earlier.
     threads: CPU threads of all processes together.
     loader_workers: threads of each process that read batches ahead.
+    resident_bytes: of the examples that are on the GPU of a process; 0: none are.
     turns: counted turns of a timing run; None of a run that was trained as a whole.
     turn_seconds: seconds per step of each of these turns.
     train_seconds: training steps only (the inner clock).
@@ -74,6 +75,7 @@ class Result:
     driver_memory_bytes: what the driver counted at the end for the process of each GPU, which
         includes CUDA's context and the buffers of NCCL; empty: not known.
     gpus: clock, temperature, load and throttle reasons of each GPU before and after training.
+    peak_memory_bytes: of training on each GPU; on a CPU of each process, evaluations included.
     overrides: overrides of the command line other than cell, seed and paths.
     """
 
@@ -97,6 +99,7 @@ class Result:
     devices: list[str] = field(default_factory=list)
     threads: int | None = None
     loader_workers: int | None = None
+    resident_bytes: int | None = None
     batch_size: int | None = None
     epochs: float | None = None
     planned_epochs: float | None = None

@@ -190,6 +190,7 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "batches",
         "preparation",
         "loader",
+        "resident",
         "images",
         "nifti",
         "points",

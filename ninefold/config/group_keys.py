@@ -236,6 +236,15 @@ OPTIONS: dict[str, Key] = {
         later=True,
         affects_results=False,
     ),
+    "dataset.resident": Key(
+        one_of("auto", True, False),
+        "auto",
+        "Copy the examples to the GPU once, and take batches there; auto: on CUDA, where they are "
+        "in memory and take at most 1/16 of that of the GPU, and half of what is free; true: they "
+        "must, up to that half.",
+        may_change=True,
+        later=True,
+    ),
     "dataset.train_count": Key(whole(1), 4096, "Training examples of dataset=synthetic."),
     "dataset.test_count": Key(whole(1), 512, "Test examples of dataset=synthetic."),
     "task.classes": Key(

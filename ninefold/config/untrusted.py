@@ -130,8 +130,8 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         if tree.get(group) is not None and named.get(group) is None
     }
     dataset = taken.get("dataset")
-    if isinstance(dataset, dict):  # only a command may write a cache, and one reading needs none
-        for key in ("cache", "cache_rate", "cache_dir"):
+    if isinstance(dataset, dict):  # a command says where examples are kept
+        for key in ("cache", "cache_rate", "cache_dir", "resident"):
             dataset.pop(key, None)
     for wrong in (*_references(taken), *_foreign_keys(taken), *_misfits(taken)):
         raise CheckpointError(

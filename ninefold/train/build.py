@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,22 @@ from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config.untrusted import CONF, EVALUATED
 from ninefold.dataset import Dataset, Examples, train_and_val
-from ninefold.dataset.batches import Batches, shard
+from ninefold.dataset.batches import Batches, evaluation_batch, shard
 from ninefold.dataset.cache import reader
-from ninefold.dataset.loader import Loading, loading
+from ninefold.dataset.loader import Gathered, Loading
 from ninefold.dataset.preparation import ImagePreparation, Preparation
+from ninefold.dataset.resident import padded_once, source_of
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
-from ninefold.machine import available_memory, cores
 from ninefold.measure.clock import Clock
 from ninefold.measure.devices import meter
+from ninefold.measure.memory import PeakMemory
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output, check
-from ninefold.parallel import Parallel, Place, gather
+from ninefold.parallel import Parallel, Place
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task
 from ninefold.task.loss import explained, require_usable
@@ -47,6 +47,7 @@ from ninefold.train.kernels import choose_kernels, memory_format
 from ninefold.train.losses import LossTracker
 from ninefold.train.optimizer import parameter_groups, start_momentum
 from ninefold.train.process import keep_freed, seed_generators
+from ninefold.train.reading import memory_of, reading
 from ninefold.train.schedule import schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training
@@ -167,8 +168,10 @@ def training(
     load = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, load), load("test")
     prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
-    how = loading_of(job, train, parallel, place)
-    batches = Batches(train, job.batch_size, job.seed, prepare, place, how.workers, how.pinned)
+    how = loading_of(job, [train, test, *([] if val is None else [val])], parallel, place)
+    source = source_of(train, how, place.device)
+    source, prepare = padded_once(source, prepare, memory_of(place.device))
+    batches = Batches(source, job.batch_size, job.seed, prepare, place)
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))
@@ -199,8 +202,8 @@ def training(
         forward=forward,
         objective=objective,
         batches=batches,
-        val=val,
-        test=test,
+        val=None if val is None else source_of(val, how, place.device),
+        test=source_of(test, how, place.device),
         prepare=plain,
         parallel=parallel,
         place=place,
@@ -209,6 +212,7 @@ def training(
         clock=clock,
         writer=AsyncWriter(checkpoints, place.device),
         batch_size=job.batch_size,
+        evaluation_batch=evaluation_batch(job.batch_size, input_values(job, dataset), place),
         accumulate=job.accumulate,
         last_step=last_step,
         patience=job.patience,
@@ -231,30 +235,26 @@ def training(
             state.scaler,
         ),
         probe=Probe(OmegaConf.select(job, "clock.probe", default=0), parallel, place),
+        memory=PeakMemory(place.gpus),
         numerics=Numerics(k, folder) if (k := OmegaConf.select(job, "numerics")) else None,
         graph=step_graph(bool(job.get("graph")), state, clock, place),
         ceiling_steps=OmegaConf.select(job, "clock.ceiling", default=0),
     )
 
 
-def loading_of(job: DictConfig, examples: Examples, parallel: Parallel, place: Place) -> Loading:
-    """How the job's batches are read, alike in all processes. Every process must call it.
+def input_values(job: DictConfig, dataset: Dataset) -> int:
+    """How many values an example has as the network takes it."""
+    size = job.model.input_size
+    sides = dataset.shape[1:] if size is None else [size, size]
+    return math.prod([job.model.input_channels, *sides])
 
-    Raises ResourceError, ConfigError.
-    """
-    settings = job.get("loader") or {}  # older runs lack some of its keys
-    own = loading(
-        examples,
-        max(1, job.batch_size // place.world_size),
-        place,
-        workers=settings.get("workers", 0),
-        share=settings.get("share", 0.25),
-        pinned=settings.get("pinned", "auto"),
-        free=available_memory(),
-        cores=cores(),
-    )
-    all_of_them = gather(torch.tensor(own.workers, device=place.device), parallel, place)
-    return replace(own, workers=int(all_of_them.min()))
+
+def loading_of(
+    job: DictConfig, sets: Sequence[Examples], parallel: Parallel, place: Place
+) -> Loading:
+    """How batches of `sets` are read, see `reading`; older runs lack some of the keys."""
+    resident = job.dataset.get("resident", "auto")
+    return reading(job.get("loader") or {}, resident, sets, job.batch_size, parallel, place)
 
 
 def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
@@ -270,7 +270,7 @@ def checked_task(
     task, loss = built_task(job)
     alone = Place(0, 1, torch.device("cpu"))  # where the model is until it is wrapped
     # Two of them: of one, a number for the batch could be taken for a number for the example.
-    inputs, targets = next(shard(examples.first(2), 2, prepare, alone))
+    inputs, targets = next(shard(Gathered(examples.first(2)), 2, prepare, alone))
     called = task.loss if loss is None else explained(task.loss, loss)
     check(model, job.model.get("output"), called, inputs, targets, job.choices.model)
     return task

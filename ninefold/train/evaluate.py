@@ -17,6 +17,7 @@ from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weight
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
+from ninefold.dataset.resident import source_of
 from ninefold.errors import CheckpointError, one_line
 from ninefold.files import write_json
 from ninefold.machine import environment
@@ -48,17 +49,15 @@ def evaluate(spec: RunSpec) -> None:
         found.model.to(memory_format=getattr(torch, layout))
         task = build.checked_task(job, found.model, examples, prepare)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
-        how = build.loading_of(job, examples, parallel, place)
+        how = build.loading_of(job, [examples], parallel, place)
         result = evaluation.evaluate(
             parallel.wrap(objective, place),
-            examples,
+            source_of(examples, how, place.device),
             task=task,
             batch_size=job.batch_size,
             prepare=prepare,
             parallel=parallel,
             place=place,
-            workers=how.workers,
-            pinned=how.pinned,
             names=class_names(job, examples),
         )
         notes = found.notes + parallel.notes(place) + amp.notes(place.device)
@@ -82,6 +81,7 @@ def evaluate(spec: RunSpec) -> None:
             "memory_format": layout,
             "processes": place.world_size,
             "loader_workers": how.workers,
+            "resident_bytes": how.resident,
             "devices": device_names(place),
             "notes": notes,
             "environment": environment(),

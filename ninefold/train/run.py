@@ -116,6 +116,7 @@ def conditions(
         "devices": device_names(place),
         "threads": int(threads),
         "loader_workers": run.loading.workers,
+        "resident_bytes": run.loading.resident,
         "batch_size": job.batch_size,
         "planned_epochs": in_epochs(run.last_step, run.batches.steps_per_epoch),
         "score": run.objective.task.score,
@@ -217,7 +218,7 @@ def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None
         f"batch {job.batch_size}  steps {run.state.step} to {run.last_step}",
         *(f"note: {note}" for note in notes),
     ]
-    if run.loading.workers:
+    if run.loading.workers or run.loading.resident:
         lines.append(str(run.loading))
     if job.compile.mode is not None:
         lines.insert(2, f"compile={job.compile.mode}: in the first warm-up steps, then training")
@@ -257,10 +258,13 @@ def total_joules(run: Training, joules: float) -> float | None:
 
 
 def peak_memory(run: Training) -> list[int]:
-    """Bytes: the allocator's peak on each GPU, or each process's peak resident set on a CPU."""
+    """Bytes: the allocator's peak on each GPU, or each process's peak resident set on a CPU.
+
+    On a GPU that of training, without evaluations.
+    """
     place = run.place
     if place.device.type == "cuda":
-        mine = [torch.cuda.max_memory_allocated(index) for index in place.gpus]
+        mine = run.memory.bytes()
     else:
         unit = 1 if sys.platform == "darwin" else 1024
         mine = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import AsyncWriter
-from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.loader import Loading
+from ninefold.dataset.loader import Loading, Source
 from ninefold.dataset.preparation import Preparation
 from ninefold.errors import NumericsError, ResourceError, one_line
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
+from ninefold.measure.memory import PeakMemory
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
@@ -48,6 +48,7 @@ class Training:
     prepare: turns bytes of the evaluated sets into the network's input.
     clip: called after the backward passes of a step; clips the gradients, if asked to.
     batch_size: global. accumulate: equal micro-batches that a batch is computed in.
+    evaluation_batch: examples in a batch of an evaluation, global.
     last_step: the optimizer step to stop after.
     patience: epochs without a better score to stop after; None: never.
     log_every: steps between log points.
@@ -70,8 +71,8 @@ class Training:
     forward: nn.Module
     objective: Objective
     batches: Batches
-    val: Examples | None
-    test: Examples
+    val: Source | None
+    test: Source
     prepare: Preparation
     parallel: Parallel
     place: Place
@@ -80,6 +81,7 @@ class Training:
     clock: Clock
     writer: AsyncWriter
     batch_size: int
+    evaluation_batch: int
     accumulate: int
     last_step: int
     patience: int | None
@@ -92,6 +94,7 @@ class Training:
     loading: Loading
     config: str
     probe: Probe
+    memory: PeakMemory
     clip: NoClip = field(default_factory=NoClip)
     graph: NoGraph = field(default_factory=NoGraph)
     notes: Sequence[str] = ()

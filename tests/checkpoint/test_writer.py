@@ -24,12 +24,13 @@ from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, arranged
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.loader import Loading
+from ninefold.dataset.loader import Gathered, Loading
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
 from ninefold.logger.jsonl import JSONLines
 from ninefold.measure.clock import Clock
+from ninefold.measure.memory import PeakMemory
 from ninefold.measure.probe import Probe
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
@@ -205,9 +206,9 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         state=State(model, optimizer, Schedule(scheduler), scaler, Average(model, None), losses),
         forward=objective,
         objective=objective,
-        batches=Batches(examples, 2, 0, prepare, ALONE),
+        batches=Batches(Gathered(examples), 2, 0, prepare, ALONE),
         val=None,
-        test=examples,
+        test=Gathered(examples),
         prepare=prepare,
         parallel=Single(),
         place=ALONE,
@@ -216,6 +217,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         clock=Clock(CPU, sample=0),
         writer=AsyncWriter(Checkpoints(folder / "checkpoints", keep=2), CPU),
         batch_size=2,
+        evaluation_batch=2,
         accumulate=1,
         last_step=8,
         patience=None,
@@ -228,6 +230,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         profile=None,
         config="",
         probe=Probe(0, Single(), ALONE),
+        memory=PeakMemory([]),
     )
 
 
