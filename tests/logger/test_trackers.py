@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from ninefold.errors import ConfigError
 from ninefold.logger import Run, mlflow, wandb
@@ -48,18 +51,33 @@ def of_mlflow(database: Path) -> list[tuple[Any, Values, int]]:
     return found
 
 
+BLOCK, HEAD = 32768, 7
+
+
+def records(content: bytes) -> Iterator[bytes]:
+    """The records of an offline run: LevelDB's log format, behind a head of the file."""
+    place, record = HEAD, b""
+    while place + HEAD <= len(content):
+        if BLOCK - place % BLOCK < HEAD:  # no room for another part in this block
+            place += BLOCK - place % BLOCK
+            continue
+        size, kind = struct.unpack_from("<HB", content, place + 4)
+        record += content[place + HEAD : place + HEAD + size]
+        place += HEAD + size
+        if kind in (1, 4):  # whole, or the last part
+            yield record
+            record = b""
+
+
 def of_wandb(run: Path) -> list[tuple[str, Values]]:
     """The ids and values in the offline runs of a run folder, in their order."""
     from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal import datastore
 
     found = []
     for path in sorted((run / "wandb").glob("offline-run-*/run-*.wandb")):
-        store = datastore.DataStore()
-        store.open_for_scan(str(path))
         values: Values = {}
         number = ""
-        while (data := store.scan_data()) is not None:
+        for data in records(path.read_bytes()):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(data)
             if record.HasField("run"):
@@ -76,7 +94,14 @@ def of_wandb(run: Path) -> list[tuple[str, Values]]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs with both trackers, one of them stopped and resumed."""
     shell = Shell(tmp_path_factory.mktemp("tracked"))
-    short = ["log_every=2", "ema=0.9", "dataset.class_names=['${oc.env:CANARY}']"]
+    photos = shell.folder / SECRET
+    for split, name in itertools.product(("train", "test"), ("cat", "dog")):
+        (photos / split / name).mkdir(parents=True)
+        for number in range(8):
+            gray = Image.new("RGB", (8, 8), (30 * number, 40, 50 if name == "cat" else 90))
+            gray.save(photos / split / name / f"{number}.png")
+    short = ["log_every=2", "batch_size=4", "epochs=9", "dataset=folder", "dataset.shape=[3,8,8]",
+             "dataset.root=${oc.env:CANARY}"]  # fmt: skip
     commands = [
         ["train.py", *short, "logger=mlflow", "max_steps=6", "hydra.run.dir=first"],
         ["train.py", "resume=first", "max_steps=10"],
@@ -84,7 +109,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
          "hydra.run.dir=second"],
         ["train.py", "resume=second", "max_steps=8"],
     ]  # fmt: skip
-    for done in one_after_another(shell, *commands, env={"CANARY": SECRET}):
+    for done in one_after_another(shell, *commands, env={"CANARY": str(photos)}):
         assert (done.returncode, done.stderr) == (0, ""), done
     return shell.folder
 
@@ -112,7 +137,7 @@ def test_no_tracker_gets_the_value_of_an_environment_variable(runs: Path) -> Non
     assert any(path.suffix == ".wandb" for path in files)
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
     ((run, _, _),) = of_mlflow(runs / "outputs" / "mlflow.db")
-    assert "${oc.env:CANARY}" in run.data.params["dataset.class_names"]
+    assert run.data.params["dataset.root"] == "${oc.env:CANARY}"
 
 
 def a_run(folder: Path) -> Run:
