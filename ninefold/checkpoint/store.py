@@ -260,8 +260,6 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     Raises CheckpointError if it is not a dictionary of tensors and plain containers, or is
     listed in a manifest beside it with another content.
     """
-    if path.suffix == tensors.SUFFIX:
-        return tensors.read(path, field)
     listed: Files = {}
     with suppress(OSError):
         listed = manifest.read(path.parent)
@@ -270,6 +268,8 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
             field, path, "it is damaged", "its sha256 is not the one in the manifest",
             "use another file of the folder",
         )  # fmt: skip
+    if path.suffix == tensors.SUFFIX:
+        return dict(tensors.read(path, field))
     if path.name not in listed and (part := _damaged_part(path)) is not None:
         raise CheckpointError(
             field, path, "it is damaged", f"the checksum of {part} in it is another",

@@ -1,41 +1,46 @@
-"""Reads a file in the safetensors format, which holds tensors by name and nothing else."""
+"""Files of the safetensors format: tensors by name, and nothing that could be run."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from ninefold.errors import CheckpointError, ConfigError, one_line
+from ninefold.errors import CheckpointError, not_installed
 
 SUFFIX = ".safetensors"
 
 
-def read(path: Path, field: str) -> dict[str, Tensor]:
-    """The tensors in the file. Raises CheckpointError, ConfigError without the library.
-
-    field: the key that names the file, for the error.
-    """
-    if find_spec("safetensors") is None:
-        raise ConfigError(
-            field,
-            path,
-            "safetensors is not installed",
-            "it is in ninefold[timm]",
-            "pip install 'ninefold[timm]'",
-        )
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+def package(field: str, value: object) -> Any:
+    """The module safetensors.torch. Raises ConfigError for `field` if it is not installed."""
     try:
-        found: dict[str, Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
+        import safetensors.torch
+    except ImportError as error:
+        raise not_installed(field, value, "safetensors", "safetensors") from error
+    return safetensors.torch
+
+
+def read(path: Path, field: str) -> dict[str, Tensor]:
+    """The tensors in the file, on the CPU. Raises CheckpointError, ConfigError."""
+    load = package(field, path).load_file
+    try:
+        found: dict[str, Tensor] = load(str(path))
+    except Exception as error:  # the library's own, OSError, and torch's for dtypes it lacks
         raise CheckpointError(
-            field,
-            path,
-            "it cannot be read",
-            one_line(str(error))[:200],
-            "fetch or copy the file again",
-        ) from error
+            field, path, "it cannot be read", str(error).partition("\n")[0] or "it is damaged",
+            "a whole file of the safetensors format is needed",
+        ) from error  # fmt: skip
     return found
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
+    """Write copies of the tensors, contiguous and each with memory of its own; `about` is text."""
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    # Those who load a file into Transformers need to be told that it is torch's.
+    package("format", "safetensors").save_file(copies, str(path), {"format": "pt", **about})

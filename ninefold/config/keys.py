@@ -127,6 +127,13 @@ TRAIN: dict[str, Key] = {
         "clipping.",
         later=True,
     ),
+    "checkpoint_activations": Key(
+        NAMES,
+        [],
+        "Parts of the model, by name, whose activations are computed again in the backward pass "
+        "instead of kept: less memory for more time.",
+        later=True,
+    ),
     "on_nonfinite": Key(
         one_of("stop", "skip"),
         "stop",

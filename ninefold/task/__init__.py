@@ -46,6 +46,9 @@ class Task(Protocol):
 
     A task that holds tensors, such as weights of classes, is an nn.Module: they are then moved and
     replicated with the network.
+
+    It may also have `choices(output)`: numbers [..., m] of which the largest is what is decided, by
+    which an exported network is compared with its original.
     """
 
     @property

@@ -16,7 +16,6 @@ from torch import nn
 from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter
-from ninefold.config.untrusted import CONF, EVALUATED
 from ninefold.dataset import Dataset, Examples, train_and_val
 from ninefold.dataset.batches import Batches, evaluation_batch, shard
 from ninefold.dataset.cache import reader
@@ -38,6 +37,7 @@ from ninefold.signals import Stop
 from ninefold.task import Objective, Task
 from ninefold.task.loss import explained, require_usable
 from ninefold.train import initial
+from ninefold.train.activations import checkpoint_activations
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
@@ -51,8 +51,6 @@ from ninefold.train.reading import memory_of, reading
 from ninefold.train.schedule import schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training
-
-ASSUMED = {"amp": "fp32", "task": "classification"}
 
 
 def make(node: DictConfig | dict[str, Any], name: str, **given: Any) -> Any:
@@ -177,6 +175,7 @@ def training(
     model = network(job).to(memory_format=getattr(torch, layout))
     notes = [] if resume else initial.load(model, containers(job), tell=place.rank == 0)
     notes += freeze(model, job.get("freeze"))
+    checkpoint_activations(model, job.get("checkpoint_activations"))
     task = checked_task(job, model, train, plain)
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.get("freeze"))))
     if mode is not None:
@@ -362,34 +361,6 @@ def examples_and_preparation(
     dataset = built_dataset(job, job.loader.workers)
     layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device)
     return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
-
-
-def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
-    """The `job` stored in the checkpoint at `path`, with the groups that the evaluation chose.
-
-    A bare state_dict has no job: fp32 and classification are assumed then.
-    Raises ConfigError if neither has a model or a dataset.
-    """
-    merged = OmegaConf.create({"choices": dict(job.get("choices") or {}), "seed": 0})
-    for group in EVALUATED:
-        merged[group] = job.get(group)
-        if wanted.get(group) is not None:
-            merged[group] = wanted[group]
-            merged.choices[group] = wanted.choices[group]
-        elif merged[group] is None and group in ASSUMED:
-            merged[group] = OmegaConf.load(CONF / group / f"{ASSUMED[group]}.yaml")
-            merged.choices[group] = ASSUMED[group]
-        if merged[group] is None:
-            raise ConfigError(
-                group,
-                "null",
-                f"{path} does not say which {group} it is for",
-                f"found {sorted(set(job) - {'choices'}) or 'no configuration in it'}",
-                f"name one: {group}=...",
-            )
-    for key in ("batch_size", "threads", "device", "loader", "launch"):
-        merged[key] = wanted[key]
-    return merged
 
 
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:

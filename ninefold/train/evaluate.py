@@ -18,7 +18,7 @@ from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
-from ninefold.errors import CheckpointError, one_line
+from ninefold.errors import CheckpointError, ConfigError, one_line
 from ninefold.files import write_json
 from ninefold.machine import environment
 from ninefold.parallel import device_names
@@ -26,6 +26,8 @@ from ninefold.secrets import redact, redacted
 from ninefold.task import Objective
 from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
+
+ASSUMED = {"amp": "fp32", "task": "classification"}  # of a file without a configuration
 
 
 def evaluate(spec: RunSpec) -> None:
@@ -151,11 +153,39 @@ def restored(wanted: DictConfig) -> Restored:
     path = Path(wanted.checkpoint_file)
     content = read(path)
     found, which = chosen(content, wanted.get("weights"))
-    job = build.overlay(stored_job(content, path, wanted), wanted, path)
+    job = overlay(stored_job(content, path, wanted), wanted, path)
     if not wanted.load.partial:
         require_room(job, found, path)
     model = build.network(job)
     return Restored(model, job, path, which, load_weights(model, found))
+
+
+def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
+    """The `job` stored in the checkpoint at `path`, with the groups that the evaluation chose.
+
+    A bare state_dict has no job: fp32 and classification are assumed then.
+    Raises ConfigError if neither has a model or a dataset.
+    """
+    merged = OmegaConf.create({"choices": dict(job.get("choices") or {}), "seed": 0})
+    for group in untrusted.EVALUATED:
+        merged[group] = job.get(group)
+        if wanted.get(group) is not None:
+            merged[group] = wanted[group]
+            merged.choices[group] = wanted.choices[group]
+        elif merged[group] is None and group in ASSUMED:
+            merged[group] = OmegaConf.load(untrusted.CONF / group / f"{ASSUMED[group]}.yaml")
+            merged.choices[group] = ASSUMED[group]
+        if merged[group] is None:
+            raise ConfigError(
+                group,
+                "null",
+                f"{path} does not say which {group} it is for",
+                f"found {sorted(set(job) - {'choices'}) or 'no configuration in it'}",
+                f"name one: {group}=...",
+            )
+    for key in ("batch_size", "threads", "device", "loader", "launch"):
+        merged[key] = wanted[key]
+    return merged
 
 
 def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> DictConfig:
