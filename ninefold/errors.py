@@ -188,3 +188,14 @@ def relay(kind: str, parts: Sequence[str]) -> Failure:
     """The failure that another process sent as its class name and its parts."""
     field, value, wrong, allowed, do = parts
     return KINDS[kind](field, value, wrong, allowed, do)
+
+
+def not_installed(field: str, value: object, package: str, extra: str) -> ConfigError:
+    """The failure of a setting that needs a package of one of our extras."""
+    return ConfigError(
+        field,
+        value,
+        f"{package} is not installed",
+        f"it is in ninefold[{extra}]",
+        f"pip install 'ninefold[{extra}]'",
+    )

@@ -51,12 +51,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
     "callback": GROUND | {"study", "launch", "config", "checkpoint/manifest"},
     "pack": GROUND | {"launch", "config"},
+    "export": GROUND | {"launch", "config", "train", "dataset", "task", "checkpoint"},
     "main": GROUND | {"callback", "study", "launch", "config"},
     "train.py": {"main", "config/resolvers"},
     "evaluate.py": {"main", "config/resolvers"},
 }
 COMPOSING = {"main", "callback", "config", "study", "pack"} | {
     "launch/run",
+    "launch/command",
+    "export/run",
     "dataset/mapped",  # which builds what its configuration names when it is loaded
     "train/build",
     "train/run",
@@ -190,6 +193,7 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "batches",
         "preparation",
         "loader",
+        "resident",
         "images",
         "nifti",
         "points",
@@ -209,6 +213,9 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         assert target.rpartition(".")[0] == f"ninefold.{group}.{name}"
 
 
+OF_MODELS = {f"model/{name}" for name in ("__init__", "hub", "torchvision_segmentation")}
+
+
 def test_each_model_of_ours_has_the_name_of_its_configuration() -> None:
     own = set()
     for name in yamls("model"):
@@ -218,19 +225,21 @@ def test_each_model_of_ours_has_the_name_of_its_configuration() -> None:
             assert f"ninefold.model.{name}".removesuffix("3d") == module.removesuffix("3d")
             own.add(module.removeprefix("ninefold.model."))
     assert {f"model/{name}" for name in own} == {
-        m for m in MODULES if m.startswith("model/") and m != "model/__init__"
+        m for m in MODULES if m.startswith("model/") and m not in OF_MODELS
     }
 
 
-def test_each_logger_has_a_configuration_of_its_own_and_is_on_by_default() -> None:
+def test_each_logger_has_a_configuration_of_its_own_and_only_trackers_are_chosen() -> None:
     (chosen,) = (d["logger"] for d in OmegaConf.load(CONF / "train.yaml").defaults if "logger" in d)
     assert OmegaConf.load(CONF / "logger" / "default.yaml").defaults == chosen
-    assert {f"logger/{name}" for name in chosen} == {
-        m for m in MODULES if m.startswith("logger/") and m != "logger/__init__"
-    }
-    for name in chosen:
-        node = OmegaConf.load(CONF / "logger" / f"{name}.yaml")[name]
-        assert node["_target_"].rpartition(".")[0] == f"ninefold.logger.{name}"
+    trackers = yamls("logger") - {*chosen, "default", "quiet"}
+    assert {f"logger/{name}" for name in [*chosen, *trackers]} == {
+        m for m in MODULES if m.startswith("logger/")
+    } - {"logger/__init__", "logger/tracking"}
+    for name in [*chosen, *trackers]:
+        tree = OmegaConf.load(CONF / "logger" / f"{name}.yaml")
+        assert tree[name]["_target_"].rpartition(".")[0] == f"ninefold.logger.{name}"
+        assert name in chosen or tree.defaults == ["default", "_self_"]
 
 
 def targets(tree: Any) -> Iterator[str]:
@@ -297,6 +306,7 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
         "dataset.masks",
         "dataset.cache",
         "pack",
+        "export.__main__",
     ],
 )
 def test_the_launchers_side_imports_no_torch(module: str) -> None:

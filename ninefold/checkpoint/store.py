@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from ninefold.checkpoint import manifest
+from ninefold.checkpoint import manifest, tensors
 from ninefold.checkpoint.manifest import FORMAT, Entry, Files
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.files import sync_folder
@@ -268,6 +268,8 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
             field, path, "it is damaged", "its sha256 is not the one in the manifest",
             "use another file of the folder",
         )  # fmt: skip
+    if path.suffix == tensors.SUFFIX:
+        return dict(tensors.read(path, field))
     if path.name not in listed and (part := _damaged_part(path)) is not None:
         raise CheckpointError(
             field, path, "it is damaged", f"the checksum of {part} in it is another",

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import graph, losses
+from ninefold.config import graph, kernels, losses
 from ninefold.config.group_keys import GROUPS
 from ninefold.config.kinds import CALL, SECTION
 from ninefold.config.schema import ADDED_LATER, KEYS, in_sections
@@ -19,6 +19,7 @@ from ninefold.errors import ConfigError, Failure
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 OF_A_SWEEP = ("study", "report")  # sections that no run has
+OF_A_COMMAND = (*OF_A_SWEEP, "find", "find_lr")  # what no run has
 SECTIONS = [name for name, key in KEYS.items() if key.kind is SECTION and name not in GROUPS]
 
 
@@ -193,7 +194,7 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 "leave task.classes out",
             )
         )
-    found += _devices_at_odds(job)
+    found += _devices_at_odds(job) + kernels.problems(job)
     if isinstance(task := job.get("task"), Mapping):
         found += _loss_problems(task.get("loss"))
     if dataset.get("cache") == "disk" and dataset.get("cache_rate", 1) != 1:

@@ -14,6 +14,8 @@ import torch
 from ninefold.measure.devices import Meter
 from ninefold.result import PHASES
 
+OFTEN = 60.0  # seconds after which a pause reads the energy: the counter of a CPU wraps around
+
 
 class Clock:
     """The inner clock: seconds of training steps, the device synchronized at both ends.
@@ -24,7 +26,10 @@ class Clock:
     sample: the phases of one step in so many are timed, on CUDA by events in the stream, so that
     the host never waits, on a CPU by the host's clock. 0: of no step.
     seconds: of the clock so far.
-    joules: energy that `meter` counted while it ran; NaN: not known.
+    joules: energy that `meter` counted from each `start` to its `stop`, pauses included; NaN: not
+        known. Reading the counter of a GPU takes up to milliseconds, and it moves every 10 to 100
+        ms: reading it before and after each pause would cost more, and be off by more, than the
+        energy of the pauses.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
     """
 
@@ -33,7 +38,7 @@ class Clock:
         self.meter = meter or Meter()
         self.sampled_steps = 0
         self._device = device
-        self._joules_before = 0.0
+        self._joules_before = self._read = 0.0
         self._sample = sample
         self._since = 0.0
         self._running = False
@@ -46,26 +51,27 @@ class Clock:
         """Start to count time and energy; waits for the device."""
         self._synchronize()
         self._running = True
-        self._joules_before = self.meter.joules()
+        self._joules_before, self._read = self.meter.joules(), time.perf_counter()
         self._since = time.perf_counter()
 
     def stop(self) -> None:
         """Stop counting; waits for the device."""
+        self._halt()
         self._running = False
-        self._synchronize()
-        self.seconds += time.perf_counter() - self._since
-        self._drain()
-        self.joules += self.meter.joules() - self._joules_before
+        self._count_energy()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """A context whose time does not count; nothing happens if the clock does not run."""
-        running = self._running
-        if running:
-            self.stop()
+        if not self._running:
+            yield
+            return
+        self._halt()
+        if time.perf_counter() - self._read > OFTEN:
+            self._count_energy()
         yield
-        if running:
-            self.start()
+        self._synchronize()
+        self._since = time.perf_counter()
 
     @property
     def sampling(self) -> bool:
@@ -107,6 +113,16 @@ class Clock:
             for (_, before), (phase, after) in pairwise(marks):
                 self._phases[phase] += self._between(before, after)
         self._pending.clear()
+
+    def _halt(self) -> None:
+        self._synchronize()
+        self.seconds += time.perf_counter() - self._since
+        self._drain()
+
+    def _count_energy(self) -> None:
+        before, self._joules_before = self._joules_before, self.meter.joules()
+        self._read = time.perf_counter()
+        self.joules += self._joules_before - before
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ninefold.dataset import Examples
+from ninefold.dataset.loader import Source
 from ninefold.train.evaluation import Evaluation, Evaluations, Unfinished, evaluate
 from ninefold.train.training import (
     Training,
@@ -149,7 +149,7 @@ def measure(run: Training) -> Evaluations:
     """
     began = time.perf_counter()
     try:
-        with run.state.average.in_place():
+        with run.memory.paused(), run.state.average.in_place():
             found = Evaluations(
                 evaluate_on(run, run.test), None if run.val is None else evaluate_on(run, run.val)
             )
@@ -172,16 +172,14 @@ def measure(run: Training) -> Evaluations:
     return found
 
 
-def evaluate_on(run: Training, examples: Examples) -> Evaluation:
+def evaluate_on(run: Training, source: Source) -> Evaluation:
     return evaluate(
         run.forward,
-        examples,
+        source,
         task=run.objective.task,
-        batch_size=run.batch_size,
+        batch_size=run.evaluation_batch,
         prepare=run.prepare,
         parallel=run.parallel,
         place=run.place,
-        workers=run.loading.workers,
-        pinned=run.loading.pinned,
         interrupted=lambda: run.stop.wanted,
     )

@@ -84,8 +84,7 @@ def ceiling(
 def start_measuring(run: Training) -> None:
     """Probe the machine, and reset the peak memory of its GPUs."""
     run.probe.take()
-    for index in run.place.gpus:
-        torch.cuda.reset_peak_memory_stats(index)
+    run.memory.start()
 
 
 def first_batches(batches: Batches) -> Generator[tuple[Tensor, Tensor], None, None]:

@@ -1,0 +1,1 @@
+"""`python -m ninefold.export`: a trained network as a file for use elsewhere, verified."""

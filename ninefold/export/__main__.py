@@ -1,0 +1,155 @@
+"""The command `python -m ninefold.export ckpt=RUN format=FORMAT`: its arguments, to an exit code.
+
+Other arguments: which=last|best, prepare=true|false, out=FILE, and those of evaluate.py that say
+what a checkpoint is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ninefold.config import overrides
+from ninefold.config.job import ROOT, EvaluateJob
+from ninefold.config.rules import suggestion
+from ninefold.errors import CheckpointError, ConfigError
+from ninefold.launch import Refused
+from ninefold.launch.command import carried_out, composed
+from ninefold.launch.run import problems
+
+EXAMPLE = "python -m ninefold.export ckpt=RUN format=onnx"
+SUFFIXES = {"safetensors": ".safetensors", "onnx": ".onnx", "pt2": ".pt2"}  # of each format
+OWN: dict[str, tuple[str, ...] | None] = {
+    "format": tuple(SUFFIXES),
+    "which": ("last", "best"),
+    "prepare": ("true", "false"),
+    "out": None,
+}
+PASSED_ON = ("ckpt", "weights", "load", "threads", "dataset", "task", "model")  # to an evaluation
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Export what the arguments say; returns the exit code."""
+    return carried_out(run, sys.argv[1:] if arguments is None else arguments, "it was stopped")
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Raises Failure, and Refused for problems of the configuration."""
+    own, rest = taken(arguments)
+    if wrong := overrides.of_arguments(rest, "evaluate", ROOT / "conf"):
+        raise Refused(wrong)
+    config = composed("evaluate", rest, EXAMPLE)
+    job = EvaluateJob(config, config.hydra)
+    if wrong := problems(job):
+        raise Refused(wrong)
+    file = place(own, job)
+    prepare = own.get("prepare", "false" if own["format"] == "safetensors" else "true") == "true"
+    if prepare and own["format"] == "safetensors":
+        raise ConfigError(
+            "prepare",
+            "true",
+            "a file of weights computes nothing",
+            "format=onnx and format=pt2 hold a graph",
+            "choose one of them, or leave it out",
+        )
+    job.settle()
+    from ninefold.config import environment
+    from ninefold.export.run import Wanted, export  # they import torch
+
+    with environment.noted():
+        export(Wanted(job.text(), job.cache, own["format"], prepare, file))
+
+
+def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """This command's own arguments, and the others. Raises ConfigError."""
+    own: dict[str, str] = {}
+    rest = []
+    for word in arguments:
+        key, equals, value = word.partition("=")
+        first = key.lstrip("+~").partition(".")[0]
+        if key in OWN and equals:
+            require_allowed(key, value)
+            if key in own:
+                raise ConfigError(
+                    key,
+                    value,
+                    f"it is given twice, before as {own[key]}",
+                    "one value for a key is allowed",
+                    "leave one of them out",
+                )
+            own[key] = value
+        elif equals and not word.startswith("-") and first not in PASSED_ON:
+            raise ConfigError(
+                key,
+                value,
+                "no such key",
+                suggestion(first, {*OWN, *PASSED_ON}),
+                "correct its name, or leave it out",
+            )
+        else:
+            rest.append(word)
+    if "format" not in own:
+        raise ConfigError(
+            "format",
+            "null",
+            "nothing says what to write",
+            f"{', '.join(SUFFIXES)} are allowed",
+            f"type {EXAMPLE}",
+        )
+    return own, rest
+
+
+def require_allowed(key: str, value: str) -> None:
+    """Raise ConfigError unless an argument of this command has a value that it may have."""
+    allowed = OWN[key]
+    if allowed is None and not value.strip():
+        raise ConfigError(key, "", "it names nothing", "a file is allowed", "leave it out")
+    if allowed is not None and value not in allowed:
+        raise ConfigError(
+            key, value, "no such value", f"{', '.join(allowed)} are allowed", "name one of them"
+        )
+
+
+def place(own: dict[str, str], job: EvaluateJob) -> Path:
+    """The file to write, once the checkpoint is the one that `which` names. Raises Failure."""
+    given = Path(str(job.values["ckpt"])).expanduser().absolute()
+    suffix = SUFFIXES[own["format"]]
+    if given.is_dir():
+        file = given / "checkpoints" / f"{own.get('which', 'last')}.pt"
+        if not file.is_file():
+            raise CheckpointError(
+                "which",
+                own["which"],
+                "there is no such checkpoint",
+                f"looked for {file}",
+                "leave it out to export the last one",
+            )
+        job.frozen["checkpoint_file"] = str(file)
+        folder = given
+    elif "which" in own:
+        raise ConfigError(
+            "which",
+            own["which"],
+            "ckpt is a file",
+            "it chooses from a run folder",
+            "leave it out, or name the folder",
+        )
+    else:
+        folder = given.parent.parent if given.parent.name == "checkpoints" else given.parent
+    if "out" not in own:
+        return folder / "export" / f"model{suffix}"
+    out = Path(own["out"]).expanduser().absolute()
+    if out.suffix != suffix or out.is_dir() or out == given:
+        raise ConfigError(
+            "out",
+            own["out"],
+            f"not the name of a file to write as {own['format']}",
+            f"a name that ends in {suffix} is allowed",
+            f"write out=model{suffix}",
+        )
+    return out
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Whether a file computes what the network does: largest difference, and decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ninefold.errors import NumericsError
+from ninefold.export.graph import Source
+from ninefold.task import Task
+
+ALLOWED, RELATIVE = 1e-4, 1e-6  # the larger: rounding of float32 grows with the outputs
+TIE = 1e-5  # where the two best are as close as this, rounding decides between them
+AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How outputs of a file compare with those of the network.
+
+    difference: the largest. allowed: the largest that is. decisions: their number, None for a task
+    that does not say what it decides. changed: how many are others.
+    """
+
+    examples: int
+    difference: float
+    allowed: float
+    decisions: int | None
+    changed: int
+
+    def require_same(self, name: str) -> None:
+        """Raise NumericsError unless the file, of the format `name`, may be used."""
+        if not self.difference <= self.allowed:  # NaN is not
+            wrong = f"outputs differ by {self.difference:.2g}"
+        elif self.changed:
+            wrong = f"{self.changed} of {self.decisions} decisions are others"
+        else:
+            return
+        raise NumericsError(
+            "export",
+            name,
+            wrong,
+            f"{self.allowed:.2g} and the same decisions are allowed, on the first {self.examples} "
+            "test examples; no file was written",
+            "choose another format",
+        )
+
+
+@torch.no_grad()
+def compared(source: Source, opened: Callable[[Tensor], Tensor], task: Task) -> Comparison:
+    """Compare what `opened` and the network return for the examples, in batches of several sizes.
+
+    Raises NumericsError if the shapes differ.
+    """
+    difference, largest, decisions, changed = 0.0, 0.0, None, 0
+    choices = getattr(task, "choices", None)
+    for rows in batches(len(source.inputs)):
+        expected = source.expected(source.prepared[rows])
+        found = opened(source.inputs[rows].contiguous())
+        if found.shape != expected.shape or found.dtype != expected.dtype:
+            raise NumericsError(
+                "export",
+                "shape",
+                f"the file returns {found.dtype} {list(found.shape)}",
+                f"the network returns {expected.dtype} {list(expected.shape)}",
+                "choose another format",
+            )
+        apart = (found - expected).abs().max().item()
+        difference = apart if apart != apart else max(difference, apart)
+        if difference != difference:
+            break
+        largest = max(largest, expected.abs().max().item())
+        if choices is not None:
+            count, others = compared_choices(choices(expected), choices(found))
+            decisions, changed = (decisions or 0) + count, changed + others
+    return Comparison(
+        len(source.inputs), difference, max(ALLOWED, RELATIVE * largest), decisions, changed
+    )
+
+
+def compared_choices(expected: Tensor, found: Tensor) -> tuple[int, int]:
+    """The number of decisions, the largest along the last dimension, and how many are others.
+
+    Where the two best are as good as equal, either may be chosen.
+    """
+    best = expected.topk(min(2, expected.shape[-1]))
+    others = best.indices[..., 0] != found.argmax(dim=-1)
+    tied = best.values[..., 0] - best.values[..., -1] <= TIE * max(1.0, expected.abs().max().item())
+    return others.numel(), int((others & ~tied).sum())
+
+
+def batches(count: int) -> Iterator[slice]:
+    """Rows of batches of one, of two and of more examples."""
+    first = 0
+    for size in (1, 2, *[AT_ONCE] * (count // AT_ONCE + 1)):
+        if first < count:
+            yield slice(first, min(first + size, count))
+        first += size

@@ -1,0 +1,173 @@
+"""An export: from a checkpoint to a verified file with export.json beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from ninefold.amp import Amp
+from ninefold.dataset import Examples
+from ninefold.errors import ConfigError
+from ninefold.export import check, formats, graph
+from ninefold.files import sync_folder, write_json
+from ninefold.parallel import Place
+from ninefold.secrets import redacted
+from ninefold.task import Task
+from ninefold.train import build
+from ninefold.train.evaluate import Restored, class_names, restored
+
+DESCRIPTION = "export.json"
+EXAMPLES = 64  # of the test set, with which a file is verified
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a command asks for.
+
+    job: the frozen job of an evaluation of the checkpoint. cache: of its settled job.
+    file: to write; its suffix is that of the format.
+    """
+
+    job: str
+    cache: Mapping[str, str] | None
+    format: str
+    prepare: bool
+    file: Path
+
+
+def export(wanted: Wanted) -> None:
+    """Write the file and export.json, and print what they are. Raises Failure."""
+    kind = formats.FORMATS[wanted.format]
+    kind.require()
+    job = OmegaConf.create(wanted.job)
+    assert isinstance(job, DictConfig)
+    found = restored(job)
+    print(f"{found.path}: {found.report}", flush=True)
+    found.require_complete(job.load.partial)
+    torch.set_num_threads(found.job.threads)
+    here = Place(0, 1, torch.device("cpu"))
+    fp32 = Amp(dtype="float32")
+    examples, prepare, _ = build.examples_and_preparation(found.job, fp32, here, wanted.cache)
+    task = build.checked_task(found.job, found.model, examples, prepare)
+    inputs, targets = first(examples, EXAMPLES)
+    predicting = build.predicting(found.job, found.model)
+    source = graph.source(found.model, predicting, inputs, targets, prepare, wanted.prepare)
+    wanted.file.parent.mkdir(parents=True, exist_ok=True)
+    new = wanted.file.with_name(f".new.{wanted.file.name}")
+    try:
+        kind.write(source, new, {"weights": found.weights})
+        comparison = check.compared(source, kind.open(source, new), task)
+        comparison.require_same(wanted.format)
+        with torch.no_grad():
+            output = source.expected(source.prepared[:1])
+        digest = durably_hashed(new)
+        size = new.stat().st_size
+        os.replace(new, wanted.file)
+    finally:
+        new.unlink(missing_ok=True)
+    sync_folder(wanted.file.parent)
+    entry = {
+        "format": wanted.format,
+        "file": wanted.file.name,
+        "sha256": digest,
+        "bytes": size,
+        "inputs": [described(formats.INPUT, source.inputs)],
+        "outputs": [described(formats.OUTPUT, output)],
+        **about(found, examples, wanted.prepare, prepare, task),
+        "difference": comparison.difference,
+        "verified": {
+            "examples": comparison.examples,
+            "allowed": comparison.allowed,
+            "decisions": comparison.decisions,
+            "changed": comparison.changed,
+        },
+        "versions": {name: version(name) for name in ("torch", *kind.packages)},
+    }
+    path = wanted.file.parent / DESCRIPTION
+    write_json(path, redacted({**entry, "others": others(path, wanted.file.name)}))
+    for note in found.notes:
+        print(f"note: {note}")
+    taken, given = (
+        "{dtype} {shape}".format(**entry[key][0]).replace("'", "") for key in ("inputs", "outputs")
+    )
+    print(
+        f"{wanted.file}: {size:,} bytes, from {taken} to {given}; on {comparison.examples} test "
+        f"examples outputs differ by {comparison.difference:.1e} at most",
+        flush=True,
+    )
+
+
+def first(examples: Examples, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first inputs and targets as the dataset has them. Raises ConfigError if there is none."""
+    rows = np.arange(min(count, len(examples)))
+    if not len(rows):
+        raise ConfigError(
+            "dataset",
+            "test",
+            "the test split is empty",
+            "a file is verified with its first examples",
+            "name a dataset with test examples",
+        )
+    inputs, targets = (
+        torch.from_numpy(np.array(array[rows])) for array in (examples.inputs, examples.targets)
+    )
+    return inputs, targets
+
+
+def about(
+    found: Restored, examples: Examples, prepares: bool, prepare: Any, task: Task
+) -> dict[str, Any]:
+    """What a user of the file needs to know of the network."""
+    job = found.job
+    mean, std = (getattr(prepare, name, None) for name in ("mean", "std"))
+    return {
+        "prepare": prepares,
+        "mean": None if mean is None else list(mean),
+        "std": None if std is None else list(std),
+        "classes": job.dataset.get("classes"),
+        "class_names": class_names(job, examples),
+        "task": job.choices.task,
+        "score": task.score,
+        "model": job.choices.model,
+        "weights": found.weights,
+        "checkpoint": str(found.path),
+    }
+
+
+def described(name: str, tensor: torch.Tensor) -> dict[str, Any]:
+    shape = ["batch", *tensor.shape[1:]]
+    return {"name": name, "shape": shape, "dtype": str(tensor.dtype).removeprefix("torch.")}
+
+
+def others(path: Path, name: str) -> list[dict[str, Any]]:
+    """The entries of earlier exports in a folder's export.json whose files are still there."""
+    try:
+        found = json.loads(path.read_text())
+        entries = [found, *found.pop("others")]
+        return [
+            entry
+            for entry in entries
+            if entry["file"] != name and (path.parent / Path(entry["file"]).name).is_file()
+        ]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return []  # there is none, or it is not ours
+
+
+def durably_hashed(path: Path) -> str:
+    """The sha256 of a file, once it is on the disk."""
+    digest = hashlib.sha256()
+    with path.open("rb+") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+        os.fsync(file.fileno())
+    return digest.hexdigest()

@@ -1,0 +1,93 @@
+"""What the commands `python -m ninefold.NAME` share: composing, signals, one-line failures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from ninefold import signals
+from ninefold.config import resolvers
+from ninefold.config.job import ROOT
+from ninefold.errors import ConfigError, Failure
+from ninefold.launch import Refused
+from ninefold.launch.run import failure_of
+from ninefold.secrets import redact
+
+
+def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], stopped: str) -> int:
+    """Call `action` with a command's arguments and print its failures; returns the exit code.
+
+    stopped: what is wrong after a signal, such as "packing was stopped". Nothing is left then.
+    """
+    arguments = list(arguments)
+    failures: list[Failure]
+    debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
+    before = signals.heeded()
+    for number in before:
+        signal.signal(number, _interrupt)
+    try:
+        action(arguments)
+        return 0
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.args[0] if interrupt.args else signal.SIGINT
+        name = signal.Signals(number).name
+        left = "nothing is left of what was written"
+        failures = [signals.failure(number)("signal", name, stopped, left, "start again")]
+    except Refused as refused:
+        failures = list(refused.failures)
+    except Exception as error:
+        failures = [failure_of(error, arguments)]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for failure in failures:
+        if debug and failure.__cause__ is not None:
+            lines = traceback.format_exception(failure.__cause__)
+            print(redact("".join(lines)), file=sys.stderr)
+        print(failure, file=sys.stderr, flush=True)
+    return failures[0].code
+
+
+def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig:
+    """The configuration of `command`, train or evaluate, with Hydra's own as `hydra` in it.
+
+    arguments: overrides, and --config-dir. example: of how they are typed. Raises ConfigError.
+    """
+    overrides, folder = _config_folder(arguments)
+    if odd := [word for word in overrides if word.startswith("-")]:
+        raise ConfigError(
+            "arguments",
+            odd[0],
+            "no such option",
+            f"--config-dir FOLDER and overrides of {command}.py are allowed",
+            f"type {example}",
+        )
+    resolvers.register()
+    if folder is not None:
+        overrides.append(f"hydra.searchpath=[file://{folder}]")
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name=command):
+        return compose(command, overrides, return_hydra_config=True)
+
+
+def _config_folder(arguments: Sequence[str]) -> tuple[list[str], str | None]:
+    """The arguments without --config-dir, and its folder."""
+    rest, folder, words = [], None, iter(arguments)
+    for word in words:
+        if word == "--config-dir":
+            folder = next(words, None)
+        elif word.startswith("--config-dir="):
+            folder = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return rest, None if folder is None else os.path.abspath(folder)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(number)

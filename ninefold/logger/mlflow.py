@@ -1,0 +1,105 @@
+"""MLflow: parameters, and the metrics of metrics.jsonl under the same names."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ninefold import secrets
+from ninefold.logger import Run
+from ninefold.logger.tracking import Tracked
+
+DEFAULT = Path("outputs", "mlflow.db")
+SQLITE = "sqlite:///"
+TAG = "ninefold.id"
+LONGEST, AT_ONCE = 6000, 100  # characters of a parameter; parameters in a request
+PASSWORDS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+
+
+def logger(run: Run, uri: str | None, experiment: str, wait: float) -> Tracked:
+    """The logger of a run.
+
+    uri: of the server or database; None: MLFLOW_TRACKING_URI, else outputs/mlflow.db.
+    experiment: its name. wait: seconds after the end of the run for what a server has not taken.
+    """
+    for name in PASSWORDS:
+        if value := os.environ.get(name):
+            secrets.note(name, value)
+    if not uri:
+        DEFAULT.parent.mkdir(exist_ok=True)
+        uri = f"{SQLITE}{DEFAULT.absolute()}"
+    elif uri.startswith(SQLITE):
+        uri = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).absolute()}"
+    local = uri.startswith("sqlite:")
+    return Tracked(run, "mlflow", "mlflow", wait, local, uri=uri, experiment=experiment)
+
+
+class Client:
+    """What talks to MLflow."""
+
+    def __init__(self, about: Mapping[str, Any]) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        import mlflow
+        from mlflow import entities
+
+        self._about = about
+        self._mlflow, self._entities = mlflow, entities
+        self._logged: dict[str, int] = {}
+
+    def start(self) -> None:
+        about, Param = self._about, self._entities.Param  # noqa: N806
+        with alone(about["uri"]):
+            client = self._client = self._mlflow.MlflowClient(tracking_uri=about["uri"])
+            experiment = client.get_experiment_by_name(about["experiment"])
+            number = (
+                client.create_experiment(about["experiment"])
+                if experiment is None
+                else experiment.experiment_id
+            )
+        found = client.search_runs([number], f"tags.`{TAG}` = '{about['id']}'", max_results=1)
+        if found:  # it is resumed
+            run = found[0]
+            client.update_run(run.info.run_id, status="RUNNING")
+            for key in run.data.metrics:
+                history = client.get_metric_history(run.info.run_id, key)
+                self._logged[key] = max(metric.step for metric in history)
+        else:
+            run = client.create_run(number, run_name=about["name"], tags={TAG: about["id"]})
+        self._run = run.info.run_id
+        params = [
+            Param(re.sub(r"[^\w./ -]", "_", key), str(value)[:LONGEST])
+            for key, value in about["settings"].items()
+        ]
+        new = [param for param in params if param.key not in run.data.params]  # none may change
+        for some in range(0, len(new), AT_ONCE):
+            client.log_batch(self._run, params=new[some : some + AT_ONCE])
+
+    def log(self, step: int, when: float, values: Mapping[str, float]) -> None:
+        """Log what is new: after a crash, steps after the checkpoint are trained again."""
+        new = {key: value for key, value in values.items() if step > self._logged.get(key, -1)}
+        Metric = self._entities.Metric  # noqa: N806
+        metrics = [Metric(key, value, int(1000 * when), step) for key, value in new.items()]
+        if metrics:
+            self._client.log_batch(self._run, metrics=metrics)
+        self._logged |= dict.fromkeys(new, step)
+
+    def finish(self, ok: bool) -> None:
+        self._client.set_terminated(self._run, "FINISHED" if ok else "FAILED")
+
+
+@contextmanager
+def alone(uri: str) -> Iterator[None]:
+    """One process at a time in the block: it makes the tables of a new database."""
+    if not uri.startswith(SQLITE):
+        yield
+        return
+    path = Path(uri.removeprefix(SQLITE))
+    os.chdir(path.parent)  # where MLflow makes a folder for artifacts
+    with path.with_name(f".{path.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

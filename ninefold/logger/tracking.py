@@ -1,0 +1,249 @@
+"""Trackers: loggers whose client runs in a process of its own, so that no server can hold a run up.
+
+The client's process is told what to log in lines of JSON, and answers in lines. It ends with the
+run, however that ends, and takes along what it has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import json
+import logging
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ninefold.errors import not_installed, one_line
+from ninefold.files import write_durably
+from ninefold.logger import Run
+from ninefold.progress import say
+from ninefold.result import Result
+from ninefold.secrets import redact, redacted
+
+ID = "tracking_id"  # in the run folder
+LOCAL = 60.0  # seconds at the end of a run for what is done on this machine
+READY, DONE, NOTE, ERROR = "ready", "done", "note ", "error "  # the client's answers
+log = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """The side of a tracker that knows its library, made in a process of its own."""
+
+    def __init__(self, about: Mapping[str, Any]) -> None:
+        """Import the library. about: what the logger gave."""
+
+    def start(self) -> str | None:
+        """Begin the run, or go on with it. Returns a note, if there is something to say."""
+
+    def log(self, step: int, when: float, values: Mapping[str, float]) -> None:
+        """when: time.time()."""
+
+    def finish(self, ok: bool) -> None:
+        """ok: whether the run ended well."""
+
+
+class Tracked:
+    """The logger's side: hands everything on without waiting for it, until the run has ended."""
+
+    def __init__(
+        self, run: Run, name: str, package: str, wait: float, local: bool, **options: Any
+    ) -> None:
+        """Start the process of the client, ninefold.logger.NAME.Client.
+
+        wait: seconds after the end of the run for a server; where all is `local`, LOCAL.
+        options: for the client. Raises ConfigError if the library `package` is not installed.
+        """
+        found = importlib.util.find_spec(package)
+        if found is None or found.origin is None:  # a folder of that name is no package
+            raise not_installed("logger", name, package, name)
+        about = {
+            "tracker": name,
+            "id": identity(run.folder),
+            "name": run.folder.name,
+            "folder": str(run.folder.absolute()),
+            "resumes": run.first_step > 0,
+            "settings": {key: as_text(value) for key, value in redacted(run.settings).items()},
+            **options,
+        }
+        self._name = name
+        self._wait = LOCAL if local else wait
+        self._answers = b""
+        self._ready = self._done = False
+        own = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
+        answers, theirs = os.pipe()
+        self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(theirs)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs],
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # a group of its own: Ctrl-C is for the run, which then ends it
+        )
+        os.close(theirs)
+        self._from = answers
+        assert self._process.stdin is not None
+        self._to = self._process.stdin.fileno()
+        for descriptor in (self._from, self._to):
+            os.set_blocking(descriptor, False)
+        self._unsent = b""
+        self._send(about)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        if self._process is not None:
+            self._listen()
+        self._send([step, time.time(), dict(values)])
+
+    def close(self, result: Result | None) -> None:
+        """Wait for what is under way, for a while; after that nothing of the client is left."""
+        if self._process is None:
+            return
+        self._send({"ok": result is not None})
+        started = time.monotonic()
+        ready = None
+        while self._process is not None and not self._done:
+            self._send(None)
+            self._listen(0.05)
+            now = time.monotonic()
+            if self._ready and ready is None:
+                ready = now  # importing the library is not the server's fault
+            if now - (started if ready is None else ready) > (
+                LOCAL if ready is None else self._wait
+            ):
+                self._give_up(f"it did not answer within {self._wait:g} s")
+        self._end()
+
+    def _send(self, message: Any) -> None:
+        """Hand `message` on, None: what could not be handed on yet."""
+        if self._process is None:
+            return
+        if message is not None:
+            self._unsent += json.dumps(message).encode() + b"\n"
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._to, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # it has ended; its last answer may say why
+            self._listen()
+            self._give_up("its process has ended")
+
+    def _listen(self, seconds: float = 0) -> None:
+        """Read answers, waiting so long for one."""
+        if seconds:
+            select.select([self._from], [], [], seconds)
+        try:
+            while data := os.read(self._from, 1 << 16):
+                self._answers += data
+            ended = True
+        except BlockingIOError:
+            ended = False
+        *lines, self._answers = self._answers.split(b"\n")
+        for line in lines:
+            self._heard(line.decode(errors="replace"))
+        if ended and not self._done:
+            self._give_up("its process has ended")
+
+    def _heard(self, line: str) -> None:
+        if line == READY:
+            self._ready = True
+        elif line == DONE:
+            self._done = True
+        elif line.startswith(NOTE):
+            say(f"note: {redact(line.removeprefix(NOTE))}")
+        elif line.startswith(ERROR):
+            self._give_up(line.removeprefix(ERROR))
+
+    def _give_up(self, why: str) -> None:
+        """Warn once, and end the client."""
+        if self._process is None:
+            return
+        self._end()
+        line = f"logger={self._name}: {redact(one_line(why))[:300]}; the run goes on without it"
+        log.warning(line)
+        print(f"warning: {line}", file=sys.stderr, flush=True)
+
+    def _end(self) -> None:
+        """End the client's process and all that it has started."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        os.close(self._from)
+
+
+def identity(folder: Path) -> str:
+    """The id of the run in `folder`: a hash, kept there, so that the resumed run has it too."""
+    path = folder / ID
+    try:
+        found = path.read_text().strip()
+        if found.isalnum():
+            return found[:64]
+    except (OSError, UnicodeDecodeError):
+        pass
+    made = hashlib.sha256(f"{folder.absolute()} {time.time_ns()}".encode()).hexdigest()[:16]
+    write_durably(path, made.encode() + b"\n")
+    return made
+
+
+def as_text(value: Any) -> Any:
+    """A setting as JSON has it."""
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+# The client's process
+
+
+def serve(answers: int) -> None:
+    """Do what the lines on stdin say, until the last one."""
+
+    def answer(text: str) -> None:
+        os.write(answers, text.encode() + b"\n")
+
+    messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=receive, args=(messages,), daemon=True).start()
+    try:
+        about = messages.get()
+        module = importlib.import_module(f"ninefold.logger.{about['tracker']}")
+        client: Client = module.Client(about)
+        answer(READY)
+        if (note := client.start()) is not None:
+            answer(NOTE + note)
+        while isinstance(message := messages.get(), list):
+            client.log(*message)
+        client.finish(message["ok"])
+        answer(DONE)
+    except BaseException as error:
+        answer(ERROR + one_line(f"{type(error).__name__}: {error}"))
+    os._exit(0)  # without the libraries' own ways of waiting at the end
+
+
+def receive(messages: queue.SimpleQueue[Any]) -> None:
+    """Read lines while the library is busy. The run is gone where they end without the last one."""
+    last = None
+    for line in sys.stdin.buffer:
+        last = json.loads(line)
+        messages.put(last)
+    if not (isinstance(last, dict) and "ok" in last):
+        os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

@@ -1,0 +1,353 @@
+"""An exported file computes what the evaluation computes, and is there only once that is seen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from ninefold.checkpoint.store import read
+from ninefold.dataset.preparation import resized
+from ninefold.export import check, formats, graph
+from ninefold.export.__main__ import SUFFIXES, main
+from ninefold.export.resize import Resize
+from ninefold.parallel import Place
+from ninefold.task import Objective
+from ninefold.task.classification import Classification
+from ninefold.train import build, evaluation
+from tests.conftest import Shell
+from tests.dataset import scenes
+from tests.export.made import Different, run_folder
+from tests.faults.runs import one_after_another
+
+ALONE = Place(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def masks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    counts = {"train": 4, "test": 20}
+    return scenes.write(tmp_path_factory.mktemp("scenes"), counts=counts)
+
+
+def job_of(name: str, masks: Path) -> list[str]:
+    if name == "unet":
+        return ["task=segmentation", "dataset=masks", f"dataset.root={masks}", "dataset.classes=3",
+                "dataset.ignore=11", "dataset.shape=[3,24,32]", "model=unet",
+                "model.net.width=4", "model.net.depth=2"]  # fmt: skip
+    return ["dataset=digits", f"model={name}"]
+
+
+def opened(path: Path, name: str, job: DictConfig) -> Callable[[Tensor], Tensor]:
+    """The function in a file, read without any code of ninefold that exports."""
+    if name == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return lambda inputs: torch.from_numpy(session.run(None, {"input": inputs.numpy()})[0])
+    if name == "pt2":
+        found: Callable[[Tensor], Tensor] = torch.export.load(str(path)).module()
+        return found
+    from safetensors.torch import load_file
+
+    model = build.network(job).eval()
+    model.load_state_dict(load_file(str(path)))
+    return lambda inputs: model(inputs)
+
+
+def described(folder: Path) -> dict[str, Any]:
+    found = json.loads((folder / "export" / "export.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "name", ["convnet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("unet", "resnet18"))]
+)
+def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
+    name: str, masks: Path, tmp_path: Path
+) -> None:
+    job = run_folder(tmp_path, *job_of(name, masks))
+    examples, prepare = build.examples_and_preparation(job)
+    examples = examples.first(300)
+    model = build.network(job)
+    model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])
+    task = build.checked_task(job, model, examples, prepare)
+    result = evaluation.evaluate(
+        Objective(model, task), examples, task=task, batch_size=256, prepare=prepare,
+        parallel=build.make(job.parallel, "parallel"), place=ALONE,
+    )  # fmt: skip
+    rows = np.arange(len(examples))
+    raw = torch.from_numpy(np.array(examples.inputs[rows]))
+    prepared, targets = prepare(raw, torch.from_numpy(np.array(examples.targets[rows])), None)
+    for kind, suffix in SUFFIXES.items():
+        assert main([f"ckpt={tmp_path}", f"format={kind}", "threads=1"]) == 0
+        path = tmp_path / "export" / f"model{suffix}"
+        about = described(tmp_path)
+        assert about["prepare"] == (kind != "safetensors")
+        given = raw if about["prepare"] else prepared
+        assert about["inputs"] == [
+            {"name": "input", "shape": ["batch", *given.shape[1:]],
+             "dtype": str(given.dtype).removeprefix("torch.")}
+        ]  # fmt: skip
+        call = opened(path, kind, job)
+        parts = [call(some.contiguous()) for some in given.split([1, len(given) - 1])]
+        scores = task.scores(task.measure(torch.cat(parts), targets), examples.names)
+        assert scores.score == result.scores.score
+        assert dict(scores.each) == dict(result.scores.each)
+        assert about["difference"] <= 1e-4
+        assert about["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert [entry["format"] for entry in about["others"]] == list(SUFFIXES)[
+            : list(SUFFIXES).index(kind)
+        ][::-1]
+    assert sorted(os.listdir(tmp_path / "export")) == [
+        "export.json", "model.onnx", "model.pt2", "model.safetensors"
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_accuracy_of_a_file_is_that_of_evaluation_json(shell: Shell) -> None:
+    """And weights of a file that is evaluated are bitwise those of the checkpoint."""
+    commands = [
+        ["train.py", "epochs=2", "model=convnet", "hydra.run.dir=run"],
+        ["evaluate.py", "ckpt=run", "hydra.run.dir=before"],
+    ]
+    for done in one_after_another(shell, *commands):
+        assert done.returncode == 0, done
+    for kind in SUFFIXES:
+        done = shell.run("-m", "ninefold.export", "ckpt=run", f"format={kind}")
+        assert (done.returncode, done.stderr) == (0, ""), done
+    done = shell.evaluate("ckpt=run/export/model.safetensors", "model=convnet", "dataset=digits",
+                          "hydra.run.dir=after")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    before, after = (
+        json.loads((shell.folder / name / "evaluation.json").read_text())
+        for name in ("before", "after")
+    )
+    assert (after["accuracy"], after["loss"]) == (before["accuracy"], before["loss"])
+    assert after["accuracy"] > 0.8
+    saved = read(shell.folder / "run" / "checkpoints" / "last.pt")
+    job = OmegaConf.create(saved["config"])
+    assert isinstance(job, DictConfig)
+    examples, _ = build.examples_and_preparation(job)
+    rows = np.arange(len(examples))
+    raw = torch.from_numpy(np.array(examples.inputs[rows]))
+    for kind in ("onnx", "pt2"):
+        call = opened(shell.folder / "run" / "export" / f"model{SUFFIXES[kind]}", kind, job)
+        right = int((call(raw).argmax(dim=1).numpy() == examples.targets[rows]).sum())
+        assert right / len(raw) == before["accuracy"]
+
+
+def test_safetensors_hold_the_checkpoints_tensors_bitwise_for_a_plain_network(
+    tmp_path: Path,
+) -> None:
+    from safetensors.torch import load_file
+    from torchvision.models import resnet18
+
+    run_folder(tmp_path, "dataset=digits", "model=resnet18", "model.net.stem=imagenet")
+    assert main([f"ckpt={tmp_path}", "format=safetensors"]) == 0
+    path = tmp_path / "export" / "model.safetensors"
+    model = resnet18(num_classes=10)
+    model.load_state_dict(load_file(str(path)))
+    saved = read(tmp_path / "checkpoints" / "last.pt")["model"]
+    loaded = read(path)
+    for found in (model.state_dict(), loaded):
+        assert found.keys() == saved.keys()
+        assert all(torch.equal(found[key], saved[key]) for key in saved)
+    assert all(tensor.is_contiguous() for tensor in loaded.values())
+
+
+def test_without_preparation_a_graph_takes_what_the_network_takes(tmp_path: Path) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    out = tmp_path / "elsewhere" / "net.pt2"
+    assert main([f"ckpt={tmp_path}", "format=pt2", "prepare=false", f"out={out}"]) == 0
+    about = json.loads((out.parent / "export.json").read_text())
+    assert about["inputs"][0] == {"name": "input", "shape": ["batch", 1, 8, 8], "dtype": "float32"}
+    assert (about["file"], about["prepare"]) == ("net.pt2", False)
+    call = torch.export.load(str(out)).module()
+    assert [len(call(torch.rand(n, 1, 8, 8))) for n in (1, 3)] == [1, 3]
+
+
+def mine(folder: Path, name: str) -> list[str]:
+    """The arguments for a network of tests.export.made."""
+    yaml = folder / "conf" / "model" / "mine.yaml"
+    yaml.parent.mkdir(parents=True, exist_ok=True)
+    yaml.write_text(
+        f"net: {{_target_: tests.export.made.{name}, classes: 10}}\ninput_channels: 1\n"
+        "input_size: null\nmemory_format: contiguous_format\n"
+    )
+    return [f"--config-dir={folder / 'conf'}", "model=mine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("Different", "error: export=pt2: outputs differ by 0.13; 0.0001 and the same decisions "),
+        ("Turned", "error: export=pt2: 64 of 64 decisions are others; "),
+    ],
+)
+def test_a_file_that_computes_something_else_never_gets_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, line: str
+) -> None:
+    model = Different(10)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "model.pt2").write_text("the old file")
+    arguments = [f"ckpt={tmp_path / 'weights.pt'}", "format=pt2", "dataset=digits"]
+    assert main([*mine(tmp_path, name), *arguments]) == 6
+    assert capsys.readouterr().err.startswith(line)
+    assert os.listdir(tmp_path / "export") == ["model.pt2"]
+    assert (tmp_path / "export" / "model.pt2").read_text() == "the old file"
+
+
+def test_a_network_that_no_graph_can_hold_is_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(Different(10).state_dict(), tmp_path / "weights.pt")
+    arguments = [f"ckpt={tmp_path / 'weights.pt'}", "format=onnx", "dataset=digits"]
+    assert main([*mine(tmp_path, "Unexportable"), *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: format=onnx: the network cannot be exported so; ")
+
+
+def test_outputs_that_are_not_finite_are_not_the_same() -> None:
+    nan = torch.full((5, 3), torch.nan)
+    model = torch.nn.Identity()
+    source = graph.Source(model, model, model, torch.ones(5, 3), torch.ones(5, 3), nan, False)
+    found = check.compared(source, lambda inputs: nan[: len(inputs)], Classification(3))
+    assert not found.difference <= found.allowed
+
+
+def test_where_two_classes_are_as_good_as_equal_either_may_be_chosen() -> None:
+    tied = torch.tensor([[1.0, 1.0 + 1e-6], [2.0, 1.0]])
+    assert check.compared_choices(tied, tied.flip(1)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("package", "kind"),
+    [("onnxruntime", "onnx"), ("onnxscript", "onnx"), ("safetensors.torch", "safetensors")],
+)
+def test_without_its_package_a_format_says_what_to_install(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    package: str,
+    kind: str,
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main([f"ckpt={tmp_path}", f"format={kind}"]) == 2
+    name = package.partition(".")[0]
+    assert capsys.readouterr().err == (
+        f"error: format={kind}: {name} is not installed; it is in ninefold[{kind}]; "
+        f"pip install 'ninefold[{kind}]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        ([], 2, "error: format=null: nothing says what to write; safetensors, onnx, pt2 are"),
+        (["format=tflite"], 2, "error: format=tflite: no such value; safetensors, onnx, pt2 are"),
+        (["format=pt2", "format=onnx"], 2, "error: format=onnx: it is given twice, before as pt2;"),
+        (["format=pt2", "wich=best"], 2, "error: wich=best: no such key; "),
+        (["format=pt2", "which=best"], 3, "error: which=best: there is no such checkpoint; "),
+        (["format=safetensors", "prepare=true"], 2, "error: prepare=true: a file of weights "),
+        (["format=onnx", "out=a.pt"], 2, "error: out=a.pt: not the name of a file to write as "),
+        (["format=pt2", "model.net.wdth=4"], 2, "error: "),
+        (["format=pt2", "weights=average"], 3, "error: weights=average: this checkpoint has none;"),
+        (["format=pt2", "model=alexnet"], 3, "error: ckpt="),
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_writes_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    line: str,
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    assert main([f"ckpt={tmp_path}", *arguments]) == code
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith(line)
+    assert os.listdir(tmp_path) == ["checkpoints"]
+
+
+def test_a_strangers_checkpoint_builds_nothing_but_what_conf_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    path = tmp_path / "checkpoints" / "last.pt"
+    content = read(path)
+    target = "ninefold.model.convnet.ConvNet"
+    content["config"] = content["config"].replace(target, "os.system")
+    torch.save(content, path)
+    assert main([f"ckpt={tmp_path}", "format=pt2"]) == 3
+    assert "its configuration names the target os.system" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["checkpoints"]
+
+
+def test_the_moving_average_is_exported_where_there_is_one(tmp_path: Path) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    path = tmp_path / "checkpoints" / "last.pt"
+    content = read(path)
+    raw = content["model"]
+    content["average"] = {key: value + 0.125 for key, value in raw.items()}
+    torch.save(content, path)
+    for chosen, added in ((["weights=raw"], 0), ([], 0.125)):
+        assert main([f"ckpt={tmp_path}", "format=safetensors", *chosen]) == 0
+        found = read(tmp_path / "export" / "model.safetensors")
+        assert all(torch.equal(found[key], raw[key] + added) for key in raw)
+        assert described(tmp_path)["weights"] == ("average" if added else "raw")
+
+
+def test_a_damaged_safetensors_file_is_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(b"\xff" * 64)
+    arguments = ["model=convnet", "dataset=digits", "format=pt2"]
+    assert main([f"ckpt={path}", *arguments]) == 3
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith(f"error: ckpt={path}: it cannot be read; ")
+
+
+def test_each_format_of_the_command_can_be_written() -> None:
+    assert formats.FORMATS.keys() == SUFFIXES.keys()
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "size"), [(8, 8, 32), (32, 32, 227), (64, 48, 20), (24, 32, 32), (5, 7, 3)]
+)
+def test_bytes_are_resized_in_a_graph_bitwise_as_in_an_evaluation(
+    height: int, width: int, size: int
+) -> None:
+    torch.manual_seed(height)
+    images = torch.randint(0, 256, (9, 3, height, width), dtype=torch.uint8)
+    images[:2] = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1)
+    assert torch.equal(Resize(height, width, size)(images), resized(images, size).float())
+
+
+@pytest.mark.parametrize("kind", [pytest.param("onnx", marks=pytest.mark.slow), "pt2"])
+def test_a_graph_resizes_and_repeats_channels_as_an_evaluation_does(
+    tmp_path: Path, kind: str
+) -> None:
+    job = run_folder(tmp_path, "dataset=digits", "model=convnet", "model.input_size=12",
+                     "model.net.channels=3", "model.input_channels=3")  # fmt: skip
+    assert main([f"ckpt={tmp_path}", f"format={kind}"]) == 0
+    about = described(tmp_path)
+    assert about["inputs"][0]["shape"] == ["batch", 1, 8, 8]
+    assert about["difference"] <= 1e-4
+    assert about["verified"]["decisions"] == 64
+    call = opened(tmp_path / "export" / f"model{SUFFIXES[kind]}", kind, job)
+    assert call(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 10)
