@@ -51,35 +51,37 @@ class Recorder(Protocol):
 
 
 class CudaGraphs:
-    """Records CUDA graphs of the current device."""
+    """Records CUDA graphs of a GPU, which must be the current one."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)  # torch's own may be of another GPU
 
     def record(self, compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         """See Recorder. Raises ConfigError if `compute` waits for the device."""
-        graph = torch.cuda.CUDAGraph()
+        recorded = torch.cuda.CUDAGraph()
+        failure: Exception | None = None
         gc.collect()  # cycles may hold memory, and backward passes that know another stream
         try:
             # Of other threads nothing is an error: those of the loader may allocate meanwhile.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                result = compute()
+            with torch.cuda.graph(recorded, stream=self._stream, capture_error_mode="thread_local"):
+                try:
+                    result = compute()
+                except Exception as error:
+                    failure = error  # ending a recording that has failed is an error as well
+                    raise
         except Exception as error:
-            raise explained(error) from error
-        return result, graph.replay
+            failure = failure or error
+        else:
+            return result, recorded.replay
+        raise explained(failure)
 
 
 def explained(error: Exception) -> Exception:
-    """The failure for `error`, raised while a CUDA graph was recorded; memory's and ours as it is.
-
-    Ending a recording that has failed fails too: then the first error is the context of `error`.
-    """
-    first: BaseException = error
-    while first.__context__ is not None:
-        first = first.__context__
-    if isinstance(first, Failure):
-        return first
-    if memory_failure(error, "a CUDA graph was being recorded"):
+    """The failure for `error`, raised in a recording; those of memory and ours are themselves."""
+    if isinstance(error, Failure) or memory_failure(error, "a CUDA graph was being recorded"):
         return error
-    said = next((line for line in str(first).splitlines() if line), type(first).__name__)
-    return ConfigError(
+    said = next((line for line in str(error).splitlines() if line), type(error).__name__)
+    failure = ConfigError(
         "graph",
         "true",
         f"the training step cannot be recorded ({said})",
@@ -87,6 +89,8 @@ def explained(error: Exception) -> Exception:
         "allowed with it",
         "set graph=false, or see the traceback in run.log",
     )
+    failure.__cause__ = error
+    return failure
 
 
 class Rates:
@@ -249,7 +253,7 @@ def step_graph(wanted: bool, state: State, clock: Clock, place: Place) -> NoGrap
             f"the run has {place.replicas}",
             "show it one GPU (CUDA_VISIBLE_DEVICES=0), or set graph=false",
         )
-    return Graph(state, clock, CudaGraphs(), place.device)
+    return Graph(state, clock, CudaGraphs(place.device), place.device)
 
 
 def notes(wanted: bool, device: torch.device) -> list[str]:

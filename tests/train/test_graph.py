@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -262,14 +263,7 @@ def test_a_step_that_waits_for_the_device_is_one_line_that_says_so(tmp_path: Pat
         wait_in_steps(run)
         with pytest.raises(RuntimeError, match="stream is capturing") as caught:
             train(run)
-    first = caught.value
-    try:  # as torch.cuda.graph does when it ends a recording that has failed
-        try:
-            raise first
-        finally:
-            raise RuntimeError("CUDA error: operation failed due to a previous error")
-    except RuntimeError as error:
-        failure = graph.explained(error)
+    failure = graph.explained(caught.value)
     assert isinstance(failure, ConfigError)
     assert str(failure).startswith(
         "error: graph=true: the training step cannot be recorded (CUDA error: operation not "
@@ -389,13 +383,26 @@ def test_between_log_points_the_host_never_waits_for_a_replayed_step(
     assert run.graph.records
 
 
+WAITING = """
+import torch.nn.functional as F
+
+class Loss:
+    def __call__(self, output, target):
+        values = F.cross_entropy(output, target, reduction="none")
+        return values * float(values.sum() > -1)
+"""
+
+
 @pytest.mark.gpu
-def test_on_a_gpu_a_step_that_waits_is_one_line(tmp_path: Path) -> None:
-    with training(tmp_path, "device=cuda", "graph=true") as run:
-        wait_in_steps(run)
-        with pytest.raises(ConfigError) as caught:
-            train(run)
-    assert str(caught.value).startswith("error: graph=true: the training step cannot be recorded (")
+def test_on_a_gpu_a_step_that_waits_is_one_line(shell: Shell) -> None:
+    (shell.folder / "waiting.py").write_text(WAITING)
+    done = shell.train(
+        "graph=true", "device=cuda:0", "epochs=1", "task.loss={_target_: waiting.Loss}",
+        env={"PYTHONPATH": f"{shell.folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: graph=true: the training step cannot be recorded (")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.gpu
