@@ -263,7 +263,8 @@ def test_nothing_of_a_tracker_outlives_its_launcher(
         assert process.poll() is None
     time.sleep(3)
     process.send_signal(number)
-    assert process.wait(60) == (75 if number == signal.SIGTERM else -signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == (75 if number == signal.SIGTERM else -signal.SIGKILL)
     assert not shell.survivors()
 
 
