@@ -5,19 +5,20 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ninefold import secrets
 from ninefold.logger import Run
-from ninefold.logger.tracking import Tracked
+from ninefold.logger.tracking import Point, Tracked
 
 DEFAULT = Path("outputs", "mlflow.db")
 SQLITE = "sqlite:///"
 TAG = "ninefold.id"
-LONGEST, AT_ONCE = 6000, 100  # characters of a parameter; parameters in a request
+LONGEST = 6000  # characters of a parameter
+PARAMETERS, METRICS = 100, 1000  # in a request
 PASSWORDS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
@@ -76,17 +77,20 @@ class Client:
             for key, value in about["settings"].items()
         ]
         new = [param for param in params if param.key not in run.data.params]  # none may change
-        for some in range(0, len(new), AT_ONCE):
-            client.log_batch(self._run, params=new[some : some + AT_ONCE])
+        for some in range(0, len(new), PARAMETERS):
+            client.log_batch(self._run, params=new[some : some + PARAMETERS])
 
-    def log(self, step: int, when: float, values: Mapping[str, float]) -> None:
+    def log(self, points: Sequence[Point]) -> None:
         """Log what is new: after a crash, steps after the checkpoint are trained again."""
-        new = {key: value for key, value in values.items() if step > self._logged.get(key, -1)}
-        Metric = self._entities.Metric  # noqa: N806
-        metrics = [Metric(key, value, int(1000 * when), step) for key, value in new.items()]
-        if metrics:
-            self._client.log_batch(self._run, metrics=metrics)
-        self._logged |= dict.fromkeys(new, step)
+        metrics = []
+        for step, when, values in points:
+            new = [key for key in values if step > self._logged.get(key, -1)]
+            metrics += [
+                self._entities.Metric(key, values[key], int(1000 * when), step) for key in new
+            ]
+            self._logged |= dict.fromkeys(new, step)
+        for first in range(0, len(metrics), METRICS):
+            self._client.log_batch(self._run, metrics=metrics[first : first + METRICS])
 
     def finish(self, ok: bool) -> None:
         self._client.set_terminated(self._run, "FINISHED" if ok else "FAILED")

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +33,8 @@ from ninefold.secrets import redact, redacted
 
 ID = "tracking_id"  # in the run folder
 LOCAL = 60.0  # seconds at the end of a run for what is done on this machine
+STOPPED = 10.0  # the same for a run that has failed or was stopped, and must end soon
+Point = tuple[int, float, Mapping[str, float]]  # step, time.time(), values
 READY, DONE, NOTE, ERROR = "ready", "done", "note ", "error "  # the client's answers
 log = logging.getLogger(__name__)
 
@@ -46,8 +48,8 @@ class Client(Protocol):
     def start(self) -> str | None:
         """Begin the run, or go on with it. Returns a note, if there is something to say."""
 
-    def log(self, step: int, when: float, values: Mapping[str, float]) -> None:
-        """when: time.time()."""
+    def log(self, points: Sequence[Point]) -> None:
+        """Log one or more points: all that there are, where the library is slower than the run."""
 
     def finish(self, ok: bool) -> None:
         """ok: whether the run ended well."""
@@ -111,6 +113,8 @@ class Tracked:
         if self._process is None:
             return
         self._send({"ok": result is not None})
+        most = LOCAL if result is not None else STOPPED
+        wait = min(self._wait, most)
         started = time.monotonic()
         ready = None
         while self._process is not None and not self._done:
@@ -119,10 +123,9 @@ class Tracked:
             now = time.monotonic()
             if self._ready and ready is None:
                 ready = now  # importing the library is not the server's fault
-            if now - (started if ready is None else ready) > (
-                LOCAL if ready is None else self._wait
-            ):
-                self._give_up(f"it did not answer within {self._wait:g} s")
+            late = now - started > most if ready is None else now - ready > wait
+            if late:
+                self._give_up(f"it was not done {wait if ready else most:g} s after the run")
         self._end()
 
     def _send(self, message: Any) -> None:
@@ -226,13 +229,22 @@ def serve(answers: int) -> None:
         answer(READY)
         if (note := client.start()) is not None:
             answer(NOTE + note)
-        while isinstance(message := messages.get(), list):
-            client.log(*message)
-        client.finish(message["ok"])
+        ended: list[bool] = []
+        while not ended:
+            found = taken(messages)
+            if points := [message for message in found if isinstance(message, list)]:
+                client.log(points)
+            ended = [message["ok"] for message in found if isinstance(message, dict)]
+        client.finish(ended[0])
         answer(DONE)
     except BaseException as error:
         answer(ERROR + one_line(f"{type(error).__name__}: {error}"))
     os._exit(0)  # without the libraries' own ways of waiting at the end
+
+
+def taken(messages: queue.SimpleQueue[Any]) -> list[Any]:
+    """All messages that wait, at least one."""
+    return [messages.get(), *(messages.get() for _ in range(messages.qsize()))]
 
 
 def receive(messages: queue.SimpleQueue[Any]) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold import secrets
 from ninefold.logger import Run
-from ninefold.logger.tracking import Tracked
+from ninefold.logger.tracking import Point, Tracked
 
 OFFLINE = ("offline", "dryrun")
 KEY = "WANDB_API_KEY"
@@ -81,8 +81,9 @@ class Client:
             )
         return None
 
-    def log(self, step: int, when: float, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
+    def log(self, points: Sequence[Point]) -> None:
+        for step, _, values in points:
+            self._run.log(dict(values), step=step)
 
     def finish(self, ok: bool) -> None:
         self._run.finish(exit_code=0 if ok else 1)

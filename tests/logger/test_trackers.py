@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from PIL import Image
 from ninefold.errors import ConfigError
 from ninefold.logger import Run, mlflow, wandb
 from ninefold.logger.tracking import Tracked
+from ninefold.result import Result
 from tests.conftest import ROOT, Shell, result
 from tests.faults.runs import one_after_another
 
@@ -263,7 +265,8 @@ def test_nothing_of_a_tracker_outlives_its_launcher(
         assert process.poll() is None
     time.sleep(3)
     process.send_signal(number)
-    assert process.wait(60) == (75 if number == signal.SIGTERM else -signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == (75 if number == signal.SIGTERM else -signal.SIGKILL)
     assert not shell.survivors()
 
 
@@ -281,3 +284,35 @@ def test_without_its_package_a_tracker_says_what_to_install(
         f"error: logger={name}: {name} is not installed; it is in ninefold[{name}]; "
         f"pip install 'ninefold[{name}]'"
     )
+
+
+@pytest.mark.slow
+def test_after_a_crash_mlflow_has_each_step_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for first, steps in ((0, (2, 4, 6)), (4, (6, 8))):
+        logger = mlflow.logger(replace(a_run(tmp_path), first_step=first), None, "ninefold", 2)
+        for step in steps:
+            logger.log(step, {"loss": step + first / 100})
+        logger.close(Result("ok"))  # which waits longer than after a crash
+    ((run, values, count),) = of_mlflow(tmp_path / "outputs" / "mlflow.db")
+    assert values == {("loss", 2): 2, ("loss", 4): 4, ("loss", 6): 6, ("loss", 8): 8.04}
+    assert count == 4
+    assert run.info.status == "FINISHED"
+
+
+@pytest.mark.slow
+def test_a_sweep_of_nine_is_nine_finished_runs(shell: Shell) -> None:
+    done = shell.train(
+        "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "max_steps=2", "log_every=1",
+        "logger=mlflow", "study.burn_in=0",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    found = of_mlflow(shell.folder / "outputs" / "mlflow.db")
+    assert [run.info.status for run, _, _ in found] == ["FINISHED"] * 9
+    cells = {
+        (run.data.params["choices.parallel"], run.data.params["choices.amp"]) for run, _, _ in found
+    }
+    assert len(cells) == 9
