@@ -62,6 +62,8 @@ class Result:
     tf32: whether float32 products were computed in TF32.
     compile_seconds: included in total_seconds only; None: not compiled.
     phase_seconds: estimated share of each of PHASES in train_seconds.
+    queued_seconds: how long the GPU still worked when the host had queued all steps before a log
+        point, the mean: of far less than a step, it is the host that steps wait for.
     probe_seconds: duration of a fixed piece of work before and after training.
     ceiling_images_per_second: throughput on batches that are already on the device.
     energy_joules: of all devices during train_seconds, measured by energy_source (nvml, rapl).
@@ -111,6 +113,7 @@ class Result:
     images_per_second: float | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
     phase_sampled_steps: int = 0
+    queued_seconds: float | None = None
     probe_seconds: list[float] = field(default_factory=list)
     ceiling_images_per_second: float | None = None
     energy_joules: float | None = None

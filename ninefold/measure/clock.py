@@ -26,12 +26,15 @@ class Clock:
     seconds: of the clock so far.
     joules: energy that `meter` counted while it ran; NaN: not known.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
+    queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`,
+        the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
     """
 
     def __init__(self, device: torch.device, sample: int, meter: Meter | None = None) -> None:
         self.seconds = self.joules = 0.0
         self.meter = meter or Meter()
         self.sampled_steps = 0
+        self._stops, self._waited = 0, 0.0
         self._device = device
         self._joules_before = 0.0
         self._sample = sample
@@ -49,10 +52,17 @@ class Clock:
 
     def stop(self) -> None:
         """Stop counting; waits for the device."""
+        queued = time.perf_counter()
         self._synchronize()
-        self.seconds += time.perf_counter() - self._since
+        now = time.perf_counter()
+        self.seconds += now - self._since
+        self._stops, self._waited = self._stops + 1, self._waited + now - queued
         self._drain()
         self.joules += self.meter.joules() - self._joules_before
+
+    @property
+    def queued_seconds(self) -> float | None:
+        return self._waited / self._stops if self._stops and self._device.type == "cuda" else None
 
     @contextmanager
     def paused(self) -> Iterator[None]:

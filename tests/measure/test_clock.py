@@ -127,3 +127,23 @@ def test_a_stopped_clock_holds_no_marks_of_the_steps_that_it_sampled() -> None:
     clock.stop()
     assert clock._pending == []
     assert clock.sampled_steps == 50
+
+
+def test_on_a_cpu_no_step_is_queued() -> None:
+    clock = Clock(CPU, sample=0)
+    clock.start()
+    clock.stop()
+    assert clock.queued_seconds is None
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued() -> None:
+    clock = Clock(torch.device("cuda", 0), sample=0)
+    work = torch.ones(8192, 8192, device="cuda")
+    torch.mm(work, work)
+    clock.start()
+    for _ in range(10):
+        torch.mm(work, work)
+    clock.stop()
+    assert clock.queued_seconds is not None
+    assert clock.seconds / 2 < clock.queued_seconds <= clock.seconds

@@ -8,6 +8,7 @@ from typing import Any
 
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.host import host_caveat
 from ninefold.report.answer.wording import UNFINISHED
 from ninefold.report.data.cells import PLAIN, Group, plainness
 from ninefold.report.data.rounds import asked, round_number, rounds_of, timing_rounds
@@ -76,6 +77,8 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             f"{who} {'waits' if every or len(waiting) == 1 else 'wait'} for data: faster loading "
             "would change the times."
         )
+    if waits := host_caveat(evidence):
+        found.append(waits)
     if evidence.group.dataset == "synthetic":
         score = evidence.group.score
         found.append(f"The images are random: their {score} says nothing about a real dataset.")
