@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from benchmarks.gpu import command, timings
 from benchmarks.gpu.check import AS_EXPECTED, NO_BOUND, NOT, Check, Expectation, shown
 from benchmarks.gpu.race import Contestant, race
 from benchmarks.gpu.record import FILE, LOG, Record, table
-from benchmarks.gpu.session import Session
+from benchmarks.gpu.session import Session, knows
 from ninefold.errors import ConfigError
 from tests.conftest import ROOT
 
@@ -84,7 +85,7 @@ def test_what_is_done_is_not_repeated_and_a_check_that_fails_stops_no_other(tmp_
     calls: list[str] = []
     checks = [toy("one", calls), toy("broken", calls, OSError("no room")), toy("two", calls, 3.0)]
     for _ in range(2):
-        left = command.run({"smoke": checks}, given(tmp_path))
+        left = command.run({"smoke": checks}, given(tmp_path), MACHINE)
         assert left == ["smoke/broken: OSError: no room"]
     assert calls == ["one", "broken", "two", "broken"]
     text, unexpected = table(tmp_path, command.PARTS)
@@ -95,7 +96,7 @@ def test_what_is_done_is_not_repeated_and_a_check_that_fails_stops_no_other(tmp_
     assert "Expectations: 1 as expected, 1 not as expected, 1 not done." in text
     again = given(tmp_path)
     again.again = True
-    command.run({"smoke": checks[:1]}, again)
+    command.run({"smoke": checks[:1]}, again, MACHINE)
     assert calls[-1] == "one"
     assert "no room" in (tmp_path / "smoke" / LOG).read_text()
 
@@ -114,6 +115,7 @@ def test_a_part_begins_no_check_that_it_has_no_time_for(tmp_path: Path) -> None:
 
 
 def test_figures_of_several_machines_or_of_a_dry_run_are_not_mixed(tmp_path: Path) -> None:
+    (tmp_path / "rest").mkdir()
     Record(tmp_path / "rest", "rest", MACHINE, False, {}).add(toy("one", []), {"x": 1}, 0.0)
     assert Record.resumed(tmp_path, "rest", MACHINE, False).done(toy("one", []))
     for machine, dry in ((MACHINE, True), ({**MACHINE, "gpu_names": ["NVIDIA L4"]}, False)):
@@ -167,12 +169,10 @@ def test_every_contestant_is_a_configuration_and_every_expectation_a_figure(
                 continue  # which also ask other processes
             found = check.find(session)
             assert {each.figure for each in check.expects} <= set(found), check.name
-    unknown = {check.needs for check in command.PARTS["steps"] if check.needs} - set(
-        filter(session.knows, ("graph=false", "dataset.resident=false", "cudnn_benchmark=false"))
-    )
-    keys = tuple(str(override).partition("=")[0] for override in unknown)
+    needed = {check.needs for check in command.PARTS["steps"] if check.needs}
+    unknown = tuple(need.partition("=")[0] for need in needed if not knows(need))
     for overrides in {contestant.overrides for contestant in seen}:
-        plain = [text for text in overrides if not text.startswith(("device=", *keys))]
+        plain = [text for text in overrides if not text.startswith(("device=", *unknown))]
         ours.job(*plain, "device=cpu")
 
 
@@ -180,10 +180,10 @@ def test_a_contestant_that_fails_is_left_out_and_the_others_take_their_turns(
     tmp_path: Path,
 ) -> None:
     with (tmp_path / LOG).open("w") as log:
-        session = Session(log, tmp_path, 0, True, until=time.monotonic() + 120)
-        good = timings.contestant(session, "good", "MLP")
-        bad = timings.contestant(session, "bad", "MLP", "model.net.width=-1")
-        found = race(session, [good, bad], rounds=1)
+        tiny = Session(log, tmp_path, 0, True, until=time.monotonic() + 300)
+        good = timings.contestant(tiny, "good", "MLP")
+        bad = timings.contestant(tiny, "bad", "MLP", "model.net.width=-1")
+        found = race(replace(tiny, dry=False), [good, bad], rounds=1)
     assert list(found) == ["good"]
     assert found["good"][0] > 0
     assert "bad could not be built" in (tmp_path / LOG).read_text()

@@ -18,11 +18,12 @@ import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gpu import rest, smoke, steps, study
 from benchmarks.gpu.check import NEEDS, NO_BOUND, Check, needed
 from benchmarks.gpu.record import LOG, NOT_DONE, Record, table
-from benchmarks.gpu.session import Session
+from benchmarks.gpu.session import Session, knows
 from ninefold.errors import ConfigError, Failure
 from ninefold.files import write_durably
 
@@ -31,6 +32,7 @@ PARTS = {
 }
 TABLE = "table.md"
 NEEDED = ("torch", "torchvision", "hydra", "omegaconf", "sklearn", "matplotlib")
+DRY = 60.0  # minutes that a part of a dry run may take
 END = 10.0  # seconds of a part's time that are kept for its end
 
 Chosen = dict[str, list[Check]]
@@ -46,7 +48,7 @@ def main() -> int:
             for part, checks in chosen.items():
                 print("\n".join(f"{part}/{check.name}: {check.asks}" for check in checks))
             return 0
-        left = [] if arguments.table else run(chosen, arguments)
+        left = [] if arguments.table else run(chosen, arguments, machine(arguments.dry))
         text, unexpected = table(arguments.output, PARTS)
     except Failure as failure:
         print(failure, file=sys.stderr)
@@ -106,10 +108,14 @@ def selected(names: Sequence[str]) -> Chosen:
     return chosen
 
 
-def run(chosen: Chosen, arguments: argparse.Namespace) -> list[str]:
-    """Run the checks; returns a line for each that is not done. Raises ConfigError."""
-    machine = facts(arguments.dry)
-    if not machine["gpus"] and not arguments.dry:
+def machine(dry: bool) -> dict[str, Any]:
+    """What is known of this machine, from a process of its own: CUDA starts in none of ours.
+
+    Raises ConfigError if it has no GPU and this is no dry run.
+    """
+    with tempfile.TemporaryDirectory() as folder, Path(folder, LOG).open("w") as log:
+        found = Session(log, Path(folder), 0, dry, time.monotonic() + 300).call("machine")
+    if not found["gpus"] and not dry:
         raise ConfigError(
             "device",
             "cuda",
@@ -117,6 +123,11 @@ def run(chosen: Chosen, arguments: argparse.Namespace) -> list[str]:
             "the checks need one",
             "with --dry all of it runs on the CPU, at tiny size",
         )
+    return found
+
+
+def run(chosen: Chosen, arguments: argparse.Namespace, machine: dict[str, Any]) -> list[str]:
+    """Run the checks; returns a line for each that is not done. Raises ConfigError."""
     left = []
     for part, checks in chosen.items():
         record = Record.resumed(arguments.output, part, machine, arguments.dry)
@@ -125,18 +136,13 @@ def run(chosen: Chosen, arguments: argparse.Namespace) -> list[str]:
             (record.folder / LOG).open("a") as log,
             tempfile.TemporaryDirectory(prefix="gpu-checks-") as scratch,
         ):
-            until = time.monotonic() + 60 * arguments.minutes - END
+            minutes = DRY if arguments.dry else arguments.minutes
+            until = time.monotonic() + 60 * minutes - END
             session = Session(log, Path(scratch), machine["gpus"], arguments.dry, until)
             for check in checks:
                 if why := result(check, session, record, arguments.again):
                     left.append(f"{part}/{check.name}: {why}")
     return left
-
-
-def facts(dry: bool) -> dict[str, object]:
-    """What is known of this machine, from a process of its own: CUDA starts in none of ours."""
-    with tempfile.TemporaryDirectory() as folder, Path(folder, LOG).open("w") as log:
-        return Session(log, Path(folder), 0, dry, time.monotonic() + 60).call("machine")
 
 
 def result(check: Check, session: Session, record: Record, again: bool) -> str | None:
@@ -174,6 +180,6 @@ def cannot(check: Check, session: Session) -> str | None:
     """Why a check cannot be run here; None: it can be."""
     if session.gpus < check.gpus:
         return needed(check.gpus)
-    if check.needs and not session.knows(check.needs):
+    if check.needs and not knows(check.needs):
         return f"{NEEDS} {check.needs}, which this version does not know"
     return None

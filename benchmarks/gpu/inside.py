@@ -192,9 +192,9 @@ def events(dry: bool, steps: int, every: int) -> dict[str, Any]:
 
 
 def jpegs(dry: bool, folder: str, count: int, processes: int) -> dict[str, Any]:
-    """Write `count` JPEG files of 288 x 256 pixels in four classes, a tenth of them to test on."""
+    """Write `count` JPEG files of 288 x 256 pixels in four classes, a fifth of them to test on."""
     names = [
-        Path(folder, "test" if number % 10 == 0 else "train", f"c{number % 4}", f"{number}.jpg")
+        Path(folder, "test" if number % 5 == 0 else "train", f"c{number % 4}", f"{number}.jpg")
         for number in range(count)
     ]
     for parent in {name.parent for name in names}:

@@ -53,7 +53,7 @@ def race(session: Session, *groups: Sequence[Contestant], rounds: int) -> dict[s
     """Seconds a step of each contestant in each round, by name.
 
     A first round warms up. Every other round runs in reverse order. A contestant that fails is
-    left out, and the log says why.
+    left out, and the log says why; in a dry run RuntimeError is raised.
     """
     if session.dry:
         groups, rounds = merged(groups), 1
@@ -75,6 +75,9 @@ def race(session: Session, *groups: Sequence[Contestant], rounds: int) -> dict[s
                     figures.pop(name, None)
                 elif number >= 0:
                     figures.setdefault(name, []).append(seconds)
+    missing = [each.name for group in groups for each in group if each.name not in figures]
+    if missing and session.dry:
+        raise RuntimeError(f"these failed: {' | '.join(missing)}")
     for name, found in figures.items():
         values = " ".join(f"{1e3 * seconds:.4g}" for seconds in found)
         session.say(f"  {name}: {values} ms a step")

@@ -132,7 +132,11 @@ def table(folder: Path, parts: Iterable[str]) -> tuple[str, int]:
         word: sum(row[-1].startswith(word) for row in rows)
         for word in (AS_EXPECTED, NOT, NOT_MEASURED, NOT_DONE, NEEDS)
     }
-    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    said = ", ".join(
+        f"{count} {'not judged here' if word == NEEDS else word}"
+        for word, count in counts.items()
+        if count
+    )
     made = dict.fromkeys(
         f"On {conditions(record['machine'], record['dry'])}; {versions(record['machine'])}."
         for record in found.values()

@@ -26,10 +26,10 @@ class Net(nn.Sequential):
 
 
 def small(session: Session) -> tuple[str, ...]:
-    """An epoch of 50 steps on random images; in a dry run of 2."""
-    counts = session.size((3200, 512), (32, 16))
+    """An epoch of 50 steps on random images, in a dry run of 2."""
+    counts = session.size((3200, 512, 64), (8, 4, 4))
     sizes = (f"dataset.train_count={counts[0]}", f"dataset.test_count={counts[1]}")
-    return (*BATCHES, *sizes, f"batch_size={session.size(64, 16)}", "epochs=1")
+    return (*BATCHES, *sizes, f"batch_size={counts[2]}", "epochs=1")
 
 
 def machine(session: Session) -> Figures:
@@ -81,7 +81,8 @@ def described(done: Done) -> Figures:
 
 def nets(session: Session) -> Figures:
     resnet = session.train("model=resnet18", *small(session))
-    alexnet = session.train("model=alexnet", "amp=scaler", *small(session))
+    pixels = session.size((), ("model.input_size=64",))
+    alexnet = session.train("model=alexnet", "amp=scaler", *small(session), *pixels)
     return {
         "exit code": first_bad(resnet.code, alexnet.code),
         "dtype with a GradScaler": alexnet.result.get("dtype"),
@@ -168,10 +169,10 @@ def profile(session: Session) -> Figures:
 def resume(session: Session) -> Figures:
     """In a ResNet-18: all of its operators have deterministic kernels."""
     net = session.size("resnet18", "convnet")
-    counts = session.size((1280, 64, 27), (64, 16, 5))
+    counts = session.size((1280, 64, 27), (32, 8, 5))
     job = (
         f"model={net}", "dataset=synthetic", f"dataset.train_count={counts[0]}",
-        f"batch_size={counts[1]}", "dataset.test_count=64", "dataset.flip=true", "dataset.crop=4",
+        f"batch_size={counts[1]}", "dataset.test_count=16", "dataset.flip=true", "dataset.crop=4",
         "epochs=3", "deterministic=true", "amp=scaler", "logger=quiet",
     )  # fmt: skip
     whole, part = session.train(*job), session.train(*job, f"max_steps={counts[2]}")

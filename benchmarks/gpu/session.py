@@ -14,9 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+
+from ninefold.config import resolvers
+
 ROOT = Path(__file__).parents[2]
 GRACE = 15.0  # seconds from SIGTERM to SIGKILL for a command that takes too long
 KEPT = 40  # lines of a command's output in the log
+PATIENCE = 5  # times the limit of a command in a dry run, on a CPU that may be busy
 
 
 @dataclass(frozen=True)
@@ -82,13 +88,6 @@ class Session:
         self.check = check
         self.say(f"\n{'=' * 100}\n{line}\n{time.strftime('%Y-%m-%d %H:%M:%S')}")
 
-    def knows(self, override: str) -> bool:
-        """Whether the configuration of a run accepts `override`."""
-        done = self.command(
-            str(ROOT / "train.py"), "dataset=synthetic", override, "--cfg", "job", limit=60
-        )
-        return done.code == 0
-
     def keep(self, folder: Path) -> None:
         """Copy the files in `folder` beside the log, into a folder named after the check."""
         into = Path(self.log.name).parent / self.check
@@ -133,9 +132,10 @@ class Session:
         folder: Path | None = None,
         watch: Callable[[subprocess.Popen[str], Path], None] | None = None,
     ) -> Done:
-        """Run Python with `arguments` in the scratch folder, at most `limit` seconds.
+        """Run Python with `arguments` in the scratch folder.
 
         watch: is called with the process and `folder` while it runs.
+        Raises TimeoutError after `limit` seconds, or at the end of the part's time.
         """
         folder = folder or self.scratch
         self.say(f"\n$ python {' '.join(arguments)}")
@@ -153,10 +153,13 @@ class Session:
         try:
             if watch is not None:
                 watch(process, folder)
-            output, _ = process.communicate(timeout=max(1.0, min(limit, self.left)))
-        except subprocess.TimeoutExpired:
-            self.say("its time is over")
-            output = ended(process)
+            seconds = min(limit * self.size(1, PATIENCE), self.left)
+            output, _ = process.communicate(timeout=max(1.0, seconds))
+        except subprocess.TimeoutExpired as late:
+            self.say(ended(process))
+            name = next((each for each in arguments if each.endswith(".py")), arguments[1])
+            words = f"{Path(name).name} did not end within {late.timeout:.0f} s"
+            raise TimeoutError(words) from late
         except BaseException:  # of a signal to this command
             ended(process)
             raise
@@ -207,6 +210,17 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 def sweeps(overrides: tuple[str, ...]) -> bool:
     return "-m" in overrides or any(text.startswith("experiments=") for text in overrides)
+
+
+def knows(override: str) -> bool:
+    """Whether the configuration of a run has the key of `override`."""
+    resolvers.register()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        try:
+            compose("train", ["dataset=synthetic", override])
+        except HydraException:
+            return False
+    return True
 
 
 def read(file: Path) -> dict[str, Any]:
