@@ -66,16 +66,17 @@ class Result:
     cudnn_benchmark: whether cuDNN chose its algorithms by their times.
     compile_seconds: included in total_seconds only; None: not compiled.
     phase_seconds: estimated share of each of PHASES in train_seconds, of steps without a graph.
+    queued_seconds: how long the GPU still worked when the host had queued all steps before a log
+        point, the mean: of far less than a step, it is the host that steps wait for.
     probe_seconds: duration of a fixed piece of work before and after training.
     ceiling_images_per_second: throughput on batches that are already on the device.
     energy_joules: of all devices from the first step of each epoch to its last, pauses for log
         points and checkpoints included, measured by energy_source (nvml, rapl).
-    peak_memory_bytes: of each GPU what PyTorch's allocator held at most, of a CPU's processes the
-        peak resident set.
+    peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
+        processes the peak resident set, evaluations included.
     driver_memory_bytes: what the driver counted at the end for the process of each GPU, which
         includes CUDA's context and the buffers of NCCL; empty: not known.
     gpus: clock, temperature, load and throttle reasons of each GPU before and after training.
-    peak_memory_bytes: of training on each GPU; on a CPU of each process, evaluations included.
     overrides: overrides of the command line other than cell, seed and paths.
     """
 
@@ -125,6 +126,7 @@ class Result:
     images_per_second: float | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
     phase_sampled_steps: int = 0
+    queued_seconds: float | None = None
     probe_seconds: list[float] = field(default_factory=list)
     ceiling_images_per_second: float | None = None
     energy_joules: float | None = None

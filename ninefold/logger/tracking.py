@@ -232,7 +232,11 @@ def serve(answers: int) -> None:
         ended: list[bool] = []
         while not ended:
             found = taken(messages)
-            if points := [message for message in found if isinstance(message, list)]:
+            points = [
+                (step, seconds, values)
+                for step, seconds, values in (m for m in found if isinstance(m, list))
+            ]
+            if points:
                 client.log(points)
             ended = [message["ok"] for message in found if isinstance(message, dict)]
         client.finish(ended[0])

@@ -31,12 +31,15 @@ class Clock:
         ms: reading it before and after each pause would cost more, and be off by more, than the
         energy of the pauses.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
+    queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
+        or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
     """
 
     def __init__(self, device: torch.device, sample: int, meter: Meter | None = None) -> None:
         self.seconds = self.joules = 0.0
         self.meter = meter or Meter()
         self.sampled_steps = 0
+        self._stops, self._waited = 0, 0.0
         self._device = device
         self._joules_before = self._read = 0.0
         self._sample = sample
@@ -59,6 +62,10 @@ class Clock:
         self._halt()
         self._running = False
         self._count_energy()
+
+    @property
+    def queued_seconds(self) -> float | None:
+        return self._waited / self._stops if self._stops and self._device.type == "cuda" else None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -115,8 +122,11 @@ class Clock:
         self._pending.clear()
 
     def _halt(self) -> None:
+        queued = time.perf_counter()
         self._synchronize()
-        self.seconds += time.perf_counter() - self._since
+        now = time.perf_counter()
+        self.seconds += now - self._since
+        self._stops, self._waited = self._stops + 1, self._waited + now - queued
         self._drain()
 
     def _count_energy(self) -> None:

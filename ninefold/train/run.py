@@ -182,6 +182,7 @@ def ended(
         images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
         phase_seconds=clock.phase_seconds(steps),
         phase_sampled_steps=clock.sampled_steps,
+        queued_seconds=clock.queued_seconds,
         probe_seconds=run.probe.seconds,
         ceiling_images_per_second=run.ceiling_images_per_second,
         energy_joules=energy,

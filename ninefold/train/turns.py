@@ -73,6 +73,7 @@ def take_turns(spec: RunSpec) -> None:
             total_seconds=time.time() - spec.started,
             phase_seconds=run.clock.phase_seconds(steps),
             phase_sampled_steps=run.clock.sampled_steps,
+            queued_seconds=run.clock.queued_seconds,
             energy_joules=energy,
             energy_source=None if energy is None else run.clock.meter.source,
         )

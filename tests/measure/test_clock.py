@@ -199,3 +199,23 @@ def test_in_a_long_epoch_energy_is_read_often_enough_for_a_counter_that_wraps_ar
     clock.stop()
     assert 3 <= counter.reads <= 4 or elapsed(since) > 9 * NAP  # a busy machine reads it more often
     assert least <= clock.joules <= elapsed(since)
+
+
+def test_on_a_cpu_no_step_is_queued() -> None:
+    clock = Clock(CPU, sample=0)
+    clock.start()
+    clock.stop()
+    assert clock.queued_seconds is None
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued() -> None:
+    clock = Clock(torch.device("cuda", 0), sample=0)
+    work = torch.ones(8192, 8192, device="cuda")
+    torch.mm(work, work)
+    clock.start()
+    for _ in range(10):
+        torch.mm(work, work)
+    clock.stop()
+    assert clock.queued_seconds is not None
+    assert clock.seconds / 2 < clock.queued_seconds <= clock.seconds

@@ -18,6 +18,7 @@ from ninefold.report import settled, standings, write
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
+from ninefold.report.answer.host import bound_by_host
 from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.recommend import Recommendation, excluded, is_settled, recommend
 from ninefold.report.answer.tree import Speedup
@@ -697,3 +698,22 @@ def test_the_recommended_overlay_trains_as_the_run_that_it_recommends(shell: She
     [run] = (shell.folder / "sweep").glob("*_none_fp32_seed3")
     before, after = (conftest.result(folder) for folder in (run, shell.folder / "again"))
     assert (after["accuracy"], after["test_loss"]) == (before["accuracy"], before["test_loss"])
+
+
+def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued() -> None:
+    """A step takes 10 ms: the GPU of one cell is half of a tenth of it behind, of another five."""
+    runs = [
+        replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"],
+                queued_seconds=0.0005 if run.amp == "autocast" else 0.05)
+        for run in runs_of({PLAIN: 5.0, "none-autocast": 5.5})
+    ]  # fmt: skip
+    known = evidence(runs)
+    assert bound_by_host(known) == ["none-autocast"]
+    (said,) = [line for line in caveats(known, {}) if "the host" in line]
+    assert said.startswith("none-autocast waits for the host: ")
+    assert "graph=true" in said
+    on_a_cpu = evidence(runs_of({PLAIN: 5.0}, steps=500))
+    assert bound_by_host(on_a_cpu) == []
+    phases = {"phase_seconds": {"data": 1.0, "forward": 4.0}, "ceiling_images_per_second": 250.0}
+    waiting = evidence(runs_of({PLAIN: 5.0}, steps=500, queued_seconds=0.0, **phases))
+    assert bound_by_host(waiting) == []  # it is its data that it waits for

@@ -7,6 +7,7 @@ from typing import Any
 
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import WRAPPER, Evidence
+from ninefold.report.answer.host import host_caveat
 from ninefold.report.answer.wording import UNFINISHED
 from ninefold.report.data.cells import PLAIN, Group, plainness
 from ninefold.report.data.rounds import asked, round_number, rounds_of, timing_rounds
@@ -85,6 +86,8 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             "The peak memory of a GPU is that of PyTorch's allocator: the buffers of NCCL and "
             "CUDA's context come on top of it."
         )
+    if waits := host_caveat(evidence):
+        found.append(waits)
     if evidence.group.dataset == "synthetic":
         score = evidence.group.score
         found.append(f"The images are random: their {score} says nothing about a real dataset.")

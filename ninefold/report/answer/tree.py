@@ -145,6 +145,7 @@ class Cell:
     marks: numbers of the notes that hold for this cell and not for all.
     measures: by key of the measure.
     phases: percent of a training step, by phase.
+    host_bound: whether its GPUs wait for the host.
     """
 
     cell: str
@@ -158,6 +159,7 @@ class Cell:
     ceiling: CeilingShare | None
     data_bound: bool
     speedup: Speedup | None
+    host_bound: bool = False
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ def _group(group: Group, report: Report) -> dict[str, Any]:
         "drift": None if group.timing_rounds else pictures.drift(group, report.settings.drift),
         "ceilings": any(cell.ceiling for cell in group.cells),
         "bound": [cell.cell for cell in group.cells if cell.data_bound],
+        "launching": [cell.cell for cell in group.cells if cell.host_bound],
         "numerics_looks": _NUMERICS,
         "further": [_further(figure) for figure in group.further],
     }
