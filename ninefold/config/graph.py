@@ -50,6 +50,16 @@ def _of_step(job: Mapping[str, Any]) -> list[Failure]:
     """What is at odds with graph=true."""
     parallel, optimizer = _section(job, "parallel"), _section(job, "optimizer")
     found: list[Failure] = []
+    if parts := job.get("checkpoint_activations"):
+        found.append(
+            ConfigError(
+                "graph",
+                "true",
+                f"checkpoint_activations={parts} reads the state of the random numbers in a step",
+                "that cannot be recorded; one of the two is allowed",
+                "leave one of them out",
+            )
+        )
     if parallel.get("max_processes", 1) != 1:
         found.append(
             ConfigError(

@@ -13,6 +13,10 @@ from tests.conftest import Shell
     ("with_", "line"),
     [
         ("parallel=ddp", "this strategy can have several processes"),
+        (
+            "checkpoint_activations=[features]",
+            "checkpoint_activations=['features'] reads the state",
+        ),
         ("compile.mode=reduce-overhead", "compile.mode=reduce-overhead records CUDA graphs"),
         ("compile.mode=max-autotune", "compile.mode=max-autotune records CUDA graphs"),
         ("optimizer.fused=false", "the optimizer is torch.optim.AdamW, not fused; torch.optim.Ad"),
