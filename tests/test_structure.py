@@ -51,7 +51,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
     "callback": GROUND | {"study", "launch", "config", "checkpoint/manifest"},
     "pack": GROUND | {"launch", "config"},
-    "export": GROUND | {"launch", "config", "train", "dataset", "task", "checkpoint"},
+    "export": GROUND
+    | {"launch", "config", "train", "dataset", "task", "checkpoint", "amp", "parallel"},
     "main": GROUND | {"callback", "study", "launch", "config"},
     "train.py": {"main", "config/resolvers"},
     "evaluate.py": {"main", "config/resolvers"},
