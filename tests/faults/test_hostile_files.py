@@ -242,6 +242,15 @@ targeting("argument_that_downloads", "model", lambda folder: {
     "net": {"_target_": "torchvision.models.alexnet", "num_classes": 10, "weights": "DEFAULT"},
     "input_channels": 3, "input_size": 227, "memory_format": "contiguous_format"},
     "conf/ has no model.net.weights for it")  # fmt: skip
+targeting("a_backbone_that_is_downloaded_by_default", "model", lambda folder: {
+    "net": {"_target_": "torchvision.models.get_model", "name": "lraspp_mobilenet_v3_large",
+            "num_classes": 10},
+    "input_channels": 3, "input_size": 32, "output": "out",
+    "memory_format": "contiguous_format"}, "it does not fit model=")  # fmt: skip
+targeting("a_name_that_is_an_address", "model", lambda folder: {
+    "net": {"_target_": "ninefold.model.timm.network", "name": "hf-hub:somebody/net",
+            "classes": 10}, "input_channels": 3, "input_size": 32,
+    "memory_format": "contiguous_format"}, "timm has no such model", codes=(2,))  # fmt: skip
 targeting("a_secret_asked_for", "dataset.class_names", lambda folder: (
     ["${oc.env:NINEFOLD_CANARY}"] * 10), "it refers to something in dataset.class_names",
 )  # fmt: skip

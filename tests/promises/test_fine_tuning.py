@@ -225,12 +225,12 @@ def test_timms_weights_that_cannot_be_fetched_are_one_line(shell: Shell) -> None
 FAMILIES = {
     "torchvision": ("resnet18", "convnext_tiny", "mobilenet_v3_small", "vit_b_16",
                     "regnet_y_400mf"),
-    "timm": ("resnet10t", "convnext_atto", "efficientnet_lite0", "vit_tiny_patch16_224",
+    "timm": ("resnet10t", "convnext_atto", "mobilenetv3_small_050", "vit_tiny_patch16_224",
              "regnetx_002"),
 }  # fmt: skip
 TINY = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,32,32]",
-        "dataset.train_count=8", "dataset.test_count=9", "batch_size=4", "clock.warmup=0",
-        "clock.probe=0.001", "logger=quiet", "optimizer=sgd", "max_steps=2"]  # fmt: skip
+        "dataset.train_count=80", "dataset.test_count=9", "batch_size=4", "clock.warmup=0",
+        "clock.probe=0.001", "logger=quiet", "optimizer=sgd", "optimizer.lr=1e-3"]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -240,7 +240,11 @@ TINY = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,32,32]",
 def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
     shell: Shell, library: str, name: str
 ) -> None:
-    job = ["train.py", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY]
+    # After two steps the running statistics of a RegNet are far from those of its batches, and its
+    # outputs in an evaluation can overflow, in a plain loop too.
+    steps = 20 if name.startswith("regnet") else 2
+    job = ["train.py", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY,
+           f"max_steps={steps}"]  # fmt: skip
     evaluate = ["evaluate.py", "ckpt=ddp", "batch_size=4"]
     for done in one_after_another(
         shell,
@@ -250,7 +254,7 @@ def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
         [*evaluate, *DDP, "hydra.run.dir=two"],
     ):
         assert done.returncode == 0, done.stderr
-    assert result(shell.folder / "none")["steps"] == 2
+    assert result(shell.folder / "none")["steps"] == steps
     one, two = (
         json.loads((shell.folder / name / "evaluation.json").read_text()) for name in ("one", "two")
     )
@@ -260,12 +264,12 @@ def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("library", "name"), [("torchvision", "regnet_y_400mf"), ("timm", "vit_tiny_patch16_224")]
+    ("library", "name"), [("torchvision", "mobilenet_v3_small"), ("timm", "vit_tiny_patch16_224")]
 )
 def test_a_family_trains_in_all_nine_cells(shell: Shell, library: str, name: str) -> None:
     done = shell.train(
         "-m", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY,
-        "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "launch.cpu_processes=2",
+        "max_steps=2", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "launch.cpu_processes=2",
         "study.burn_in=0", "hydra.sweep.dir=sweep",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
