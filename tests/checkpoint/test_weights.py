@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torchvision.models import mnasnet0_5
 
 from ninefold.checkpoint.store import read
-from ninefold.checkpoint.weights import load_weights, weights
+from ninefold.checkpoint.weights import aligned, load_weights, weights
+from ninefold.parallel.none import Single
 
 
 def small(seed: int) -> nn.Module:
@@ -194,3 +196,29 @@ def test_a_second_tensor_for_one_name_is_told_and_not_taken() -> None:
     report = load_weights(model, {**theirs, "module.0.bias": torch.full((2,), 9.0)})
     assert report.unexpected == ["module.0.bias"]
     assert same(model.state_dict(), theirs)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("net.", ""), ("", "backbone.")])
+def test_a_prefix_of_the_file_or_of_the_model_is_found(theirs: str, ours: str) -> None:
+    state = small(1).state_dict()
+    names = {f"{ours}{key}" for key in state}
+    found = aligned({f"{theirs}{key}": value for key, value in state.items()}, names)
+    expected = {f"{ours}{key}" for key in state}
+    assert found.keys() == expected
+    assert aligned(state, set(state)).keys() == state.keys()
+
+
+def test_a_file_from_before_batches_were_counted_is_complete() -> None:
+    state = small(1).state_dict()
+    old = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
+    assert len(old) < len(state)
+    assert load_weights(small(0), old).complete
+
+
+def test_a_model_that_loads_its_own_version_only_is_loaded_and_restored() -> None:
+    model, other = (mnasnet0_5(num_classes=3) for _ in range(2))
+    plain = dict(other.state_dict())
+    assert load_weights(model, plain).complete
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    saved = {"model": plain, "optimizer": optimizer.state_dict(), "average": {}}
+    Single().load(saved, model, optimizer, {})

@@ -242,6 +242,11 @@ targeting("argument_that_downloads", "model", lambda folder: {
     "net": {"_target_": "torchvision.models.alexnet", "num_classes": 10, "weights": "DEFAULT"},
     "input_channels": 3, "input_size": 227, "memory_format": "contiguous_format"},
     "conf/ has no model.net.weights for it")  # fmt: skip
+targeting("a_backbone_that_is_downloaded_by_default", "model", lambda folder: {
+    "net": {"_target_": "torchvision.models.get_model", "name": "lraspp_mobilenet_v3_large",
+            "num_classes": 10},
+    "input_channels": 3, "input_size": 32, "output": "out",
+    "memory_format": "contiguous_format"}, "it does not fit model=")  # fmt: skip
 targeting("a_secret_asked_for", "dataset.class_names", lambda folder: (
     ["${oc.env:NINEFOLD_CANARY}"] * 10), "it refers to something in dataset.class_names",
 )  # fmt: skip
@@ -249,6 +254,18 @@ targeting("a_layout_that_is_a_function", "model.memory_format", lambda folder: "
           "channels_last_3d are allowed")  # fmt: skip
 targeting("a_width_that_fills_the_memory", "model.net.width", lambda folder: 80_000,
           "the model takes")  # fmt: skip
+
+
+@case
+def a_name_that_is_an_address(folder: Path, run: Path) -> Case:
+    def change(tree: Any) -> None:
+        tree["model"] = {
+            "net": {"_target_": "ninefold.model.timm.network", "name": "hf-hub:somebody/net",
+                    "classes": 10, "pretrained": True},
+            "input_channels": 3, "input_size": 32,
+            "memory_format": "contiguous_format"}  # fmt: skip
+
+    return evaluating(tampered(folder, run, change), "timm has no such model", codes=(2,))
 
 
 @case
@@ -500,6 +517,7 @@ def test_only_what_conf_names_is_allowed() -> None:
     assert set(untrusted.allowed()["model.net"]) == {
         "ninefold.model.convnet.ConvNet", "ninefold.model.resnet18.resnet18",
         "ninefold.model.unet.UNet", "torchvision.models.alexnet", "torchvision.models.get_model",
+        "ninefold.model.timm.network", "ninefold.model.torchvision.network",
     }  # fmt: skip
     assert set(untrusted.allowed()["optimizer"]) == {"torch.optim.AdamW", "torch.optim.SGD"}
 

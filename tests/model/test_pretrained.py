@@ -14,7 +14,7 @@ from torchvision import models
 from torchvision.models import get_model_weights
 
 from ninefold.errors import ConfigError, DataError
-from ninefold.model import hub, timm, torchvision
+from ninefold.model import hub, timm, torchvision, torchvision_segmentation
 
 RESNET = "resnet18"
 
@@ -132,6 +132,21 @@ def test_weights_that_a_model_does_not_have_are_refused_with_those_it_has() -> N
         "error: model.net.weights=IMAGENET1K_V9: resnet18 has no such weights; torchvision has "
         "IMAGENET1K_V1, DEFAULT; "
     )
+
+
+def test_a_segmentation_model_starts_with_the_backbone_of_a_classification_model(
+    cache: Path,
+) -> None:
+    theirs = published("mobilenet_v3_large")
+    name = "lraspp_mobilenet_v3_large"
+    torchvision_segmentation.fetch(name, None, "DEFAULT")  # it is here already
+    model = models.get_model(name, weights=None, weights_backbone=None, num_classes=3)
+    found = torchvision_segmentation.pretrained(model, name, weights_backbone="DEFAULT")
+    own = model.state_dict()
+    assert {key for key in own if key.startswith("backbone.")} == found.tensors.keys()
+    assert found.tensors.keys().isdisjoint(found.drawn)
+    first = found.tensors["backbone.0.0.weight"]
+    assert torch.equal(first, theirs["features.0.0.weight"])
 
 
 # The cache

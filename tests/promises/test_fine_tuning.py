@@ -225,12 +225,12 @@ def test_timms_weights_that_cannot_be_fetched_are_one_line(shell: Shell) -> None
 FAMILIES = {
     "torchvision": ("resnet18", "convnext_tiny", "mobilenet_v3_small", "vit_b_16",
                     "regnet_y_400mf"),
-    "timm": ("resnet10t", "convnext_atto", "efficientnet_lite0", "vit_tiny_patch16_224",
+    "timm": ("resnet10t", "convnext_atto", "mobilenetv3_small_050", "vit_tiny_patch16_224",
              "regnetx_002"),
 }  # fmt: skip
 TINY = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,32,32]",
-        "dataset.train_count=8", "dataset.test_count=9", "batch_size=4", "clock.warmup=0",
-        "clock.probe=0.001", "logger=quiet", "optimizer=sgd", "max_steps=2"]  # fmt: skip
+        "dataset.train_count=80", "dataset.test_count=9", "batch_size=4", "clock.warmup=0",
+        "clock.probe=0.001", "logger=quiet", "optimizer=sgd", "optimizer.lr=1e-3"]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -240,7 +240,11 @@ TINY = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,32,32]",
 def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
     shell: Shell, library: str, name: str
 ) -> None:
-    job = ["train.py", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY]
+    # After two steps the running statistics of a RegNet are far from those of its batches, and its
+    # outputs in an evaluation can overflow, in a plain loop too.
+    steps = 20 if name.startswith("regnet") else 2
+    job = ["train.py", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY,
+           f"max_steps={steps}"]  # fmt: skip
     evaluate = ["evaluate.py", "ckpt=ddp", "batch_size=4"]
     for done in one_after_another(
         shell,
@@ -250,7 +254,7 @@ def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
         [*evaluate, *DDP, "hydra.run.dir=two"],
     ):
         assert done.returncode == 0, done.stderr
-    assert result(shell.folder / "none")["steps"] == 2
+    assert result(shell.folder / "none")["steps"] == steps
     one, two = (
         json.loads((shell.folder / name / "evaluation.json").read_text()) for name in ("one", "two")
     )
@@ -260,12 +264,12 @@ def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("library", "name"), [("torchvision", "regnet_y_400mf"), ("timm", "vit_tiny_patch16_224")]
+    ("library", "name"), [("torchvision", "mobilenet_v3_small"), ("timm", "vit_tiny_patch16_224")]
 )
 def test_a_family_trains_in_all_nine_cells(shell: Shell, library: str, name: str) -> None:
     done = shell.train(
         "-m", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY,
-        "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "launch.cpu_processes=2",
+        "max_steps=2", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "launch.cpu_processes=2",
         "study.burn_in=0", "hydra.sweep.dir=sweep",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -275,46 +279,3 @@ def test_a_family_trains_in_all_nine_cells(shell: Shell, library: str, name: str
         for parallel in ("none", "dp", "ddp")
         for amp in ("fp32", "autocast", "scaler")
     )
-
-
-class Some:
-    """The digits of some of the ten classes, of which every fourth is a test example."""
-
-    def __init__(self, first: int, count: int, test: bool = False) -> None:
-        from sklearn.datasets import load_digits
-
-        images, classes = load_digits(return_X_y=True)
-        rows = [
-            row
-            for row, number in enumerate(classes)
-            if first <= number < first + count and (row % 4 == 0) is test
-        ]
-        self.images = (images[rows] * 15.9375).astype("uint8").reshape(-1, 1, 8, 8)
-        self.classes = [int(classes[row]) - first for row in rows]
-
-    def __len__(self) -> int:
-        return len(self.classes)
-
-    def __getitem__(self, row: int) -> tuple[Any, int]:
-        return self.images[row], self.classes[row]
-
-
-@pytest.mark.slow
-def test_weights_of_other_digits_are_ahead_of_drawn_ones_after_an_epoch(shell: Shell) -> None:
-    def digits(first: int) -> list[str]:
-        some = f"_target_: tests.promises.test_fine_tuning.Some, first: {first}, count: 5"
-        return ["train.py", "dataset=mapped", f"dataset.train={{{some}}}", "loader.workers=0",
-                f"dataset.test={{{some}, test: true}}", "dataset.shape=[1,8,8]",
-                "dataset.classes=5", "logger=quiet"]  # fmt: skip
-
-    tune = [*digits(5), "epochs=1", "optimizer.lr=3e-4"]
-    for done in one_after_another(
-        shell,
-        [*digits(0), "epochs=5", "hydra.run.dir=before"],
-        [*tune, "hydra.run.dir=scratch"],
-        [*tune, "init=before", "hydra.run.dir=tuned"],
-    ):
-        assert done.returncode == 0, done.stderr
-    scratch, tuned = (result(shell.folder / name)["accuracy"] for name in ("scratch", "tuned"))
-    print(f"after an epoch: drawn {scratch:.3f}, of other digits {tuned:.3f}")
-    assert tuned > scratch + 0.02

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import nn
-from torchvision.models import resnet18
+from torchvision.models import resnet18, resnet50
 
 from ninefold.errors import ConfigError
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.optimizer import parameter_groups
+from tests.conftest import ROOT
 
 
 def test_a_prefix_freezes_what_is_below_it_and_not_what_begins_alike() -> None:
@@ -52,3 +56,22 @@ def test_frozen_batch_normalization_stays_in_evaluation_also_where_it_is_replace
     assert not any(name.startswith(("bn1", "layer1.")) for name in moved)
     network.eval()
     assert not any(m.training for m in model.modules())
+
+
+def test_the_documented_groups_leave_biases_and_norms_undecayed_and_slow_all_but_the_head() -> None:
+    """The recipe in docs/train.md, for torchvision's ResNets."""
+    page = (ROOT / "docs" / "train.md").read_text()
+    (text,) = re.findall(r"'(optimizer\.groups=\[\{match:\"fc.*)'", page)
+    groups = OmegaConf.to_container(
+        OmegaConf.create(re.sub(r"(\w):", r"\1: ", text.partition("=")[2]))
+    )
+    model = resnet50()
+    names = {id(value): name for name, value in model.named_parameters()}
+    norms = {n for n, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)}
+    (*found,) = parameter_groups(model, groups)  # type: ignore[arg-type]
+    assert sum(len(group["params"]) for group in found) == len(names)
+    for group in found:
+        for name in (names[id(value)] for value in group["params"]):
+            plain = name.endswith(".bias") or name.rpartition(".")[0] in norms
+            assert (group.get("weight_decay") == 0) is plain, name
+            assert (float(group.get("lr", 1e-3)) == 1e-4) is not name.startswith("fc."), name
