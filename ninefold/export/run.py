@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,8 @@ def export(wanted: Wanted) -> None:
     predicting = build.predicting(found.job, found.model)
     source = graph.source(found.model, predicting, inputs, targets, prepare, wanted.prepare)
     wanted.file.parent.mkdir(parents=True, exist_ok=True)
-    new = wanted.file.with_name(f".new.{wanted.file.name}")
-    try:
+    with TemporaryDirectory(prefix=".export-", dir=wanted.file.parent) as folder:
+        new = Path(folder, wanted.file.name)  # a pt2 file has its own name in it
         kind.write(source, new, {"weights": found.weights})
         comparison = check.compared(source, kind.open(source, new), task)
         comparison.require_same(wanted.format)
@@ -69,8 +70,6 @@ def export(wanted: Wanted) -> None:
         digest = durably_hashed(new)
         size = new.stat().st_size
         os.replace(new, wanted.file)
-    finally:
-        new.unlink(missing_ok=True)
     sync_folder(wanted.file.parent)
     entry = {
         "format": wanted.format,

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ninefold.checkpoint.store import read
 from ninefold.dataset.preparation import resized
+from ninefold.errors import ConfigError
 from ninefold.export import check, formats, graph
 from ninefold.export.__main__ import SUFFIXES, main
 from ninefold.export.resize import Resize
@@ -351,3 +352,14 @@ def test_a_graph_resizes_and_repeats_channels_as_an_evaluation_does(
     assert about["verified"]["decisions"] == 64
     call = opened(tmp_path / "export" / f"model{SUFFIXES[kind]}", kind, job)
     assert call(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 10)
+
+
+def test_a_preparation_that_a_graph_would_not_repeat_bitwise_is_refused() -> None:
+    def doubled(inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
+        return inputs * 2.0, targets
+
+    raw = torch.randint(0, 256, (5, 3, 4, 4), dtype=torch.uint8)
+    model = torch.nn.Flatten()
+    with pytest.raises(ConfigError, match="error: prepare=true: the dataset prepares its inputs"):
+        graph.source(model, model, raw, torch.zeros(5), doubled, True)
+    assert graph.source(model, model, raw, torch.zeros(5), doubled, False).inputs.max() > 255
