@@ -232,7 +232,8 @@ def serve(answers: int) -> None:
         ended: list[bool] = []
         while not ended:
             found = taken(messages)
-            if points := [message for message in found if isinstance(message, list)]:
+            points: list[Any] = [message for message in found if isinstance(message, list)]
+            if points:
                 client.log(points)
             ended = [message["ok"] for message in found if isinstance(message, dict)]
         client.finish(ended[0])

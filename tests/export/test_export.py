@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -363,3 +365,17 @@ def test_a_preparation_that_a_graph_would_not_repeat_bitwise_is_refused() -> Non
     with pytest.raises(ConfigError, match="error: prepare=true: the dataset prepares its inputs"):
         graph.source(model, model, raw, torch.zeros(5), doubled, True)
     assert graph.source(model, model, raw, torch.zeros(5), doubled, False).inputs.max() > 255
+
+
+@pytest.mark.slow
+def test_a_signal_leaves_nothing_of_an_export(shell: Shell) -> None:
+    run_folder(shell.folder, "dataset=digits", "model=resnet18")
+    process = shell.start("-m", "ninefold.export", f"ckpt={shell.folder}", "format=pt2")
+    while not list(shell.folder.glob("export/.export-*")):
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert err.startswith("error: signal=SIGTERM: the export was stopped; ")
+    assert os.listdir(shell.folder / "export") == []
