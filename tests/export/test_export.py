@@ -24,6 +24,7 @@ from ninefold.errors import ConfigError
 from ninefold.export import check, formats, graph
 from ninefold.export.__main__ import SUFFIXES, main
 from ninefold.export.resize import Resize
+from ninefold.model import Output
 from ninefold.parallel import Place
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
@@ -151,6 +152,7 @@ def test_the_accuracy_of_a_file_is_that_of_evaluation_json(shell: Shell) -> None
         assert right / len(raw) == before["accuracy"]
 
 
+@pytest.mark.slow
 def test_safetensors_hold_the_checkpoints_tensors_bitwise_for_a_plain_network(
     tmp_path: Path,
 ) -> None:
@@ -379,3 +381,27 @@ def test_a_signal_leaves_nothing_of_an_export(shell: Shell) -> None:
     assert process.returncode == 75
     assert err.startswith("error: signal=SIGTERM: the export was stopped; ")
     assert os.listdir(shell.folder / "export") == []
+
+
+class Parts(torch.nn.Linear):
+    """Returns a mapping, as torchvision's segmentation models do."""
+
+    def forward(self, inputs: Tensor) -> Any:
+        return {"out": super().forward(inputs)}
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pt2"])
+def test_of_a_network_that_returns_parts_the_prediction_is_exported(
+    tmp_path: Path, kind: str
+) -> None:
+    def plain(inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
+        return inputs, targets
+
+    model, raw = Parts(4, 3), torch.rand(5, 4)
+    source = graph.source(model, Output(model, "out"), raw, torch.zeros(5), plain, False)
+    path = tmp_path / f"model{SUFFIXES[kind]}"
+    formats.FORMATS[kind].write(source, path, {"weights": "raw"})
+    found = check.compared(source, formats.FORMATS[kind].open(source, path), Classification(3))
+    assert (found.difference <= 1e-6, found.changed) == (True, 0)
+    if kind == "safetensors":
+        assert read(path).keys() == {"weight", "bias"}
