@@ -1,6 +1,7 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (40 minutes; Linux, root).
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
+# make gpu: what only a GPU can show, in four parts of under ten minutes each (docs/performance.md).
 # make gpu-test: the tests that need a GPU.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
 # Each installs what it needs into .venv first (in editable mode: conf/ stays in the checkout).
@@ -14,7 +15,7 @@ NO_STRACE := error: strace=missing: faults are injected into system calls with i
 NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real browser; chromium or \
 	google-chrome is needed; on Debian run apt-get install chromium
 
-.PHONY: setup matrix test faults long gpu-test bench lint clean
+.PHONY: setup matrix test faults long gpu gpu-test bench lint clean
 
 setup: $(VENV)/.installed
 
@@ -55,7 +56,11 @@ faults: setup
 long: setup
 	$(BIN)/python -m pytest -m 'slow and not gpu' --ignore tests/faults
 
-# Every other target hides the GPUs of a machine from the tests.
+# Parts that are done are not repeated; PARTS="smoke steps/nets" chooses some.
+gpu: setup
+	$(BIN)/python -m benchmarks.gpu $(PARTS) --output outputs/gpu
+
+# All other targets of tests hide the GPUs of a machine from them.
 gpu-test: setup
 	$(BIN)/python -m pytest -m gpu
 

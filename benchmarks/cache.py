@@ -27,7 +27,7 @@ from ninefold.dataset import Examples, train_and_val
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.cache import Files, kept, make, reader
 from ninefold.dataset.folder import Folder
-from ninefold.dataset.loader import gathered
+from ninefold.dataset.loader import Gathered, gathered
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.train.build import keep_freed
 
@@ -101,7 +101,7 @@ def contestants(handicap: bool) -> Iterator[Turns]:
             slow = Examples(Slowed(found.inputs, slower), found.targets)  # type: ignore[arg-type]
             sets[cache] = slow if handicap else found
         prepare = ImagePreparation(3, None, MEAN, STD)
-        batches = Batches(sets["disk"], BATCH, 0, prepare, PLACE)
+        batches = Batches(Gathered(sets["disk"]), BATCH, 0, prepare, PLACE)
         order = list(batches.rows(0))
 
         def epoch() -> float:

@@ -33,6 +33,7 @@ def job() -> Iterator[tuple[Training, Callable[[], None]]]:
             for inputs, targets in run.batches.epoch(0, 0, lambda: None, lambda phase: None):
                 loss = run.forward(inputs, targets)
                 state.scaler.scale(loss).backward()
+                state.losses.watch(loss.detach())
                 state.losses.add(loss.detach())
                 state.scaler.step(state.optimizer)
                 state.scaler.update()

@@ -100,8 +100,8 @@ def learning(handicap: bool) -> Iterator[Turns]:
             run.state.optimizer.param_groups[0]["lr"] = rate
             accuracy = 100 * train(run).test.accuracy
             training, test = (
-                post.loader(examples, 64, run.prepare.size)
-                for examples in (run.batches._examples, run.test)
+                post.loader(ours.examples_of(source), 64, run.prepare.size)
+                for source in (run.batches.source, run.test)
             )
             for _ in range(2):
                 post.train(model, training, optimizer, CPU)

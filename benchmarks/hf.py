@@ -23,6 +23,7 @@ from benchmarks.measure import OURS, Bench, Row, Turns, at_least, ratio
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.hf import HF
+from ninefold.dataset.loader import Gathered
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.train.process import keep_freed
 
@@ -86,7 +87,7 @@ def contestants(
             found = load(HF(name, shape=(3, 32, 32)))
             if handicap:
                 found = Examples(Delayed(found.inputs), found.targets)  # type: ignore[arg-type]
-            batches = Batches(found, BATCH, 0, ImagePreparation(3), PLACE)
+            batches = Batches(Gathered(found), BATCH, 0, ImagePreparation(3), PLACE)
             table = datasets.load_dataset(
                 "parquet", data_files=str(Path(name, "train.parquet")), split="train"
             )

@@ -26,6 +26,7 @@ from benchmarks.rivals import raw
 from benchmarks.step import FOREVER, adamw
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches, epoch_order
+from ninefold.dataset.loader import Gathered
 from ninefold.dataset.masks import Masks
 from ninefold.parallel.none import Single
 from ninefold.task import Objective
@@ -67,8 +68,8 @@ def step(handicap: bool) -> Iterator[Turns]:
             "dataset.std=null", "model=unet", "model.net.width=16",
         )  # fmt: skip
         with ours.training(*options, test=BATCH) as run:
-            examples = in_memory(run.batches._examples)
-            run.batches._examples = examples
+            examples = in_memory(ours.examples_of(run.batches.source))
+            run.batches.source = Gathered(examples)
             if handicap:
                 run.objective.task = ours.Slowed(run.objective.task, 0.1)
             model = type(run.state.model)(3, CLASSES, width=16)  # type: ignore[call-arg]
@@ -124,7 +125,7 @@ def inputs(handicap: bool) -> Iterator[Turns]:
         def turn(found: Examples, workers: int, epochs: int) -> Callable[[], float]:
             if handicap:
                 found = Examples(Slowed(found.inputs, SLOWED * 20), found.targets)  # type: ignore[arg-type]
-            batches = Batches(found, BATCH, 0, prepare, PLACE, workers)
+            batches = Batches(Gathered(found, workers), BATCH, 0, prepare, PLACE)
 
             def rate() -> float:
                 began = time.perf_counter()
@@ -178,7 +179,7 @@ def evaluation(handicap: bool) -> Iterator[Turns]:
     def own() -> float:
         began = time.perf_counter()
         evaluate(
-            objective, examples, task=task, batch_size=BATCH,
+            objective, Gathered(examples), task=task, batch_size=BATCH,
             prepare=Passing(), parallel=Single(), place=PLACE,  # type: ignore[arg-type]
         )  # fmt: skip
         return time.perf_counter() - began

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from ninefold.config import resolvers
 from ninefold.config.job import ROOT, TrainJob
+from ninefold.dataset import Examples
+from ninefold.dataset.loader import Gathered, Source
+from ninefold.dataset.resident import Resident
 from ninefold.signals import Stop
 from ninefold.task import Scores, Task
 from ninefold.train import build
@@ -49,9 +52,22 @@ def training(*overrides: str, test: int = 64) -> Iterator[Training]:
             run = build.training(
                 config, text, Path(folder), parallel, amp, place, Stop(), resume=False
             )
-            run.test = run.test.first(test)
+            run.test = first(run.test, test)
             with closing(run):
                 yield run
+
+
+def first(source: Source, count: int) -> Source:
+    """The first `count` examples of `source`."""
+    if isinstance(source, Resident):
+        return Resident(source.inputs[:count], source.targets[:count])
+    return Gathered(examples_of(source).first(count))
+
+
+def examples_of(source: Source) -> Examples:
+    """The examples of `source`; on a GPU they are on the host with dataset.resident=false."""
+    assert isinstance(source, Gathered)
+    return source.examples
 
 
 def seconds_a_step(run: Training, steps: int) -> float:

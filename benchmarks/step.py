@@ -75,7 +75,7 @@ def small(handicap: bool) -> Iterator[Turns]:
     ):
         if handicap:
             ours.slow_down(run, 50e-6)
-        examples = run.batches._examples
+        examples = ours.examples_of(run.batches.source)
         fabric, accelerator = Fabric(accelerator="cpu", devices=1), Accelerator(cpu=True)
         plain, theirs, others = mlp(), mlp(), mlp()
         optimizer = adamw(plain)
@@ -139,7 +139,7 @@ def large(handicap: bool) -> Iterator[Turns]:
     with ours.training(*ALEXNET) as run:
         if handicap:
             ours.slow_down(run, 0.05)
-        train = plain_alexnet(run.batches._examples)
+        train = plain_alexnet(ours.examples_of(run.batches.source))
 
         def plain() -> float:
             began = time.perf_counter()

@@ -50,6 +50,10 @@ class Amp:
             )
         return settled
 
+    def full_float32(self, device: torch.device) -> bool:
+        """Whether products on `device` are computed in float32, not in TF32; not for dtype auto."""
+        return self.dtype == "float32" and not (self.tf32 and has_tf32(device))
+
     def pin(self) -> None:
         """Set float32 convolutions and matrix products to TF32 or to full precision."""
         mode = "tf32" if self.tf32 else "ieee"
@@ -91,7 +95,7 @@ class Amp:
         notes = []
         if self.tf32 and device.type != "cuda":
             notes.append("amp.tf32 is a no-op on a CPU: TF32 is a mode of CUDA's tensor cores.")
-        elif self.tf32 and torch.cuda.get_device_capability(device) < (8, 0):
+        elif self.tf32 and not has_tf32(device):
             notes.append("amp.tf32 is a no-op on this GPU: tensor cores have TF32 from Ampere on.")
         if self.scaler and self.dtype != "float16":
             notes.append(
@@ -101,6 +105,11 @@ class Amp:
         if self.dtype == "float16" and device.type == "cpu":
             notes.append("float16 has no fast kernels on a CPU: expect it to be many times slower.")
         return notes
+
+
+def has_tf32(device: torch.device) -> bool:
+    """Whether `device` computes in TF32: a GPU with tensor cores of Ampere or later."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 class Autocast(nn.Module):

@@ -22,13 +22,14 @@ from omegaconf import DictConfig
 
 from ninefold import ranks, signals
 from ninefold.config import overrides, resolvers
-from ninefold.config.job import ROOT, Job, job_of
+from ninefold.config.job import ROOT, Job, TrainJob, job_of
 from ninefold.errors import Failure, Interrupted
 from ninefold.launch import Outcome, Refused, concurrent
 from ninefold.launch.run import failure_of, first_to_report, follow, record, run
 from ninefold.ranks import under_torchrun
 from ninefold.result import FILE
 from ninefold.secrets import redact
+from ninefold.study import find
 from ninefold.study import sweep as study
 
 
@@ -154,8 +155,24 @@ class Command:
                 record(failures, settings.runtime.choices, config, folder, started)
             self.keep(Outcome(failures[0].code, tuple(failures)), folder)
             return None
+        if isinstance(job, TrainJob) and (what := job.command_keys.get("find")) is not None:
+            self._find(what, job, config, folder)
+            return None
         outcome = self.run(job, folder)
         return outcome.result.best_accuracy if outcome.result else None
+
+    def _find(self, what: str, job: TrainJob, config: DictConfig, folder: Path) -> None:
+        """Find a value of `job`, and print it with the command that trains with it."""
+        try:
+            lines, override = find.find(what, job, config, HydraConfig.get(), folder)
+        except Exception as error:
+            self.require_undisturbed()
+            failure = failure_of(error, self.argv)
+            self.keep(Outcome(failure.code, (failure,)), folder)
+            return
+        key = override.partition("=")[0]
+        given = [word for word in self.argv if not word.startswith(("find", f"{key}=", "hydra."))]
+        print("\n".join([*lines, f"train with it: {study.typed([*given, override])}"]), flush=True)
 
     @contextmanager
     def _in_another_process(self) -> Iterator[None]:

@@ -55,16 +55,27 @@ class Result:
     planned_epochs: epochs to train if patience does not end the run earlier.
     threads: CPU threads of all processes together.
     loader_workers: threads of each process that read batches ahead.
+    resident_bytes: of the examples that are on the GPU of a process; 0: none are.
     turns: counted turns of a timing run; None of a run that was trained as a whole.
     turn_seconds: seconds per step of each of these turns.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
     tf32: whether float32 products were computed in TF32.
+    graph: whether training steps were replayed from a CUDA graph.
+    memory_format: layout of inputs and weights, by torch's name.
+    cudnn_benchmark: whether cuDNN chose its algorithms by their times.
     compile_seconds: included in total_seconds only; None: not compiled.
-    phase_seconds: estimated share of each of PHASES in train_seconds.
+    phase_seconds: estimated share of each of PHASES in train_seconds, of steps without a graph.
+    queued_seconds: how long the GPU still worked when the host had queued all steps before a log
+        point, the mean: of far less than a step, it is the host that steps wait for.
     probe_seconds: duration of a fixed piece of work before and after training.
     ceiling_images_per_second: throughput on batches that are already on the device.
-    energy_joules: of all devices during train_seconds, measured by energy_source (nvml, rapl).
+    energy_joules: of all devices from the first step of each epoch to its last, pauses for log
+        points and checkpoints included, measured by energy_source (nvml, rapl).
+    peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
+        processes the peak resident set, evaluations included.
+    driver_memory_bytes: what the driver counted at the end for the process of each GPU, which
+        includes CUDA's context and the buffers of NCCL; empty: not known.
     gpus: clock, temperature, load and throttle reasons of each GPU before and after training.
     overrides: overrides of the command line other than cell, seed and paths.
     """
@@ -81,11 +92,15 @@ class Result:
     dtype: str | None = None
     grad_scaler: bool | None = None
     tf32: bool | None = None
+    graph: bool | None = None
+    memory_format: str | None = None
+    cudnn_benchmark: bool | None = None
     processes: int | None = None
     replicas: int | None = None
     devices: list[str] = field(default_factory=list)
     threads: int | None = None
     loader_workers: int | None = None
+    resident_bytes: int | None = None
     batch_size: int | None = None
     epochs: float | None = None
     planned_epochs: float | None = None
@@ -111,12 +126,14 @@ class Result:
     images_per_second: float | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
     phase_sampled_steps: int = 0
+    queued_seconds: float | None = None
     probe_seconds: list[float] = field(default_factory=list)
     ceiling_images_per_second: float | None = None
     energy_joules: float | None = None
     energy_source: str | None = None
     gpus: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: list[int] = field(default_factory=list)
+    driver_memory_bytes: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)

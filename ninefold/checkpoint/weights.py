@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from ninefold.errors import CheckpointError
 
 WRAPPERS = ("module", "_orig_mod")
 AVERAGE, RAW = "average", "raw"  # of a run with ema: its moving average, its own weights
+COUNTER = "num_batches_tracked"  # of a BatchNorm
 # These are converted to the model's precision. Narrower ones mean nothing without their scales.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -82,7 +84,8 @@ def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
     Floats of 16 to 64 bits are converted to the model's precision, integers to its width. A float
     for an integer, or a complex, quantized, sparse or meta tensor does not fit.
     `module.` (DataParallel, DDP) and `_orig_mod.` (torch.compile) are removed anywhere in a name,
-    unless the model has a tensor of exactly that name.
+    unless the model has a tensor of exactly that name. Files from before torch 0.4.1 do not count
+    batches; that does not make them incomplete.
     """
     own = model.state_dict()
     renamed: dict[str, Tensor] = {}
@@ -91,16 +94,46 @@ def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
         # A second tensor for one name is unexpected.
         renamed[key if name in renamed else name] = value
     fitting = {k: v for k, v in renamed.items() if k in own and _mismatch(v, own[k]) is None}
-    model.load_state_dict(fitting, strict=False)
-    return LoadReport(
+    counted = any(key.endswith(COUNTER) for key in renamed)
+    report = LoadReport(
         loaded=sorted(fitting),
-        missing=sorted(own.keys() - renamed.keys()),
+        missing=sorted(
+            key for key in own.keys() - renamed.keys() if counted or not key.endswith(COUNTER)
+        ),
         unexpected=sorted(renamed.keys() - own.keys()),
         mismatched=[
             f"{key}: {_mismatch(renamed[key], own[key])}"
             for key in sorted((renamed.keys() & own.keys()) - fitting.keys())
         ],
     )
+    state = OrderedDict(fitting)
+    # Of this version of each module: some, as torchvision's MNASNet, load nothing else.
+    state._metadata = own._metadata  # type: ignore[attr-defined]
+    model.load_state_dict(state, strict=False)
+    return report
+
+
+def aligned(found: Mapping[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:
+    """`found` with the prefix removed from all its names, or added, that makes most of them fit.
+
+    names: of the model's tensors. A file may be of a module that holds the model (`net.`), or the
+    model may hold the module of the file (`backbone.`).
+    """
+    fits = Counter({("", ""): sum(key in names for key in found)})
+    for key in found:
+        for prefix in _prefixes(key):
+            fits[prefix, ""] += key.removeprefix(prefix) in names
+    for name in names:
+        for prefix in _prefixes(name):
+            fits["", prefix] += name.removeprefix(prefix) in found
+    (remove, add), _ = fits.most_common(1)[0]  # of equal ones the first: none, then the shortest
+    return {add + key.removeprefix(remove): value for key, value in found.items()}
+
+
+def _prefixes(name: str) -> list[str]:
+    """The beginnings of a dotted name, each with its dot, the shortest first."""
+    parts = name.split(".")[:-1]
+    return [".".join(parts[: end + 1]) + "." for end in range(len(parts))]
 
 
 def _mismatch(value: Tensor, own: Tensor) -> str | None:

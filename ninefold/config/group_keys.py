@@ -236,6 +236,15 @@ OPTIONS: dict[str, Key] = {
         later=True,
         affects_results=False,
     ),
+    "dataset.resident": Key(
+        one_of("auto", True, False),
+        "auto",
+        "Copy the examples to the GPU once, and take batches there; auto: on CUDA, where they are "
+        "in memory and take at most 1/16 of that of the GPU, and half of what is free; true: they "
+        "must, up to that half.",
+        may_change=True,
+        later=True,
+    ),
     "dataset.train_count": Key(whole(1), 4096, "Training examples of dataset=synthetic."),
     "dataset.test_count": Key(whole(1), 512, "Test examples of dataset=synthetic."),
     "task.classes": Key(
@@ -278,10 +287,10 @@ OPTIONS: dict[str, Key] = {
         later=True,
     ),
     "model.memory_format": Key(
-        one_of("contiguous_format", "channels_last", "channels_last_3d"),
+        one_of("auto", "contiguous_format", "channels_last", "channels_last_3d"),
         BY_OPTION,
         "Memory layout of inputs and weights; channels_last is for images, channels_last_3d for "
-        "volumes.",
+        "volumes. auto: one of these two, but contiguous on CUDA in full float32 (without TF32).",
     ),
     "optimizer.lr": Key(number(0), BY_OPTION, "Learning rate."),
     "optimizer.weight_decay": Key(number(0, inclusive=True), BY_OPTION, "Weight decay."),

@@ -40,7 +40,7 @@ class Job:
     frozen: the configuration to write, with references to the environment as written, so that no
         secret reaches a file.
     resume: folder of the run to resume; None for a new run, AUTO until that run is found.
-    sweep: the keys of the sweep that it is part of, such as `study`; they are not frozen.
+    command_keys: those that no run has, such as `study` and `find`; they are not frozen.
     notes: sentences for result.json.
     checked: whether launch.run.check found it ready to run.
     cache: of a settled job, where its decoded examples are: the path of each file by name.
@@ -79,9 +79,9 @@ class Job:
                     raise
                 resolves = False
                 self.values = _container(self.config, resolve=False)
-        self.sweep = {key: self.values.pop(key) for key in rules.OF_A_SWEEP if key in self.values}
+        self.command_keys = {k: self.values.pop(k) for k in rules.OF_A_COMMAND if k in self.values}
         with open_dict(self.config):
-            for key in self.sweep:
+            for key in self.command_keys:
                 self.config.pop(key)
         with environment.kept():
             self.frozen = _container(self.config, resolve=resolves)
@@ -91,8 +91,8 @@ class Job:
         if self._unresolved:
             return self._unresolved
         found = rules.problems(
-            {**self.values, **self.sweep},
-            schema.top_level(self.evaluates) | self.sweep.keys(),
+            {**self.values, **self.command_keys},
+            schema.top_level(self.evaluates) | self.command_keys.keys(),
             rules.inner_keys(ROOT / "conf", self.choices, self.evaluates),
             schema.required(self.evaluates),
         )
@@ -155,7 +155,7 @@ class Job:
             for text in self.overrides
             if (key := text.lstrip("+~").split("=")[0]) not in UNSAID
             and (key not in FIELDS or "={" in text)  # a mapping is no name of an option
-            and key.partition(".")[0] not in rules.OF_A_SWEEP
+            and key.partition(".")[0] not in rules.OF_A_COMMAND
         ]
 
     def text(self) -> str:
@@ -307,13 +307,7 @@ class TrainJob(Job):
             keys.append("parallel.processes")
         self._continue(run, keys)
         return [
-            CheckpointError(
-                "resume",
-                folder,
-                "its config.yaml is of another version, or was changed",
-                problem.cause,
-                "put back the one that was written, or start a new run",
-            )
+            problem if problem.field in keys else resume.unfit(folder, problem)
             for problem in rules.problems(self.values, known)[:1]
         ]
 
@@ -388,11 +382,12 @@ def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
 
 
 def _settle(job: dict[str, Any]) -> None:
-    """Resolve threads=auto and relative folders of the dataset in a job."""
+    """Resolve threads=auto and relative paths in a job."""
     if job["threads"] == "auto":
         linux = sys.platform == "linux"
         job["threads"] = len(os.sched_getaffinity(0)) if linux else os.cpu_count()
-    for key in ("root", "cache_dir"):
-        folder = (job.get("dataset") or {}).get(key)
-        if isinstance(folder, str) and "${" not in folder:  # a run folder is used from anywhere
-            job["dataset"][key] = str(Path(folder).expanduser().absolute())
+    dataset = job.get("dataset") or {}
+    for node, key in ((dataset, "root"), (dataset, "cache_dir"), (job, "init")):
+        path = node.get(key)
+        if isinstance(path, str) and "${" not in path:  # a run folder is used from anywhere
+            node[key] = str(Path(path).expanduser().absolute())

@@ -12,11 +12,13 @@ from typing import Any
 from ninefold.config.kinds import (
     DEVICE,
     FLAG,
+    NAMES,
     PATH,
     QUESTIONS,
     RUN,
     SECTION,
     STUDY,
+    TEXT,
     Kind,
     number,
     one_of,
@@ -79,6 +81,26 @@ TRAIN: dict[str, Key] = {
         "Epochs without a better score after which the run ends; null: never.",
         may_change=True,
     ),
+    "init": Key(
+        TEXT,
+        None,
+        "Weights to start a new run with: a run folder (its last.pt), a checkpoint, or any .pt, "
+        ".pth or .safetensors file with tensors by name; null: drawn from the seed.",
+        later=True,
+    ),
+    "init_partial": Key(
+        FLAG,
+        False,
+        "Load the tensors of init that fit and keep the others as they are drawn from the seed.",
+        later=True,
+    ),
+    "freeze": Key(
+        NAMES,
+        None,
+        "Parts of the model that are not trained, by the beginnings of their parameters' names; "
+        "their batch normalization stays as in evaluations. null: none.",
+        later=True,
+    ),
     "ema": Key(
         optional(number(0, below=1)),
         None,
@@ -105,6 +127,13 @@ TRAIN: dict[str, Key] = {
         "clipping.",
         later=True,
     ),
+    "checkpoint_activations": Key(
+        NAMES,
+        [],
+        "Parts of the model, by name, whose activations are computed again in the backward pass "
+        "instead of kept: less memory for more time.",
+        later=True,
+    ),
     "on_nonfinite": Key(
         one_of("stop", "skip"),
         "stop",
@@ -115,6 +144,13 @@ TRAIN: dict[str, Key] = {
         FLAG,
         False,
         "Use deterministic algorithms only; on a GPU some are slower and some are missing.",
+    ),
+    "cudnn_benchmark": Key(
+        FLAG,
+        False,
+        "Have cuDNN try its algorithms for each new shape and take the fastest, which need not be "
+        "the same in each run; without effect on a CPU.",
+        later=True,
     ),
     "log_every": Key(
         whole(1),
@@ -131,6 +167,14 @@ TRAIN: dict[str, Key] = {
         whole(1, most=1024, otherwise=("auto",)),  # OpenMP crashes on very many
         "auto",
         "CPU threads of all processes on a host together; auto: all its cores.",
+    ),
+    "graph": Key(
+        FLAG,
+        False,
+        "Record the training step as one CUDA graph, which the host starts by one call; one "
+        "process on one GPU. A no-op on a CPU.",
+        may_change=True,
+        later=True,
     ),
     "profile": Key(
         FLAG,
@@ -158,7 +202,8 @@ TRAIN: dict[str, Key] = {
         whole(0, otherwise=(None,)),
         0,
         "Steps between checkpoints; 0: at the end of each epoch, null: only when a signal stops "
-        "the run.",
+        "the run. One that is due while another is being written is left out, unless it is the "
+        "best or the last.",
     ),
     "checkpoint.keep": Key(
         whole(2),  # if the newest is damaged, there is one before it
@@ -238,6 +283,20 @@ TRAIN: dict[str, Key] = {
     ),
 }
 
+# The keys of a command that looks for a value instead of training.
+FIND: dict[str, Key] = {
+    "find": Key(
+        optional(one_of("batch_size", "lr")),
+        None,
+        "Find the largest batch_size that fits into memory, or a learning rate, instead of "
+        "training; null: train.",
+    ),
+    "find_lr": Key(SECTION, None, "The learning rates that find=lr tries."),
+    "find_lr.low": Key(number(0), 1e-7, "Learning rate of its first step."),
+    "find_lr.high": Key(number(0), 1.0, "Learning rate of its last step."),
+    "find_lr.steps": Key(whole(10), 100, "Its steps, if the loss does not diverge before."),
+}
+
 # The keys of a sweep, which no single run has.
 SWEEP: dict[str, Key] = {
     "study": Key(SECTION, None, "A sweep with repetitions; a round is one run of every cell."),
@@ -261,12 +320,13 @@ SWEEP: dict[str, Key] = {
         "not measured further; all: every pair of cells.",
     ),
     "study.time_budget": Key(number(0), 3, "Minutes after which no further timing round starts."),
-    "study.slice": Key(number(0), 0.1, "Seconds of a turn in a timing round."),
+    "study.slice": Key(number(0), 0.025, "Seconds of a turn in a timing round."),
     "study.turns": Key(
         whole(2, otherwise=("auto",)),
         "auto",
         "Turns that each process has in a timing round, besides one that is not counted; auto: as "
-        "many as let 12 rounds fill study.time_budget, at least 4.",
+        "many as let 12 rounds fill study.time_budget, at least 4, and for as long as the "
+        "processes took to start.",
     ),
     "study.budget": Key(
         optional(number(0)), None, "Minutes after which no further round starts; null: no limit."
@@ -306,6 +366,8 @@ SWEEP: dict[str, Key] = {
         "margin.",
     ),
 }
+
+NOT_OF_A_RUN = {**FIND, **SWEEP}
 
 EVALUATE: dict[str, Key] = {
     "ckpt": Key(

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from ninefold.config.group_keys import GROUPS, OPTIONS
-from ninefold.config.keys import BY_OPTION, SWEEP, Key
+from ninefold.config.keys import BY_OPTION, FIND, NOT_OF_A_RUN, SWEEP, Key
 from ninefold.config.kinds import SECTION
 from ninefold.config.schema import own_keys
 from ninefold.config.untrusted import EVALUATED
@@ -62,7 +62,7 @@ def generated() -> dict[Path, str]:
 
 def keys_of(command: str) -> dict[str, Key]:
     """The keys in conf/COMMAND.yaml."""
-    return own_keys(True) if command == "evaluate" else {**own_keys(False), **SWEEP}
+    return own_keys(True) if command == "evaluate" else {**own_keys(False), **NOT_OF_A_RUN}
 
 
 def spelled(value: Any) -> str:
@@ -127,6 +127,8 @@ def table() -> str:
         "*Resume* marks the keys that may change when a run is resumed.",
         "## train.py",
         _rows(own_keys(False)),
+        "## Looking for a value instead of training",
+        _rows(FIND),
         "## Sweeps (`train.py -m`, `experiments=NAME`)",
         _rows(SWEEP),
         "## evaluate.py",

@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
 from ninefold.config import environment, schema, untrusted
-from ninefold.config.rules import OF_A_SWEEP, spelled
-from ninefold.errors import CheckpointError, ConfigError
+from ninefold.config.rules import OF_A_COMMAND, spelled
+from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import flat, require_plain_yaml
 from ninefold.result import FILE
 
@@ -80,7 +80,7 @@ def named(overrides: list[str]) -> list[str]:
             found += flat(value, key)
         else:
             found.append(key)
-    return [key for key in found if key != "resume" and key.partition(".")[0] not in OF_A_SWEEP]
+    return [key for key in found if key != "resume" and key.partition(".")[0] not in OF_A_COMMAND]
 
 
 def all_overrides(folder: Path, now: list[str]) -> list[str]:
@@ -210,6 +210,7 @@ def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:
     tree["threads"] = frozen["threads"]
     if "root" in frozen["dataset"]:  # not every dataset has one
         tree["dataset"]["root"] = frozen["dataset"]["root"]
+    tree["init"] = frozen["init"]
     return {str(key): value for key, value in tree.items()}
 
 
@@ -248,4 +249,15 @@ def refusal(folder: Path, wrong: list[str]) -> ConfigError:
         f"{', '.join(wrong)} cannot change in a resumed run",
         f"{', '.join(schema.MAY_CHANGE)} may",
         "leave the others out or start a new run",
+    )
+
+
+def unfit(folder: Path, problem: Failure) -> CheckpointError:
+    """The failure of a stored configuration that has a `problem`."""
+    return CheckpointError(
+        "resume",
+        folder,
+        "its config.yaml is of another version, or was changed",
+        problem.cause,
+        "put back the one that was written, or start a new run",
     )

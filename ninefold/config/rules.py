@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import losses
+from ninefold.config import graph, kernels, losses
 from ninefold.config.group_keys import GROUPS
 from ninefold.config.kinds import CALL, SECTION
 from ninefold.config.schema import ADDED_LATER, KEYS, in_sections
@@ -19,7 +19,7 @@ from ninefold.errors import ConfigError, Failure
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 OF_A_SWEEP = ("study", "report")  # sections that no run has
-CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # modes of torch.compile that record them
+OF_A_COMMAND = (*OF_A_SWEEP, "find", "find_lr")  # what no run has
 SECTIONS = [name for name, key in KEYS.items() if key.kind is SECTION and name not in GROUPS]
 
 
@@ -137,9 +137,9 @@ def _lacks(job: Mapping[str, Any], field: str) -> bool:
 
 def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
     """Combinations of allowed values that exclude each other."""
-    dataset, model, scheduler, compiling = (
+    dataset, model, scheduler = (
         node if isinstance(node := job.get(group), Mapping) else {}
-        for group in ("dataset", "model", "scheduler", "compile")
+        for group in ("dataset", "model", "scheduler")
     )
     found: list[Failure] = []
     shape, channels = dataset.get("shape"), model.get("input_channels")
@@ -194,7 +194,7 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 "leave task.classes out",
             )
         )
-    found += _devices_at_odds(job)
+    found += _devices_at_odds(job) + kernels.problems(job)
     if isinstance(task := job.get("task"), Mapping):
         found += _loss_problems(task.get("loss"))
     if dataset.get("cache") == "disk" and dataset.get("cache_rate", 1) != 1:
@@ -217,18 +217,7 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 "name one, or leave it out",
             )
         )
-    mode = compiling.get("mode")
-    if mode in CUDA_GRAPHS and job.get("accumulate", 1) != 1:  # wrong gradients, or an error
-        found.append(
-            ConfigError(
-                "compile.mode",
-                mode,
-                f"accumulate={job['accumulate']} adds gradients over micro-batches",
-                "a CUDA graph overwrites those of the previous micro-batch; "
-                "default and max-autotune-no-cudagraphs are allowed with it",
-                "choose one, or accumulate=1",
-            )
-        )
+    found += graph.problems(job)
     if scheduler.get("T_max") == 0 and job.get("epochs"):
         found.append(
             ConfigError(

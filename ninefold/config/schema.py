@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ninefold.config.group_keys import BUILT, GROUPS, OPTIONS
-from ninefold.config.keys import EVALUATE, SWEEP, TRAIN, Key
+from ninefold.config.keys import EVALUATE, NOT_OF_A_RUN, TRAIN, Key
 from ninefold.config.kinds import SECTION
 
-KEYS: dict[str, Key] = {**EVALUATE, **TRAIN, **SWEEP, **GROUPS, **OPTIONS}
+KEYS: dict[str, Key] = {**EVALUATE, **TRAIN, **NOT_OF_A_RUN, **GROUPS, **OPTIONS}
 # Prefixes of keys with which a run may be resumed although they differ from the stored run's.
 MAY_CHANGE = tuple(name for name, key in KEYS.items() if key.may_change)
 # Prefixes of keys that change no figure of a run.
@@ -18,7 +18,7 @@ ADDED_LATER = {name: key.default for name, key in KEYS.items() if key.later}
 
 
 def own_keys(evaluates: bool) -> dict[str, Key]:
-    """The keys in conf/evaluate.yaml or conf/train.yaml, those of a sweep excluded."""
+    """The keys that a run has: in conf/evaluate.yaml, or in conf/train.yaml with others."""
     return EVALUATE if evaluates else TRAIN
 
 
@@ -28,9 +28,9 @@ def top_level(evaluates: bool) -> set[str]:
 
 
 def in_sections(evaluates: bool) -> dict[str, set[str]]:
-    """The keys in each section, those of a sweep included."""
+    """The keys in each section, those that no run has included."""
     found: dict[str, set[str]] = {}
-    for name, key in {**own_keys(evaluates), **({} if evaluates else SWEEP)}.items():
+    for name, key in {**own_keys(evaluates), **({} if evaluates else NOT_OF_A_RUN)}.items():
         section, _, inner = name.rpartition(".")
         if key.kind is SECTION:
             found[name] = set()

@@ -10,7 +10,7 @@ from pathlib import Path
 class RunSpec:
     """One run of a frozen job.
 
-    command: `train`, `evaluate` or `time`.
+    command: `train`, `evaluate`, `time` or `find_lr`.
     job: the frozen job, YAML.
     folder: the run folder.
     started: time.time() at launch.
@@ -23,6 +23,9 @@ class RunSpec:
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     turns: of `time`, the socket of the launcher that says when to train: see train.turns.
     quiet: whether what it prints goes to its log only.
+    rates: of `find_lr`, its first and last learning rate, and how many there are.
+    seat: which GPU its process is to be shown alone, counted around; None: all, see
+        launch.concurrent.
     """
 
     command: str
@@ -38,3 +41,5 @@ class RunSpec:
     cache: dict[str, str] | None = None
     turns: Path | None = None
     quiet: bool = False
+    rates: tuple[float, float, int] | None = None
+    seat: int | None = None

@@ -30,7 +30,10 @@ EVALUATED = (
 )  # groups that an evaluation may take from it
 # Keys whose value is called: by Hydra, and by logging.config.dictConfig.
 CALLED = ("_target_", "()", "class")
-PRETRAINED = {"weights", "weights_backbone"}  # arguments of torchvision's models
+PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
+LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
+# Modules that fetch and read pretrained weights for a builder of another module than their own.
+FETCHING = {"torchvision.models.get_model": "ninefold.model.torchvision_segmentation"}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net", "input_channels", "input_size", "memory_format"),
@@ -127,8 +130,8 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         if tree.get(group) is not None and named.get(group) is None
     }
     dataset = taken.get("dataset")
-    if isinstance(dataset, dict):  # only a command may write a cache, and one reading needs none
-        for key in ("cache", "cache_rate", "cache_dir"):
+    if isinstance(dataset, dict):  # a command says where examples are kept
+        for key in ("cache", "cache_rate", "cache_dir", "resident"):
             dataset.pop(key, None)
     for wrong in (*_references(taken), *_foreign_keys(taken), *_misfits(taken)):
         raise CheckpointError(
@@ -140,8 +143,8 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         )
     if "dataset" in taken and "download" in taken["dataset"]:
         taken["dataset"]["download"] = False  # only a command may download
-    net = taken["model"]["net"] if "model" in taken else {}
-    net.update(dict.fromkeys(PRETRAINED & net.keys()))  # as these would; the checkpoint has weights
+    if "model" in taken:  # as these would download; the checkpoint has weights
+        taken["model"]["net"] = without_pretrained(taken["model"]["net"])
     choices = tree.get("choices")
     choices = choices if isinstance(choices, dict) else {}
     names = {group: str(choices.get(group)) for group in taken}
@@ -149,6 +152,27 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         group: name if rules.NAME.fullmatch(name) else "unknown" for group, name in names.items()
     }
     return taken
+
+
+def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:
+    """`model.net` with the arguments that name pretrained weights set to null.
+
+    Also where they are left out: torchvision's default is to download some.
+    """
+    known = allowed().get("model.net", {}).get(net.get("_target_", ""), frozenset())
+    return {**net, **dict.fromkeys(PRETRAINED & (net.keys() | known))}
+
+
+def pretrained(net: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """The key of `model.net` that names pretrained weights, with its value; None without one."""
+    asked = [(key, net[key]) for key in sorted(PRETRAINED & net.keys()) if net[key]]
+    return asked[0] if asked else None
+
+
+def fetching(target: str) -> str | None:
+    """The module with `fetch` and `pretrained` for what `target` builds; None for a user's own."""
+    module = FETCHING.get(target, target.rpartition(".")[0])
+    return module if module.partition(".")[0] in LIBRARIES else None
 
 
 def only_environment(text: str) -> bool:

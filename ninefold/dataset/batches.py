@@ -5,24 +5,21 @@ So the number of processes, a restart or a different strategy cannot change what
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
-from ninefold.dataset import Array, Examples, varies
-from ninefold.dataset.loader import gathered
-from ninefold.dataset.preparation import Preparation, to_device
+from ninefold.dataset.loader import Source
+from ninefold.dataset.preparation import Preparation
 from ninefold.errors import DataError
 from ninefold.parallel import Place
 
 Mark = Callable[[str], None]
 
-SMALL = 64  # values of a target up to which those of a whole epoch are put on the device at once
+EVALUATED, VALUES = 1024, 2**22  # see `evaluation_batch`
 
 
 def epoch_order(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
@@ -34,38 +31,30 @@ class Batches:
     """This process's rows of the global batches of a training set."""
 
     def __init__(
-        self,
-        examples: Examples,
-        batch_size: int,
-        seed: int,
-        prepare: Preparation,
-        place: Place,
-        workers: int = 0,
-        pinned: bool = False,
+        self, source: Source, batch_size: int, seed: int, prepare: Preparation, place: Place
     ) -> None:
-        """`batch_size` is global and must divide by the processes. workers, pinned: see the loader.
+        """`batch_size` is global and must divide by the processes.
 
         Raises DataError if the set is smaller than one batch.
         """
-        if len(examples) < batch_size:
+        if len(source) < batch_size:
             raise DataError(
                 "batch_size",
                 batch_size,
                 "larger than the training set",
-                f"{len(examples)} examples found",
+                f"{len(source)} examples found",
                 "choose a smaller batch or a larger set",
             )
-        self.steps_per_epoch = len(examples) // batch_size  # the rest waits for another order
-        self._examples = examples
+        self.steps_per_epoch = len(source) // batch_size  # the rest waits for another order
+        self.source = source
         self._batch_size = batch_size
         self._seed = seed
         self._prepare = prepare
         self._place = place
-        self._workers, self._pinned = workers, pinned
 
     def rows(self, epoch: int) -> npt.NDArray[np.int64]:
         """The examples in this process's part of each batch of `epoch`: int64 [steps, rows]."""
-        order = epoch_order(self._seed, epoch, len(self._examples))
+        order = epoch_order(self._seed, epoch, len(self.source))
         batches = order[: self.steps_per_epoch * self._batch_size].reshape(-1, self._batch_size)
         return batches[:, self._place.rank :: self._place.world_size]
 
@@ -77,58 +66,47 @@ class Batches:
         `begin` is called before each batch, `mark` with the phase that has just ended.
         """
         device, prepare = self._place.device, self._prepare
-        examples = self._examples.in_epoch(self._seed, epoch)
+        source = self.source.in_epoch(self._seed, epoch)
         rows = self.rows(epoch)[start:]
-        ready = small_targets(examples.targets, rows, device)
-        arrays = [examples.inputs] if ready is not None else [examples.inputs, examples.targets]
-        draws = prepare.draws(self._seed, epoch, rows, examples.inputs.shape, device)
-        with closing(gathered(arrays, list(rows), self._workers, self._pinned)) as source:
-            for number, draw in enumerate(draws):
+        draws = prepare.draws(self._seed, epoch, rows, source.shape, device)
+        with closing(source.batches(list(rows), device)) as reading:
+            for draw in draws:
                 begin()
-                read = next(source)
+                read = next(reading)
                 mark("data")
-                inputs, *rest = (values.to(device, non_blocking=True) for values in read)
+                inputs, targets = (values.to(device, non_blocking=True) for values in read)
                 mark("transfer")
-                targets = rest[0] if ready is None else ready[number]
                 batch = prepare(inputs, targets, draw)
                 mark("data")
                 yield batch
-                del read, inputs, rest, targets, batch  # the next one takes their memory
-
-
-def small_targets(
-    targets: Array, rows: npt.NDArray[np.int64], device: torch.device
-) -> tuple[Tensor, ...] | None:
-    """For each batch its targets, on the device with one copy; None if they are read with it.
-
-    As large ones are, such as masks, and those that vary from epoch to epoch. rows: int64
-    [batches, n].
-    """
-    if math.prod(targets.shape[1:]) > SMALL or varies(targets):
-        return None
-    values = torch.from_numpy(targets[rows.ravel()]).view(*rows.shape, *targets.shape[1:])
-    return to_device(values, device).unbind()
+                del read, inputs, targets, batch  # the next one takes their memory
 
 
 def shard(
-    examples: Examples,
-    batch_size: int,
-    prepare: Preparation,
-    place: Place,
-    workers: int = 0,
-    pinned: bool = False,
+    source: Source, batch_size: int, prepare: Preparation, place: Place
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Every world_size-th example from this process's rank on, for evaluation: nothing padded.
 
     The shards of all processes hold each example once, whatever the sizes. `batch_size` is
     global, as in training.
     """
-    mine = np.arange(len(examples))[place.rank :: place.world_size]
+    mine = np.arange(len(source))[place.rank :: place.world_size]
     size = max(1, batch_size // place.world_size)
     batches = [mine[first : first + size] for first in range(0, len(mine), size)]
-    arrays = [examples.inputs, examples.targets]
-    with closing(gathered(arrays, batches, workers, pinned)) as source:
-        for read in source:
+    with closing(source.batches(batches, place.device)) as reading:
+        for read in reading:
             inputs, targets = (values.to(place.device, non_blocking=True) for values in read)
             yield prepare(inputs, targets, None)
             del read, inputs, targets  # the next one takes their memory
+
+
+def evaluation_batch(batch_size: int, values: int, place: Place) -> int:
+    """The global size of the batches that a training run evaluates: `batch_size` on a CPU.
+
+    On CUDA at least EVALUATED examples a process, where these have VALUES values at most: a GPU
+    waits for the host in batches of few small images, and large ones need its memory.
+    values: of an example as the network takes it.
+    """
+    if place.device.type != "cuda":
+        return batch_size
+    return max(batch_size, place.world_size * min(EVALUATED, VALUES // values))

@@ -34,7 +34,7 @@ from ninefold.secrets import redacted
 FORMAT = 1  # of the files; part of the key
 # Arguments of a dataset that do not change what its arrays hold; the files say what root does.
 NOT_IN_KEY = (
-    *("root", "download", "cache", "cache_rate", "cache_dir"),
+    *("root", "download", "cache", "cache_rate", "cache_dir", "resident"),
     *("mean", "std", "flip", "crop", "val"),
 )
 OF_MEMORY = 0.8  # share of the free memory that may be used

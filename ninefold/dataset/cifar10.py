@@ -39,6 +39,7 @@ class CIFAR10:
     crop: int = 4
     class_names: Sequence[str] = ()  # for reading an evaluation
     val: float = 0
+    resident: bool | str = "auto"
 
     def prepare(self) -> None:
         if self.download and self._folder() is None:

@@ -26,6 +26,7 @@ class Digits:
     crop: int = 0
     root: None = None
     val: float = 0
+    resident: bool | str = "auto"
 
     def prepare(self) -> None:
         self._file()

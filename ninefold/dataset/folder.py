@@ -59,6 +59,7 @@ class Folder:
     cache: str | None = None
     cache_rate: float = 1.0
     cache_dir: str = "~/.cache/ninefold"
+    resident: bool | str = "auto"
 
     @property
     def splits(self) -> tuple[Split, ...]:

@@ -53,6 +53,7 @@ class HF:
     cache: str | None = None
     cache_rate: float = 1.0
     cache_dir: str = "~/.cache/ninefold"
+    resident: bool | str = "auto"
 
     def prepare(self) -> None:
         """Fetch it if asked to, and check splits, columns, labels and the first image of each."""

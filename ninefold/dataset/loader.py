@@ -2,24 +2,92 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Literal
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ninefold.dataset import Array, Examples, Rows, Selected, varies
+from ninefold.dataset.preparation import to_device
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.parallel import Place
 
 AHEAD = 2  # batches that each thread may have read before they are asked for
 MOST = 8  # threads that `auto` starts at most
+SMALL = 64  # values of a target up to which those of a whole epoch are put on the device at once
 PREPARED = {"inputs": 4, "targets": 8}  # bytes of an element as float32 and int64
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+Read = Generator[tuple[Tensor, Tensor], None, None]
+
+
+class Source(Protocol):
+    """Examples to take batches of: Gathered on the host, or Resident on the device."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all inputs, [n, channels, ...]."""
+
+    def __len__(self) -> int: ...
+
+    def in_epoch(self, seed: int, epoch: int) -> Source:
+        """The examples as training with `seed` reads them in `epoch`."""
+
+    def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
+        """For each of `rows`, in order, its inputs and targets, on `device` or to be copied there.
+
+        Closing the generator ends what reads ahead. Raises what reading a row raises.
+        """
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Examples in arrays or files, of which each batch is read by the host. See `gathered`."""
+
+    examples: Examples
+    workers: int = 0
+    pinned: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.examples.inputs.shape
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def in_epoch(self, seed: int, epoch: int) -> Gathered:
+        return replace(self, examples=self.examples.in_epoch(seed, epoch))
+
+    def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
+        inputs, targets = self.examples.inputs, self.examples.targets
+        ready = small_targets(targets, rows, device)
+        arrays = [inputs, targets] if ready is None else [inputs]
+        with closing(gathered(arrays, rows, self.workers, self.pinned)) as source:
+            for number in range(len(rows)):
+                read = next(source)
+                yield read[0], read[1] if ready is None else ready[number]
+                del read  # the next one takes its memory
+
+
+def small_targets(
+    targets: Array, rows: Sequence[Rows], device: torch.device
+) -> tuple[Tensor, ...] | None:
+    """For each of `rows` its targets, on the device with one copy; None if they are read with it.
+
+    As large ones are, such as masks, and those that vary from epoch to epoch.
+    """
+    if not rows or math.prod(targets.shape[1:]) > SMALL or varies(targets):
+        return None
+    values = torch.from_numpy(targets[np.concatenate(rows)])
+    found: tuple[Tensor, ...] = to_device(values, device).split([len(each) for each in rows])
+    return found
 
 
 @dataclass(frozen=True)
@@ -31,6 +99,7 @@ class Loading:
     batch: bytes of a process's part of a batch, as the dataset has it.
     prepared: the same with float32 inputs and int64 targets.
     dtypes: of inputs and targets.
+    resident: bytes of the examples that are copied to the GPU once; 0: none, they are read.
     """
 
     workers: int
@@ -38,6 +107,7 @@ class Loading:
     batch: int
     prepared: int
     dtypes: tuple[str, str]
+    resident: int = 0
 
     @property
     def slots(self) -> int:
@@ -45,6 +115,11 @@ class Loading:
         return slots(self.workers)
 
     def __str__(self) -> str:
+        if self.resident:
+            return (
+                f"loader: {amount(self.resident)} of examples are copied to the GPU once "
+                "(dataset.resident), and batches are taken there"
+            )
         inputs, targets = self.dtypes
         pinned = ", page-locked" if self.pinned else ""
         return (

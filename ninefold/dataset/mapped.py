@@ -44,6 +44,7 @@ class Mapped:
     cache: str | None = None
     cache_rate: float = 1.0
     cache_dir: str = "~/.cache/ninefold"
+    resident: bool | str = "auto"
 
     def prepare(self) -> None:
         """Build both classes and read their first items, in the launcher: what they download is

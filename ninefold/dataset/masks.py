@@ -65,6 +65,7 @@ class Masks:
     cache: str | None = None
     cache_rate: float = 1.0
     cache_dir: str = "~/.cache/ninefold"
+    resident: bool | str = "auto"
 
     @property
     def splits(self) -> tuple[Split, ...]:

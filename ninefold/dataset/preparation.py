@@ -83,18 +83,38 @@ class ImagePreparation:
         self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
     ) -> Iterable[Tensor | None]:
         """For each batch where `augmented` finds its examples: int64 [n], or None to leave them."""
-        if not (self.flip or self.crop):
+        if not self.moves:
             return itertools.repeat(None, len(rows))
+        count = rows.shape[1]
         bits = random_bits(seed, epoch, rows)
+        corners = self.corners(bits, np.arange(count), count, shape)
+        return to_device(torch.from_numpy(corners), device).unbind()
+
+    @property
+    def moves(self) -> bool:
+        """Whether images are mirrored or cropped."""
+        return bool(self.flip or self.crop)
+
+    def corners(
+        self,
+        bits: npt.NDArray[np.uint64],
+        numbers: Rows,
+        count: int,
+        shape: tuple[int, ...],
+    ) -> Rows:
+        """Where in what `padded` makes of `count` images the moved ones begin: int64 like `bits`.
+
+        bits: of each example. numbers: of their images. shape: of an image in its last dimensions.
+        """
         channels, height, width = shape[-3:]
-        across, count = width + 2 * self.crop, rows.shape[1]
+        across = width + 2 * self.crop
         plane = across * (height + 2 * self.crop)
         places = np.uint64(2 * self.crop + 1)
         top, left = (bits >> np.uint64(8)) % places, (bits >> np.uint64(32)) % places
         twin = (bits & np.uint64(self.flip)) * np.uint64(count)  # its mirror image comes after all
-        image = (twin + np.arange(count, dtype=np.uint64)) * np.uint64(channels * plane)
-        corners = image + top * np.uint64(across) + left
-        return to_device(torch.from_numpy(corners.astype(np.int64)), device).unbind()
+        image = (twin + numbers.astype(np.uint64)) * np.uint64(channels * plane)
+        found: Rows = (image + top * np.uint64(across) + left).astype(np.int64)
+        return found
 
     def __call__(
         self, inputs: Tensor, targets: Tensor, draw: Tensor | None
@@ -106,40 +126,67 @@ class ImagePreparation:
 
     def augmented(self, images: Tensor, corners: Tensor | None, outside: int = 0) -> Tensor:
         """[n, c, h, w] to the same, mirrored and cropped as `corners` say."""
-        if corners is None:
-            return images
+        return images if corners is None else self.cut(self.padded(images, outside), corners)
+
+    def padded(self, images: Tensor, outside: int = 0) -> Tensor:
+        """[n, c, h, w] to [1 or 2, n, c, h + 2 crop, w + 2 crop]: with flip also mirrored ones."""
         count, channels, height, width = images.shape
-        edge, across = self.crop, width + 2 * self.crop
-        size = (1 + self.flip, count, channels, height + 2 * edge, across)
+        edge = self.crop
+        size = (1 + self.flip, count, channels, height + 2 * edge, width + 2 * edge)
         padded = images.new_full(size, outside)
         inner = padded[..., edge : edge + height, edge : edge + width]
         inner[0] = images
         if self.flip:
             inner[1] = images.flip(3)
+        return padded
+
+    def cut(self, padded: Tensor, corners: Tensor) -> Tensor:
+        """The images [n, c, h, w] that begin at `corners` in what `padded` made."""
+        edge, across = self.crop, padded.shape[4]
+        channels, height, width = padded.shape[2], padded.shape[3] - 2 * edge, across - 2 * edge
         # A row of a result is a run of pixels, which may begin at any: each begins one of `runs`.
         runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
-        rows = row_offsets(channels, height, across, edge, images.device)
-        return runs.index_select(0, (corners[:, None] + rows).flatten()).view(images.shape)
+        rows = row_offsets(channels, height, across, edge, padded.device)
+        found = runs.index_select(0, (corners[:, None] + rows).flatten())
+        return found.view(len(corners), channels, height, width)
 
     def scaled(self, images: Tensor) -> Tensor:
         """uint8 [n, c, h, w] to float32 [n, channels, size, size]."""
         if images.shape[1] != self.channels:
             images = images.expand(-1, self.channels, -1, -1)
+        size = None if tuple(images.shape[2:]) == (self.size,) * 2 else self.size
+        if images.device.type != "cpu":  # where a kernel takes longer to start than to run
+            if size is not None:
+                floats = images.to(torch.float32, memory_format=self.memory_format)
+                images = resized(floats, size).round_()
+            return self._at_once(images)
         images = images.contiguous(memory_format=self.memory_format)
-        if self.size is None or tuple(images.shape[2:]) == (self.size,) * 2:
+        if size is None:
             return self._converted(images)
-        if images.device.type != "cpu":  # bytes are resized on a CPU only
-            floats = resized(images.to(torch.float32), self.size).round_()
-            return self._normalize(floats.contiguous(memory_format=self.memory_format))
-        shape = (*images.shape[:2], self.size, self.size)
+        shape = (*images.shape[:2], size, size)
         floats = torch.empty(shape, memory_format=self.memory_format)
         for some, into in zip(images.split(AT_ONCE), floats.split(AT_ONCE), strict=True):
-            self._normalize(into.copy_(resized(some, self.size)))
+            self._normalize(into.copy_(resized(some, size)))
         return floats
 
+    def _at_once(self, images: Tensor) -> Tensor:
+        """Pixels in 0..255, of any dtype, to 0..1 or normalized, with one kernel.
+
+        Products need not be rounded before they are added, as they are on a CPU: the last bit of
+        a pixel may differ.
+        """
+        layout = self.memory_format
+        floats = torch.empty(
+            images.shape, dtype=torch.float32, device=images.device, memory_format=layout
+        )
+        if self.mean is None or self.std is None:
+            return torch.div(images, 255, out=floats)
+        scale, shift = self._scale_and_shift(floats)
+        return torch.addcmul(shift, images, scale, out=floats)
+
     def _converted(self, images: Tensor) -> Tensor:
-        """uint8 [n, c, h, w] to float32 of the same size."""
-        if images.device.type != "cpu" or images.numel() <= PIECE:
+        """uint8 [n, c, h, w] to float32 of the same size, on a CPU."""
+        if images.numel() <= PIECE:
             return self._normalize(images.to(torch.float32))
         floats = torch.empty(images.shape, memory_format=self.memory_format)
         count = max(1, PIECE * len(images) // images.numel())
@@ -158,20 +205,27 @@ class ImagePreparation:
                 "give the dataset a method `preparation` for its own kind of targets",
             )
         if corners is not None:
-            plane = (images.shape[2] + 2 * self.crop) * (images.shape[3] + 2 * self.crop)
-            image = images.shape[1] * plane  # a mask has one plane where its image has some
-            corners = corners // image * plane + corners % image
+            corners = self.mask_corners(corners, images.shape)
         return self.augmented(masks[:, None], corners, self.outside)[:, 0]
+
+    def mask_corners(self, corners: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """`corners` of images of this shape as those of their masks, which have one plane."""
+        plane = (shape[2] + 2 * self.crop) * (shape[3] + 2 * self.crop)
+        image = shape[1] * plane
+        return corners // image * plane + corners % image
 
     def _normalize(self, floats: Tensor) -> Tensor:
         """Pixels in 0..255 to 0..1 or normalized, in place."""
         if self.mean is None or self.std is None:
             return floats.div_(255)
-        mean, std, width = tuple(self.mean), tuple(self.std), floats.shape[3]
-        scale, shift = normalizing(
-            mean, std, floats.shape[1], width, self.memory_format, floats.device
-        )
+        scale, shift = self._scale_and_shift(floats)
         return floats.mul_(scale).add_(shift)
+
+    def _scale_and_shift(self, floats: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.mean is not None
+        assert self.std is not None
+        mean, std, width = tuple(self.mean), tuple(self.std), floats.shape[3]
+        return normalizing(mean, std, floats.shape[1], width, self.memory_format, floats.device)
 
 
 @dataclass(frozen=True)
@@ -218,9 +272,8 @@ class TypedPreparation(ImagePreparation):
         images = images.contiguous(memory_format=layout)
         if self.mean is None or self.std is None:
             return images
-        each = (-1, *[1] * (images.ndim - 2))
         mean, std = (
-            torch.tensor(values, device=images.device).view(each)
+            per_channel(tuple(values), images.ndim, images.device)
             for values in (self.mean, self.std)
         )
         return (images - mean) / std
@@ -267,8 +320,15 @@ class VolumePreparation:
 
 
 def resized(images: Tensor, size: int) -> Tensor:
-    """[n, c, h, w] to [n, c, size, size], of the same dtype and memory format."""
-    return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=True)
+    """[n, c, h, w] to [n, c, size, size], of the same dtype and memory format.
+
+    Antialiasing changes nothing but rounding where no side becomes smaller: the weights are the
+    same. On CUDA its kernel is the slower one, on a CPU the faster one. A deterministic run takes
+    it, as torch then computes the other with many operators.
+    """
+    smaller, on_cpu = size < max(images.shape[2:]), images.device.type == "cpu"
+    antialias = smaller or on_cpu or torch.are_deterministic_algorithms_enabled()
+    return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=antialias)
 
 
 @functools.cache
@@ -303,6 +363,12 @@ def normalizing(
         for values in pair
     )
     return scale, shift
+
+
+@functools.cache
+def per_channel(values: tuple[float, ...], ndim: int, device: torch.device) -> Tensor:
+    """A value for each channel of inputs of `ndim` dimensions, on the device once, as above."""
+    return torch.tensor(values, device=device).view(-1, *[1] * (ndim - 2))
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -25,6 +25,7 @@ class Synthetic:
     crop: int = 0
     root: None = None
     val: float = 0
+    resident: bool | str = "auto"
 
     def prepare(self) -> None:
         return None

@@ -73,6 +73,7 @@ class Volumes:
     cache: str | None = None
     cache_rate: float = 1.0
     cache_dir: str = "~/.cache/ninefold"
+    resident: bool | str = "auto"
 
     # A mirrored volume would exchange left and right landmarks.
     flip: ClassVar[bool] = False

@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from ninefold.amp import Amp
 from ninefold.dataset import Examples
 from ninefold.errors import ConfigError
 from ninefold.export import check, formats, graph
 from ninefold.files import sync_folder, write_json
+from ninefold.parallel import Place
 from ninefold.secrets import redacted
 from ninefold.task import Task
 from ninefold.train import build
@@ -54,7 +56,10 @@ def export(wanted: Wanted) -> None:
     print(f"{found.path}: {found.report}", flush=True)
     found.require_complete(job.load.partial)
     torch.set_num_threads(found.job.threads)
-    examples, prepare = build.examples_and_preparation(found.job, wanted.cache)
+    here = Place(0, 1, torch.device("cpu"))
+    fp32 = Amp(dtype="float32")
+    examples, prepare, layout = build.examples_and_preparation(found.job, fp32, here, wanted.cache)
+    found.model.to(memory_format=getattr(torch, layout))
     task = build.checked_task(found.job, found.model, examples, prepare)
     inputs, targets = first(examples, EXAMPLES)
     predicting = build.predicting(found.job, found.model)

@@ -1,26 +1,32 @@
-"""Sweeps run by another Hydra sweeper or launcher (Optuna, joblib): signals to their runs.
+"""Sweeps run by another Hydra sweeper or launcher (Optuna, joblib): signals to their runs, GPUs.
 
 Hydra gives its callback and the processes of such a launcher nothing of ours. So the callback makes
 a folder, named in the environment: it says which sweep there is, and concurrent runs register in
 it, as workers do with their launcher (launch.mailbox). A launcher kills its processes when the
 command is interrupted, so the command first signals the runs and waits for them to save.
+
+Each process that makes runs takes a seat there, so that runs that use one GPU share those of the
+host, and do not all take the first.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
+import itertools
 import json
 import os
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from ninefold import signals
 from ninefold.launch import forkserver, mailbox
@@ -103,6 +109,47 @@ def registered() -> Iterator[None]:
         for number in signals.heeded():  # its launcher would end all runs if this process ended
             signal.signal(number, _wait)
         mailbox.unregister(sweep.mailbox, me, 0)
+
+
+@functools.cache
+def seat() -> int | None:
+    """The number of this process among those that make the runs of a sweep, from 0.
+
+    None if no sweep was announced on this host. It is kept for all runs of this process.
+    """
+    sweep = announced()
+    if sweep is None:
+        return None
+    for number in itertools.count():
+        with suppress(FileExistsError):
+            (sweep.mailbox / f"seat{number}").touch(exist_ok=False)
+            return number
+    raise AssertionError
+
+
+def takes_one_gpu(job: Mapping[str, Any]) -> bool:
+    """Whether a run of the frozen `job` uses one GPU, whichever it is, if there are any."""
+    single = job["parallel"]["_target_"] == "ninefold.parallel.none.Single"
+    return single and job["device"] in ("auto", "cuda")
+
+
+def show_one_gpu(number: int) -> None:
+    """Show this process one of the GPUs that it is shown: that of seat `number`.
+
+    CUDA looks at the variable when it is used for the first time.
+    """
+    import torch
+
+    shown = gpus_shown(os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count())
+    if len(shown) > 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = shown[number % len(shown)]
+
+
+def gpus_shown(variable: str | None, count: int) -> list[str]:
+    """The names of the `count` GPUs that CUDA_VISIBLE_DEVICES=`variable` shows; None: unset."""
+    if variable is None:
+        return [str(number) for number in range(count)]
+    return [name.strip() for name in variable.split(",")][:count]
 
 
 def _wait(number: int, frame: FrameType | None) -> None:

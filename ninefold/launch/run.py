@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ninefold.config import overrides
+from ninefold.config import overrides, weights
 from ninefold.config.job import ROOT, Job
 from ninefold.config.resume import holds_a_run
 from ninefold.config.spec import RunSpec
@@ -28,6 +28,7 @@ from ninefold.errors import (
 )
 from ninefold.files import write_durably
 from ninefold.launch import Launcher, Outcome, forkserver
+from ninefold.launch.concurrent import seat, takes_one_gpu
 from ninefold.launch.run_folder import exclusive
 from ninefold.ranks import found, under_torchrun
 from ninefold.result import Result
@@ -67,6 +68,7 @@ def run(
                 shares_process=job.values["launch"]["inline"] and job.in_sweep,
                 cache=job.cache,
                 quiet=quiet,
+                seat=seat() if concurrent and takes_one_gpu(job.frozen) else None,
             )
             start(spec, job)
             return Outcome(0, result=None if job.evaluates else Result.read(folder))
@@ -95,6 +97,8 @@ def check(job: Job, folder: Path) -> list[Failure]:
         try:
             job.settle()
             job.find_unfinished(folder.parent)
+            if job.resume is None and not job.evaluates:
+                weights.prepare(job.values)
         except Failure as failure:
             return [failure]
     if not failures and job.resume is None and not job.in_sweep:

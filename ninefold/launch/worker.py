@@ -34,12 +34,13 @@ from ninefold.errors import (
     resource_failure,
 )
 from ninefold.launch import mailbox
+from ninefold.launch.concurrent import show_one_gpu
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to
 from ninefold.ranks import found
 from ninefold.secrets import redact
 from ninefold.signals import SIGNALS, Stop
+from ninefold.train import rates, turns
 from ninefold.train import run as training_run
-from ninefold.train import turns
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ def work(spec: RunSpec) -> None:
     if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    if spec.seat is not None:
+        show_one_gpu(spec.seat)
     ranks = found(os.environ)
     mailbox.register(spec.mailbox, ranks.rank, ranks.attempt)
     end = mailbox.final(spec.mailbox, FINAL)
@@ -115,7 +118,12 @@ def time_in_turns(spec: RunSpec, inline: bool) -> None:
     turns.take_turns(spec)  # signals stay blocked: the launcher ends it, and there is no state
 
 
-COMMANDS = {"train": train, "evaluate": evaluate, "time": time_in_turns}
+def find_lr(spec: RunSpec, inline: bool) -> None:
+    with stopping(spec, inline) as stop:
+        rates.find_lr(spec, stop)
+
+
+COMMANDS = {"train": train, "evaluate": evaluate, "time": time_in_turns, "find_lr": find_lr}
 
 
 @contextmanager
@@ -159,6 +167,14 @@ def _gpu_failure(text: str, kind: str, details: str) -> Failure | None:
             f"NCCL found no room there ({short[0].strip()[:120]})",
             details,
             "give it more (docker run --shm-size=1g)",
+        )
+    if "Duplicate GPU detected" in text:
+        return ConfigError(
+            "CUDA_VISIBLE_DEVICES",
+            os.environ.get("CUDA_VISIBLE_DEVICES", "unset"),
+            "two processes have the same GPU",
+            details,
+            "show each process one of its own, or all GPUs to all",
         )
     if kind == "AcceleratorError":
         return ResourceError(

@@ -232,7 +232,10 @@ def serve(answers: int) -> None:
         ended: list[bool] = []
         while not ended:
             found = taken(messages)
-            points: list[Any] = [message for message in found if isinstance(message, list)]
+            points = [
+                (step, seconds, values)
+                for step, seconds, values in (m for m in found if isinstance(m, list))
+            ]
             if points:
                 client.log(points)
             ended = [message["ok"] for message in found if isinstance(message, dict)]

@@ -14,6 +14,8 @@ import torch
 from ninefold.measure.devices import Meter
 from ninefold.result import PHASES
 
+OFTEN = 60.0  # seconds after which a pause reads the energy: the counter of a CPU wraps around
+
 
 class Clock:
     """The inner clock: seconds of training steps, the device synchronized at both ends.
@@ -24,18 +26,25 @@ class Clock:
     sample: the phases of one step in so many are timed, on CUDA by events in the stream, so that
     the host never waits, on a CPU by the host's clock. 0: of no step.
     seconds: of the clock so far.
-    joules: energy that `meter` counted while it ran; NaN: not known.
+    joules: energy that `meter` counted from each `start` to its `stop`, pauses included; NaN: not
+        known. Reading the counter of a GPU takes up to milliseconds, and it moves every 10 to 100
+        ms: reading it before and after each pause would cost more, and be off by more, than the
+        energy of the pauses.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
+    queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
+        or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
     """
 
     def __init__(self, device: torch.device, sample: int, meter: Meter | None = None) -> None:
         self.seconds = self.joules = 0.0
         self.meter = meter or Meter()
         self.sampled_steps = 0
+        self._stops, self._waited = 0, 0.0
         self._device = device
-        self._joules_before = 0.0
+        self._joules_before = self._read = 0.0
         self._sample = sample
         self._since = 0.0
+        self._running = False
         self._seen = 0
         self._marks: list[tuple[str, Any]] = []
         self._pending: list[list[tuple[str, Any]]] = []
@@ -44,22 +53,37 @@ class Clock:
     def start(self) -> None:
         """Start to count time and energy; waits for the device."""
         self._synchronize()
-        self._joules_before = self.meter.joules()
+        self._running = True
+        self._joules_before, self._read = self.meter.joules(), time.perf_counter()
         self._since = time.perf_counter()
 
     def stop(self) -> None:
         """Stop counting; waits for the device."""
-        self._synchronize()
-        self.seconds += time.perf_counter() - self._since
-        self._drain()
-        self.joules += self.meter.joules() - self._joules_before
+        self._halt()
+        self._running = False
+        self._count_energy()
+
+    @property
+    def queued_seconds(self) -> float | None:
+        return self._waited / self._stops if self._stops and self._device.type == "cuda" else None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A context whose time does not count."""
-        self.stop()
+        """A context whose time does not count; nothing happens if the clock does not run."""
+        if not self._running:
+            yield
+            return
+        self._halt()
+        if time.perf_counter() - self._read > OFTEN:
+            self._count_energy()
         yield
-        self.start()
+        self._synchronize()
+        self._since = time.perf_counter()
+
+    @property
+    def sampling(self) -> bool:
+        """Whether the phases of the present step are timed."""
+        return bool(self._marks)
 
     def begin_step(self) -> None:
         """A step begins: its batch is gathered next."""
@@ -96,6 +120,19 @@ class Clock:
             for (_, before), (phase, after) in pairwise(marks):
                 self._phases[phase] += self._between(before, after)
         self._pending.clear()
+
+    def _halt(self) -> None:
+        queued = time.perf_counter()
+        self._synchronize()
+        now = time.perf_counter()
+        self.seconds += now - self._since
+        self._stops, self._waited = self._stops + 1, self._waited + now - queued
+        self._drain()
+
+    def _count_energy(self) -> None:
+        before, self._joules_before = self._joules_before, self.meter.joules()
+        self._read = time.perf_counter()
+        self.joules += self._joules_before - before
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

@@ -3,13 +3,41 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError, Failure, memory_failure
+
+
+@dataclass(frozen=True)
+class Input:
+    """The images that a network takes, or that its weights were trained on.
+
+    mean, std: per channel, what pixels from 0 to 1 are normalized with; None: they are not.
+    size: height and width; None: not known.
+    """
+
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    size: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """Pretrained weights for a network.
+
+    name: of the weights. tensors: by the names of the network's. drawn: names of its tensors that
+    they do not replace, as the head of another number of classes. input: what they were trained on.
+    """
+
+    name: str
+    tensors: Mapping[str, Tensor]
+    drawn: Sequence[str]
+    input: Input
 
 
 class Output(nn.Module):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -112,14 +113,31 @@ class Parallel(ABC):
 
         Every process must call it. Raises KeyError, ValueError or RuntimeError if it does not fit.
         """
-        model.load_state_dict(saved["model"])
+        state = OrderedDict(saved["model"])
+        # Of this version of each module: some, as torchvision's MNASNet, load nothing else.
+        state._metadata = model.state_dict()._metadata  # type: ignore[attr-defined]
+        model.load_state_dict(state)
         optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
+        lay_out_as_parameters(optimizer)
         for name, value in average.items():
             value.copy_(saved["average"][name])
 
     def notes(self, place: Place) -> list[str]:
         """Sentences about what has no effect, or another one, at this place."""
         return []
+
+
+def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
+    """Give the state of each parameter its strides, as fused optimizers go through memory in order.
+
+    A run that is resumed on another device may have another memory format there.
+    """
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if not isinstance(value, Tensor) or value.shape != parameter.shape:
+                continue  # a counter of steps
+            if value.stride() != parameter.stride():
+                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def resolve_device(name: str, index: int = 0) -> torch.device:

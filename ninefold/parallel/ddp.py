@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ninefold.errors import ConfigError
 from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
-from ninefold.ranks import found
+from ninefold.ranks import Ranks, found
 
 # DDP's reducer holds a reference to the process group. If it were the last one, freeing the reducer
 # would delete the group while holding Python's lock, and wait for gloo's threads, one of which may
@@ -50,7 +50,7 @@ class DDP(Parallel):
     def join(self) -> Iterator[Place]:
         ranks = found(os.environ)
         rank, world_size = ranks.rank, ranks.world_size
-        numbers = gpu_numbers(self.devices, max(torch.cuda.device_count(), ranks.local_rank + 1))
+        numbers = gpus_of_host(self.devices, torch.cuda.device_count(), ranks, os.environ)
         device = resolve_device(self.device, gpu_of(numbers, ranks.local_rank))
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -126,6 +126,20 @@ class DDP(Parallel):
                 "parallel=ddp has one process here: it measures the cost of DDP, not its scaling."
             ]
         return []
+
+
+def gpus_of_host(
+    devices: Sequence[int] | None, count: int, ranks: Ranks, environment: Mapping[str, str]
+) -> tuple[int, ...]:
+    """The number of the GPU of each process of this host, as each process numbers its own.
+
+    devices: those to use, None: all. count: how many this process is shown. A launcher may show
+    each of several processes one of its own (Slurm's --gpus-per-task=1): number 0 to all of them.
+    """
+    local = ranks.local_world_size
+    if devices is None and count == 1 < local and environment.get("CUDA_VISIBLE_DEVICES"):
+        return (0,) * local
+    return gpu_numbers(devices, max(count, ranks.local_rank + 1))
 
 
 def gpu_of(numbers: Sequence[int], local_rank: int) -> int:

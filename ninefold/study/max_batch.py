@@ -67,34 +67,41 @@ def of_cell(plan: Plan, cell: Cell, study: Path, screen: Screen, quiet: bool) ->
     quiet: whether what the attempts print goes to their logs only.
     """
     folder = study / FOLDER / file_name(f"{plan.cells.index(cell)}_{cell.name}")
-
-    def attempt(size: int) -> int | None:
-        screen.running(f"max_batch  {cell.name}  trying {size}")
-        run = folder / str(size)
-        run.mkdir(parents=True, exist_ok=True)
-        job = plan.job(cell, 0, *ATTEMPT, f"batch_size={size}")
-        outcome = launch.run(job, run, quiet=quiet)
-        for failure in outcome.failures:
-            raise failure
-        result = outcome.result
-        assert result is not None
-        return sum(result.peak_memory_bytes) if set(result.devices) == {"cpu"} else None
-
+    name = f"max_batch  {cell.name}"
     try:
-        job = _checked(plan.job(cell, 0), folder)
-        step = job.processes * job.values["accumulate"]
-        start, most = job.values["batch_size"], job.training_examples()
-        return search(attempt, start, most, step, available_memory)
+        return of_job(lambda *instead: plan.job(cell, 0, *instead), name, folder, screen, quiet)
     except (Interrupted, Preempted) as failure:
         raise Refused([failure]) from failure
     except Failure as failure:
         return Largest(None, None, "failed", f"{NO_SEARCH}{failure}")
 
 
-def _checked(job: TrainJob, folder: Path) -> TrainJob:
+def of_job(
+    job_with: Callable[..., TrainJob], name: str, folder: Path, screen: Screen, quiet: bool
+) -> Largest:
+    """The largest batch of a job on this machine. Raises Failure if a search cannot begin.
+
+    job_with: returns the job with these overrides. name: of the search, for the screen. folder: of
+    the attempts' run folders. quiet: as in `of_cell`.
+    """
+
+    def attempt(size: int) -> int | None:
+        screen.running(f"{name}  trying {size}")
+        run = folder / str(size)
+        run.mkdir(parents=True, exist_ok=True)
+        outcome = launch.run(job_with(*ATTEMPT, f"batch_size={size}"), run, quiet=quiet)
+        for failure in outcome.failures:
+            raise failure
+        result = outcome.result
+        assert result is not None
+        return sum(result.peak_memory_bytes) if set(result.devices) == {"cpu"} else None
+
+    job = job_with()
     for failure in launch.check(job, folder):
         raise failure
-    return job
+    step = job.processes * job.values["accumulate"]
+    start, most = job.values["batch_size"], job.training_examples()
+    return search(attempt, start, most, step, available_memory)
 
 
 def search(

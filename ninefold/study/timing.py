@@ -31,7 +31,8 @@ from ninefold.study.screen import Screen
 if TYPE_CHECKING:
     from ninefold.launch.turns import Paused, Turns
 
-LEAD = 0.02  # seconds of a turn that are not timed: its threads wake in another cell's caches
+HERE = "basic", "joblib"  # Hydra's launchers that start runs on this host
+LEAD = 0.01  # seconds of a turn that are not timed: its threads wake in another cell's caches
 LEAST = 2  # timed steps of a turn
 ROUNDS, FEWEST = 12, 4  # rounds that turns=auto plans for, and turns that it gives at least
 TRIAL = 3, 5  # such steps of the first turn of a cell, which says how many the others have
@@ -44,8 +45,8 @@ def problems(config: DictConfig) -> list[Failure]:
         return []
     launcher = config.hydra.runtime.choices["hydra/launcher"]
     wrong = None
-    if launcher != "basic":
-        wrong, do = f"hydra/launcher={launcher} starts runs by itself", "leave it out"
+    if launcher not in HERE:
+        wrong, do = f"hydra/launcher={launcher} may start runs on other hosts", "leave it out"
     elif config.launch.inline:
         wrong, do = "launch.inline=true has one process for all runs", "leave it out"
     if wrong is None:
@@ -76,7 +77,7 @@ class Timing:
         self._cells = list(plan.cells)
         self._jobs: dict[str, TrainJob] = {}
         self._steps: dict[str, tuple[int, int]] = {}  # of a turn: not timed, and timed
-        self._seconds: dict[str, float] = {}  # that a turn takes
+        self._seconds: dict[str, float] = {}  # that the latest turn of a cell took
 
     def run(self) -> None:
         """Make the rounds that are left."""
@@ -156,14 +157,14 @@ class Timing:
             runs = self._start(turns, left, folder)
             self._in_turn(runs, 0, self._first_turn)
             seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
+
+            def take(cell: Cell, run: Paused) -> None:
+                seconds[cell.name].append(self._turn(cell, run))
+
             count = self._turns([cell for cell, _ in runs], time.monotonic() - began)
             for number in range(1, count + 1):
                 self._screen.running(f"{what}  turn {number} of {count}", (), self._seconds_left())
-                self._in_turn(
-                    runs,
-                    number,
-                    lambda cell, run: seconds[cell.name].append(run.turn(*self._steps[cell.name])),
-                )
+                self._in_turn(runs, number, take)
             for cell, run in runs:
                 run.end(seconds[cell.name], location(seconds[cell.name]))
         return [run for _, run in runs]
@@ -193,14 +194,24 @@ class Timing:
         self._steps[cell.name] = lead, steps
         self._seconds[cell.name] = (lead + steps) * each
 
+    def _turn(self, cell: Cell, run: Paused) -> float:
+        """A turn that counts; returns its seconds per step."""
+        began = time.monotonic()
+        seconds = run.turn(*self._steps[cell.name])
+        self._seconds[cell.name] = time.monotonic() - began
+        return seconds
+
     def _turns(self, cells: Sequence[Cell], spent: float) -> int:
         """How many turns a process has. auto: as many as let ROUNDS rounds fill the budget.
 
-        So the fewer cells are left, the more turns each of them has. spent: seconds of the round.
+        So the fewer cells are left, the more turns each of them has. Where starting the processes
+        takes most of a round, they have turns for as long as that took.
+
+        spent: seconds of the round so far.
         """
         if self._settings["turns"] != "auto":
             return int(self._settings["turns"])
-        left = 60 * self._settings["time_budget"] / ROUNDS - spent
+        left = max(60 * self._settings["time_budget"] / ROUNDS - spent, spent)
         each = sum(self._seconds[cell.name] for cell in cells)
         return max(FEWEST, int(left / each)) if each else FEWEST
 

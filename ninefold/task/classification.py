@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
-from ninefold.task import Scores, named
+from ninefold.task import Scores, counted, named
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 
@@ -53,7 +52,7 @@ class Classification(nn.Module):
         """
         predicted = output.argmax(dim=1).clamp(max=self.classes)
         cells = target * (self.classes + 1) + predicted
-        counts = torch.bincount(cells, minlength=self.classes * (self.classes + 1))
+        counts = counted(cells, self.classes * (self.classes + 1))
         return counts.reshape(self.classes, self.classes + 1)
 
     def choices(self, output: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -84,7 +85,7 @@ class Landmarks:
         self._require_fit(output, target)
         valid = present(target)
         apart = (positions(output, self._logits) - target).to(torch.float64)
-        errors = (apart * apart.new_tensor(self._spacing)).norm(dim=-1)
+        errors = (apart * constant(self._spacing, torch.float64, apart.device)).norm(dim=-1)
         found = valid & (errors <= self.within)
         return torch.stack(
             [valid.sum(0).to(torch.float64), found.sum(0).to(torch.float64),
@@ -181,7 +182,7 @@ def positions(output: Tensor, logits: bool) -> Tensor:
     flat, height, width = output.flatten(2), *output.shape[3:]
     peak = flat.argmax(dim=2)
     middle = torch.stack([peak // (height * width), peak // width % height, peak % width], dim=-1)
-    last = torch.tensor(output.shape[2:], device=output.device) - 1
+    last = constant(tuple(side - 1 for side in output.shape[2:]), torch.int64, output.device)
     steps = torch.arange(-REACH, REACH + 1, device=output.device)
     around = torch.cartesian_prod(steps, steps, steps)  # [125, 3]
     # As far on both sides: at the edge of the volume the mean would be moved inward otherwise.
@@ -193,3 +194,9 @@ def positions(output: Tensor, logits: bool) -> Tensor:
     least = torch.finfo(values.dtype).tiny * (around == 0).all(dim=-1)
     weights = (values * (around.abs() <= reach).all(dim=-1) + least)[..., None]
     return middle + (weights * around).sum(dim=2) / weights.sum(dim=2)
+
+
+@functools.cache
+def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`values` as a tensor, on the device once: each copy would make the host wait."""
+    return torch.tensor(values, dtype=dtype, device=device)

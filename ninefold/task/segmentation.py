@@ -6,12 +6,11 @@ import copy
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ninefold.errors import ConfigError
-from ninefold.task import Scores, named
+from ninefold.task import Scores, counted, named
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 UNUSED = -100  # torch's own ignore_index where nothing is to be ignored
@@ -65,7 +64,7 @@ class Segmentation:
         # Void goes to a row of its own: to take it out of the tensors would cost more.
         true = target.long().masked_fill_(target == self.ignore, self.classes)
         cells = true.mul_(columns).add_(predicted.clamp_(max=self.classes))
-        counts = torch.bincount(cells.flatten(), minlength=columns * columns)
+        counts = counted(cells, columns * columns)
         return counts.reshape(columns, columns)[: self.classes]
 
     def choices(self, output: Tensor) -> Tensor:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +16,44 @@ from torch import nn
 from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter
-from ninefold.config.untrusted import CONF, EVALUATED
 from ninefold.dataset import Dataset, Examples, train_and_val
-from ninefold.dataset.batches import Batches, shard
+from ninefold.dataset.batches import Batches, evaluation_batch, shard
 from ninefold.dataset.cache import reader
-from ninefold.dataset.loader import Loading, loading
+from ninefold.dataset.loader import Gathered, Loading
 from ninefold.dataset.preparation import ImagePreparation, Preparation
+from ninefold.dataset.resident import padded_once, source_of
 from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
-from ninefold.machine import available_memory, cores
 from ninefold.measure.clock import Clock
 from ninefold.measure.devices import meter
+from ninefold.measure.memory import PeakMemory
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output, check
-from ninefold.parallel import Parallel, Place, gather
+from ninefold.parallel import Parallel, Place
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task
 from ninefold.task.loss import explained, require_usable
+from ninefold.train import initial
+from ninefold.train.activations import checkpoint_activations
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
+from ninefold.train.freeze import freeze, kept_frozen
+from ninefold.train.graph import step_graph
+from ninefold.train.kernels import choose_kernels, memory_format
 from ninefold.train.losses import LossTracker
 from ninefold.train.optimizer import parameter_groups, start_momentum
 from ninefold.train.process import keep_freed, seed_generators
+from ninefold.train.reading import memory_of, reading
 from ninefold.train.schedule import schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training
 
-ASSUMED = {"amp": "fp32", "task": "classification"}
 
-
-def make(node: DictConfig, name: str, **given: Any) -> Any:
+def make(node: DictConfig | dict[str, Any], name: str, **given: Any) -> Any:
     """The object that `node` describes. Raises ConfigError if it cannot be built.
 
     name: of the node, for the error. given: arguments besides those in `node`.
@@ -82,11 +84,16 @@ def built_dataset(job: DictConfig, workers: int) -> Dataset:
 
 
 def network(job: DictConfig) -> nn.Module:
-    """The plain model, on the CPU, in its memory format, drawn from the job's seed."""
+    """The plain model, on the CPU, drawn from the job's seed."""
     torch.manual_seed(job.seed)  # the same weights on every process
-    model: nn.Module = make(job.model.net, "model.net")
-    layout = getattr(torch, job.model.memory_format)
-    return model.to(memory_format=layout)
+    model: nn.Module = make(initial.without_fetching(containers(job.model.net)), "model.net")
+    return model
+
+
+def containers(node: DictConfig) -> dict[str, Any]:
+    """`node` as plain containers, without references."""
+    tree: Any = OmegaConf.to_container(node, resolve=True)
+    return {str(key): value for key, value in tree.items()}
 
 
 def weight_bytes(job: DictConfig) -> int | None:
@@ -96,7 +103,9 @@ def weight_bytes(job: DictConfig) -> int | None:
     """
     try:
         with torch.device("meta"):
-            model: nn.Module = make(job.model.net, "model.net")
+            model: nn.Module = make(
+                initial.without_fetching(containers(job.model.net)), "model.net"
+            )
         size: int = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         return size
     except ConfigError as error:
@@ -105,9 +114,10 @@ def weight_bytes(job: DictConfig) -> int | None:
         raise
 
 
-def preparation(job: DictConfig, dataset: Dataset, augment: bool) -> Preparation:
+def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -> Preparation:
     """What turns the bytes of `dataset` into the model's input, with or without augmentation.
 
+    layout: the name of its memory format.
     Raises ConfigError if the number of channels does not fit.
     """
     given, wanted = dataset.shape[0], job.model.input_channels
@@ -127,7 +137,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool) -> Preparation
         std=dataset.std,
         flip=augment and dataset.flip,
         crop=dataset.crop if augment else 0,
-        memory_format=getattr(torch, job.model.memory_format),
+        memory_format=getattr(torch, layout),
     )
 
 
@@ -152,16 +162,22 @@ def training(
         require_one_copy(mode, place)
     workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
     dataset = built_dataset(job, workers)
+    layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device)
     load = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, load), load("test")
-    prepare, plain = (preparation(job, dataset, augment) for augment in (True, False))
-    how = loading_of(job, train, parallel, place)
-    batches = Batches(train, job.batch_size, job.seed, prepare, place, how.workers, how.pinned)
+    prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
+    how = loading_of(job, [train, test, *([] if val is None else [val])], parallel, place)
+    source = source_of(train, how, place.device)
+    source, prepare = padded_once(source, prepare, memory_of(place.device))
+    batches = Batches(source, job.batch_size, job.seed, prepare, place)
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
-    model = network(job)
+    model = network(job).to(memory_format=getattr(torch, layout))
+    notes = [] if resume else initial.load(model, containers(job), tell=place.rank == 0)
+    notes += freeze(model, job.get("freeze"))
+    checkpoint_activations(model, job.get("checkpoint_activations"))
     task = checked_task(job, model, train, plain)
-    network_in_dtype = amp.wrap(predicting(job, model))
+    network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.get("freeze"))))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
     objective = Objective(network_in_dtype, task)
@@ -185,8 +201,8 @@ def training(
         forward=forward,
         objective=objective,
         batches=batches,
-        val=val,
-        test=test,
+        val=None if val is None else source_of(val, how, place.device),
+        test=source_of(test, how, place.device),
         prepare=plain,
         parallel=parallel,
         place=place,
@@ -195,6 +211,7 @@ def training(
         clock=clock,
         writer=AsyncWriter(checkpoints, place.device),
         batch_size=job.batch_size,
+        evaluation_batch=evaluation_batch(job.batch_size, input_values(job, dataset), place),
         accumulate=job.accumulate,
         last_step=last_step,
         patience=job.patience,
@@ -203,9 +220,11 @@ def training(
         save_or_stop=job.checkpoint.on_error == "stop",
         warmup_steps=job.clock.warmup if mode is None else max(job.clock.warmup, GRAPHS_FROM),
         compiles=mode is not None,
+        layout=layout,
         profile=Profile(folder / "profile", place) if job.profile else None,
         loading=how,
         config=text,
+        notes=notes,
         # older runs do not have these keys
         clip=clip(
             job.get("clip_grad_norm"),
@@ -215,29 +234,26 @@ def training(
             state.scaler,
         ),
         probe=Probe(OmegaConf.select(job, "clock.probe", default=0), parallel, place),
+        memory=PeakMemory(place.gpus),
         numerics=Numerics(k, folder) if (k := OmegaConf.select(job, "numerics")) else None,
+        graph=step_graph(bool(job.get("graph")), state, clock, place),
         ceiling_steps=OmegaConf.select(job, "clock.ceiling", default=0),
     )
 
 
-def loading_of(job: DictConfig, examples: Examples, parallel: Parallel, place: Place) -> Loading:
-    """How the job's batches are read, alike in all processes. Every process must call it.
+def input_values(job: DictConfig, dataset: Dataset) -> int:
+    """How many values an example has as the network takes it."""
+    size = job.model.input_size
+    sides = dataset.shape[1:] if size is None else [size, size]
+    return math.prod([job.model.input_channels, *sides])
 
-    Raises ResourceError, ConfigError.
-    """
-    settings = job.get("loader") or {}  # older runs lack some of its keys
-    own = loading(
-        examples,
-        max(1, job.batch_size // place.world_size),
-        place,
-        workers=settings.get("workers", 0),
-        share=settings.get("share", 0.25),
-        pinned=settings.get("pinned", "auto"),
-        free=available_memory(),
-        cores=cores(),
-    )
-    all_of_them = gather(torch.tensor(own.workers, device=place.device), parallel, place)
-    return replace(own, workers=int(all_of_them.min()))
+
+def loading_of(
+    job: DictConfig, sets: Sequence[Examples], parallel: Parallel, place: Place
+) -> Loading:
+    """How batches of `sets` are read, see `reading`; older runs lack some of the keys."""
+    resident = job.dataset.get("resident", "auto")
+    return reading(job.get("loader") or {}, resident, sets, job.batch_size, parallel, place)
 
 
 def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
@@ -253,7 +269,7 @@ def checked_task(
     task, loss = built_task(job)
     alone = Place(0, 1, torch.device("cpu"))  # where the model is until it is wrapped
     # Two of them: of one, a number for the batch could be taken for a number for the example.
-    inputs, targets = next(shard(examples.first(2), 2, prepare, alone))
+    inputs, targets = next(shard(Gathered(examples.first(2)), 2, prepare, alone))
     called = task.loss if loss is None else explained(task.loss, loss)
     check(model, job.model.get("output"), called, inputs, targets, job.choices.model)
     return task
@@ -336,49 +352,22 @@ def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: str
 
 
 def examples_and_preparation(
-    job: DictConfig, cache: Mapping[str, str] | None = None
-) -> tuple[Examples, Preparation]:
-    """The test split of the job's dataset, and what turns it into the model's input."""
-    dataset = built_dataset(job, job.loader.workers)
-    return reader(dataset, cache)("test"), preparation(job, dataset, augment=False)
+    job: DictConfig, amp: Amp, place: Place, cache: Mapping[str, str] | None = None
+) -> tuple[Examples, Preparation, str]:
+    """The test split of the job's dataset, what turns it into the model's input, and the layout.
 
-
-def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
-    """The `job` stored in the checkpoint at `path`, with the groups that the evaluation chose.
-
-    A bare state_dict has no job: fp32 and classification are assumed then.
-    Raises ConfigError if neither has a model or a dataset.
+    The layout is the name of the memory format of inputs and weights.
     """
-    merged = OmegaConf.create({"choices": dict(job.get("choices") or {}), "seed": 0})
-    for group in EVALUATED:
-        merged[group] = job.get(group)
-        if wanted.get(group) is not None:
-            merged[group] = wanted[group]
-            merged.choices[group] = wanted.choices[group]
-        elif merged[group] is None and group in ASSUMED:
-            merged[group] = OmegaConf.load(CONF / group / f"{ASSUMED[group]}.yaml")
-            merged.choices[group] = ASSUMED[group]
-        if merged[group] is None:
-            raise ConfigError(
-                group,
-                "null",
-                f"{path} does not say which {group} it is for",
-                f"found {sorted(set(job) - {'choices'}) or 'no configuration in it'}",
-                f"name one: {group}=...",
-            )
-    for key in ("batch_size", "threads", "device", "loader", "launch"):
-        merged[key] = wanted[key]
-    return merged
+    dataset = built_dataset(job, job.loader.workers)
+    layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device)
+    return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 
 
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
-    """Set malloc, precision and determinism up for `job`, and build its strategy and precision."""
+    """Set up this process for `job`: malloc and kernels; build its strategy and precision."""
     keep_freed()
     parallel: Parallel = make(job.parallel, "parallel")
     amp: Amp = make(job.amp, "amp")
     amp.pin()
-    deterministic = bool(job.get("deterministic"))
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS requires it
-    torch.use_deterministic_algorithms(deterministic)
+    choose_kernels(bool(job.get("deterministic")), bool(job.get("cudnn_benchmark")))
     return parallel, amp

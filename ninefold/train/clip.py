@@ -45,8 +45,12 @@ class Clip(NoClip):
         self._scaler.unscale_(self._optimizer)
         parameters: list[Tensor] = [p for p in self._parameters if p.grad is not None]
         gradients = [p.grad for p in parameters if p.grad is not None]
-        self._norm = get_total_norm(gradients)
-        self._clip(parameters, self._norm)
+        norm = get_total_norm(gradients)
+        self._clip(parameters, norm)
+        if self._norm is None:
+            self._norm = norm
+        else:  # at its place, to which a recorded step writes as well
+            self._norm.copy_(norm)
 
     def metrics(self) -> dict[str, float]:
         """grad_norm: the 2-norm of all gradients before clipping. Waits for the device."""

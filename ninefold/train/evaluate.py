@@ -17,7 +17,8 @@ from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weight
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
-from ninefold.errors import CheckpointError, one_line
+from ninefold.dataset.resident import source_of
+from ninefold.errors import CheckpointError, ConfigError, one_line
 from ninefold.files import write_json
 from ninefold.machine import environment
 from ninefold.parallel import device_names
@@ -25,6 +26,8 @@ from ninefold.secrets import redact, redacted
 from ninefold.task import Objective
 from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
+
+ASSUMED = {"amp": "fp32", "task": "classification"}  # of a file without a configuration
 
 
 def evaluate(spec: RunSpec) -> None:
@@ -44,20 +47,19 @@ def evaluate(spec: RunSpec) -> None:
         if place.rank == 0:
             print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
         found.require_complete(wanted.load.partial)
-        examples, prepare = build.examples_and_preparation(job, spec.cache)
+        examples, prepare, layout = build.examples_and_preparation(job, amp, place, spec.cache)
+        found.model.to(memory_format=getattr(torch, layout))
         task = build.checked_task(job, found.model, examples, prepare)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
-        how = build.loading_of(job, examples, parallel, place)
+        how = build.loading_of(job, [examples], parallel, place)
         result = evaluation.evaluate(
             parallel.wrap(objective, place),
-            examples,
+            source_of(examples, how, place.device),
             task=task,
             batch_size=job.batch_size,
             prepare=prepare,
             parallel=parallel,
             place=place,
-            workers=how.workers,
-            pinned=how.pinned,
             names=class_names(job, examples),
         )
         notes = found.notes + parallel.notes(place) + amp.notes(place.device)
@@ -78,8 +80,10 @@ def evaluate(spec: RunSpec) -> None:
             "load": str(found.report),
             "config": OmegaConf.to_container(job),
             "dtype": amp.dtype,
+            "memory_format": layout,
             "processes": place.world_size,
             "loader_workers": how.workers,
+            "resident_bytes": how.resident,
             "devices": device_names(place),
             "notes": notes,
             "environment": environment(),
@@ -149,11 +153,39 @@ def restored(wanted: DictConfig) -> Restored:
     path = Path(wanted.checkpoint_file)
     content = read(path)
     found, which = chosen(content, wanted.get("weights"))
-    job = build.overlay(stored_job(content, path, wanted), wanted, path)
+    job = overlay(stored_job(content, path, wanted), wanted, path)
     if not wanted.load.partial:
         require_room(job, found, path)
     model = build.network(job)
     return Restored(model, job, path, which, load_weights(model, found))
+
+
+def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
+    """The `job` stored in the checkpoint at `path`, with the groups that the evaluation chose.
+
+    A bare state_dict has no job: fp32 and classification are assumed then.
+    Raises ConfigError if neither has a model or a dataset.
+    """
+    merged = OmegaConf.create({"choices": dict(job.get("choices") or {}), "seed": 0})
+    for group in untrusted.EVALUATED:
+        merged[group] = job.get(group)
+        if wanted.get(group) is not None:
+            merged[group] = wanted[group]
+            merged.choices[group] = wanted.choices[group]
+        elif merged[group] is None and group in ASSUMED:
+            merged[group] = OmegaConf.load(untrusted.CONF / group / f"{ASSUMED[group]}.yaml")
+            merged.choices[group] = ASSUMED[group]
+        if merged[group] is None:
+            raise ConfigError(
+                group,
+                "null",
+                f"{path} does not say which {group} it is for",
+                f"found {sorted(set(job) - {'choices'}) or 'no configuration in it'}",
+                f"name one: {group}=...",
+            )
+    for key in ("batch_size", "threads", "device", "loader", "launch"):
+        merged[key] = wanted[key]
+    return merged
 
 
 def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> DictConfig:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ninefold.dataset import Examples
 from ninefold.dataset.batches import shard
+from ninefold.dataset.loader import Source
 from ninefold.dataset.preparation import Preparation
 from ninefold.parallel import Parallel, Place
 from ninefold.task import Scores, Task
@@ -49,19 +49,17 @@ class Unfinished(Exception):
 @torch.no_grad()
 def evaluate(
     forward: nn.Module,
-    examples: Examples,
+    source: Source,
     *,
     task: Task,
     batch_size: int,
     prepare: Preparation,
     parallel: Parallel,
     place: Place,
-    workers: int = 0,
-    pinned: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
     names: Sequence[str] = (),
 ) -> Evaluation:
-    """Measure `forward`, a wrapped objective, on all of `examples`, for all processes.
+    """Measure `forward`, a wrapped objective, on all examples of `source`, for all processes.
 
     Raises Unfinished on all processes if one was `interrupted`, which is asked before each batch,
     and AssertionError unless each example was counted once.
@@ -71,7 +69,7 @@ def evaluate(
     loss = torch.zeros((), dtype=torch.float64, device=place.device)
     sums: Tensor | None = None
     count = broken = 0
-    for inputs, targets in shard(examples, batch_size, prepare, place, workers, pinned):
+    for inputs, targets in shard(source, batch_size, prepare, place):
         if interrupted():
             broken = 1
             break
@@ -84,9 +82,9 @@ def evaluate(
         forward.train(was_training)
         raise Unfinished
     if sums is None:  # more processes than examples: zeros of the right shape
-        inputs, targets = next(shard(examples.first(1), 1, prepare, Place(0, 1, place.device)))
+        inputs, targets = next(shard(source, 1, prepare, Place(0, 1, place.device)))
         sums = torch.zeros_like(forward(inputs, targets, measure=True)[1])
     sums = parallel.total(sums)
     forward.train(was_training)
-    assert counts[0] == len(examples), f"{counts[0]} of {len(examples)} examples counted"
+    assert counts[0] == len(source), f"{counts[0]} of {len(source)} examples counted"
     return Evaluation(parallel.total(loss).item() / counts[0], counts[0], task.scores(sums, names))

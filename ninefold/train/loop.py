@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ninefold.dataset import Examples
+from ninefold.dataset.loader import Source
 from ninefold.train.evaluation import Evaluation, Evaluations, Unfinished, evaluate
 from ninefold.train.training import (
     Training,
@@ -67,13 +67,20 @@ def stepper(run: Training) -> Callable[[Tensor, Tensor], None]:
 
     compute = in_micro_batches(run, gradients) if run.accumulate > 1 else gradients
 
-    def step(inputs: Tensor, targets: Tensor) -> None:
-        state.schedule.begin_step()
-        state.losses.add(compute(inputs, targets))
+    def update(inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = compute(inputs, targets)
+        state.losses.watch(loss)
         run.clip()
         scaler.step(optimizer)
         scaler.update()
         state.drop_gradients()
+        return loss
+
+    updated = run.graph.computing(update)
+
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        state.schedule.begin_step()
+        state.losses.add(updated(inputs, targets))
         state.average.update()
         clock.mark("optimizer")
 
@@ -142,7 +149,7 @@ def measure(run: Training) -> Evaluations:
     """
     began = time.perf_counter()
     try:
-        with run.state.average.in_place():
+        with run.memory.paused(), run.state.average.in_place():
             found = Evaluations(
                 evaluate_on(run, run.test), None if run.val is None else evaluate_on(run, run.val)
             )
@@ -165,16 +172,14 @@ def measure(run: Training) -> Evaluations:
     return found
 
 
-def evaluate_on(run: Training, examples: Examples) -> Evaluation:
+def evaluate_on(run: Training, source: Source) -> Evaluation:
     return evaluate(
         run.forward,
-        examples,
+        source,
         task=run.objective.task,
-        batch_size=run.batch_size,
+        batch_size=run.evaluation_batch,
         prepare=run.prepare,
         parallel=run.parallel,
         place=run.place,
-        workers=run.loading.workers,
-        pinned=run.loading.pinned,
         interrupted=lambda: run.stop.wanted,
     )

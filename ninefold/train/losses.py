@@ -45,12 +45,15 @@ class LossTracker:
         if self._freezes:
             optimizer.found_inf = self._found_bad  # type: ignore[attr-defined]
 
-    def add(self, loss: Tensor) -> None:
-        """Add the loss of a step, a scalar, before the optimizer's step."""
-        self._unread.append(loss)
+    def watch(self, loss: Tensor) -> None:
+        """Look at the loss of a step, a scalar, before the optimizer's step."""
         if self._freezes:
             # GradScaler's own kernel: it sets _found_bad if the loss, times one, is not finite.
             torch._amp_foreach_non_finite_check_and_unscale_([loss], self._found_bad, self._one)
+
+    def add(self, loss: Tensor) -> None:
+        """Add the loss of a step."""
+        self._unread.append(loss)
 
     def read(self) -> None:
         """Sum the losses added since the last call, in their order. Waits for the device."""

@@ -17,14 +17,15 @@ from ninefold.errors import ConfigError
 def parameter_groups(
     model: nn.Module, groups: Sequence[Mapping[str, Any]] | None
 ) -> list[dict[str, Any]]:
-    """What torch's optimizers take: the parameters of `model`, in groups with their own options.
+    """What torch's optimizers take: trained parameters of `model`, in groups with their options.
 
     groups: each with `match`, a glob of parameter names, and options such as lr and weight_decay.
     A parameter belongs to the first group it matches, or to the default one, which comes first.
     Raises ConfigError if a glob matches no parameter that an earlier one has not taken.
     """
-    left = dict(model.named_parameters())
-    names = list(left)
+    names = [name for name, _ in model.named_parameters()]
+    left = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    trained = list(left)
     found = []
     for number, group in enumerate(groups or ()):
         glob = str(group["match"])
@@ -33,9 +34,7 @@ def parameter_groups(
             raise ConfigError(
                 f"optimizer.groups.{number}.match",
                 glob,
-                "it matches no parameter"
-                if not any(fnmatchcase(name, glob) for name in names)
-                else "earlier groups have taken all parameters that it matches",
+                wrong(glob, names, trained),
                 f"the nearest is {nearest(glob, names)}",
                 "correct the glob or remove the group",
             )
@@ -44,6 +43,15 @@ def parameter_groups(
     if left:
         found.insert(0, {"params": list(left.values())})
     return found
+
+
+def wrong(glob: str, names: Sequence[str], trained: Sequence[str]) -> str:
+    """Why a group has no parameters. names: of the model's. trained: of those not frozen."""
+    if not any(fnmatchcase(name, glob) for name in names):
+        return "it matches no parameter"
+    if not any(fnmatchcase(name, glob) for name in trained):
+        return "all parameters that it matches are frozen"
+    return "earlier groups have taken all parameters that it matches"
 
 
 def nearest(glob: str, names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import math
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
 from ninefold.machine import environment
-from ninefold.parallel import device_names
+from ninefold.measure.devices import gpu_memory
+from ninefold.parallel import device_names, gather
 from ninefold.progress import say
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
-from ninefold.train import build, compiled, loop
+from ninefold.train import build, compiled, graph, kernels, loop
 from ninefold.train.evaluation import Evaluations
 from ninefold.train.training import Training, closing, wait_for_writer
 
@@ -75,9 +77,14 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
     place = run.place
     found = [
         *spec.notes,
+        *run.notes,
         *run.parallel.notes(place),
         *amp.notes(place.device),
         *compiled.notes(job.compile.mode, place.device),
+        *graph.notes(bool(job.get("graph")), place.device),
+        *kernels.notes(
+            job.model.memory_format, run.layout, bool(job.get("cudnn_benchmark")), place.device
+        ),
     ]
     if place.local_size > job.threads:
         found.append(
@@ -101,16 +108,21 @@ def conditions(
         "dtype": amp.dtype,
         "grad_scaler": amp.scaler,
         "tf32": amp.tf32 and place.device.type == "cuda",
+        "graph": run.graph.records,
+        "memory_format": run.layout,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark and place.device.type == "cuda",
         "processes": place.world_size,
         "replicas": place.replicas,
         "devices": device_names(place),
         "threads": int(threads),
         "loader_workers": run.loading.workers,
+        "resident_bytes": run.loading.resident,
         "batch_size": job.batch_size,
         "planned_epochs": in_epochs(run.last_step, run.batches.steps_per_epoch),
         "score": run.objective.task.score,
         "compile_seconds": run.compile_seconds,
         "peak_memory_bytes": peak_memory(run),
+        "driver_memory_bytes": driver_memory(run),
         "notes": notes,
         "overrides": spec.overrides,
         "environment": environment() if place.rank == 0 else {},
@@ -135,6 +147,8 @@ def ended(
     if val is None:
         notes.append(SELECTED_ON_TEST)
     known = conditions(spec, job, run, amp, notes)
+    if spec.shares_process:
+        known["driver_memory_bytes"] = []  # it holds what other jobs left
     if spec.shares_process and place.device.type == "cpu":
         known["peak_memory_bytes"] = []
         why = "its process ran other jobs too (launch.inline=true in a sweep)"
@@ -168,6 +182,7 @@ def ended(
         images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
         phase_seconds=clock.phase_seconds(steps),
         phase_sampled_steps=clock.sampled_steps,
+        queued_seconds=clock.queued_seconds,
         probe_seconds=run.probe.seconds,
         ceiling_images_per_second=run.ceiling_images_per_second,
         energy_joules=energy,
@@ -204,10 +219,12 @@ def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None
         f"batch {job.batch_size}  steps {run.state.step} to {run.last_step}",
         *(f"note: {note}" for note in notes),
     ]
-    if run.loading.workers:
+    if run.loading.workers or run.loading.resident:
         lines.append(str(run.loading))
     if job.compile.mode is not None:
         lines.insert(2, f"compile={job.compile.mode}: in the first warm-up steps, then training")
+    if run.graph.records:
+        lines.insert(2, "graph=true: the training step is recorded as a CUDA graph and replayed")
     for line in lines:
         say(line)
 
@@ -217,6 +234,10 @@ def timing_lines(run: Training) -> list[str]:
     lines = []
     if run.compile_seconds is not None:
         lines.append(f"compiled in {run.compile_seconds:.1f} s, outside the training time")
+    if run.left_out:
+        lines.append(
+            f"checkpoints left out, as the one before was still being written: {run.left_out}"
+        )
     if run.profile is not None:
         lines += run.profile.summary(run.clock.phase_seconds(run.state.step))
     return lines
@@ -238,13 +259,32 @@ def total_joules(run: Training, joules: float) -> float | None:
 
 
 def peak_memory(run: Training) -> list[int]:
-    """Bytes: the allocator's peak on each GPU, or each process's peak resident set on a CPU."""
+    """Bytes: the allocator's peak on each GPU, or each process's peak resident set on a CPU.
+
+    On a GPU that of training, without evaluations.
+    """
     place = run.place
     if place.device.type == "cuda":
-        mine = [torch.cuda.max_memory_allocated(index) for index in place.gpus]
+        mine = run.memory.bytes()
     else:
         unit = 1 if sys.platform == "darwin" else 1024
         mine = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]
-    rows = torch.zeros((place.world_size, len(mine)), dtype=torch.int64, device=place.device)
-    rows[place.rank] = torch.tensor(mine)
-    return [int(value) for value in run.parallel.total(rows).flatten().tolist()]
+    return of_all_devices(run, mine)
+
+
+def driver_memory(run: Training) -> list[int]:
+    """Bytes that the driver counts for this run's process on each GPU; empty if one is not known.
+
+    Every process must call it.
+    """
+    if not run.place.gpus:
+        return []
+    mine = [gpu_memory(index) for index in run.place.gpus]
+    found = of_all_devices(run, [-1 if math.isnan(value) else int(value) for value in mine])
+    return [] if -1 in found else found
+
+
+def of_all_devices(run: Training, mine: Sequence[int]) -> list[int]:
+    """`mine`, a number for each device of this process, and those of the others, by their ranks."""
+    values = torch.tensor(mine, dtype=torch.int64, device=run.place.device)
+    return [int(value) for value in gather(values, run.parallel, run.place).flatten().tolist()]

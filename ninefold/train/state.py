@@ -30,6 +30,7 @@ class State:
     best_accuracy: of the best evaluation; -1 before the first.
     train_seconds, evaluate_seconds, epoch_seconds: of the inner clock, of all evaluations, and of
     the inner clock in each epoch.
+    restores: times that `restore` was called, after which tensors may be others than before.
     """
 
     model: nn.Module
@@ -45,6 +46,7 @@ class State:
     train_seconds: float = 0.0
     evaluate_seconds: float = 0.0
     epoch_seconds: list[float] = field(default_factory=list)
+    restores: int = 0
 
     def __post_init__(self) -> None:
         self._parameters = list(self.model.parameters())
@@ -112,6 +114,7 @@ class State:
         self.train_seconds = saved["train_seconds"]
         self.evaluate_seconds = saved["evaluate_seconds"]
         self.epoch_seconds = list(saved["epoch_seconds"])
+        self.restores += 1
 
 
 def _rng(place: Place) -> list[Tensor]:

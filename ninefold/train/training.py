@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import AsyncWriter
-from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.loader import Loading
+from ninefold.dataset.loader import Loading, Source
 from ninefold.dataset.preparation import Preparation
 from ninefold.errors import NumericsError, ResourceError, one_line
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
+from ninefold.measure.memory import PeakMemory
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
@@ -32,6 +32,7 @@ from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
 from ninefold.task import Objective
 from ninefold.train.clip import NoClip
+from ninefold.train.graph import NoGraph
 from ninefold.train.state import State
 
 log = logging.getLogger(__name__)
@@ -47,17 +48,22 @@ class Training:
     prepare: turns bytes of the evaluated sets into the network's input.
     clip: called after the backward passes of a step; clips the gradients, if asked to.
     batch_size: global. accumulate: equal micro-batches that a batch is computed in.
+    evaluation_batch: examples in a batch of an evaluation, global.
     last_step: the optimizer step to stop after.
     patience: epochs without a better score to stop after; None: never.
     log_every: steps between log points.
     checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
     save_or_stop: whether a checkpoint that cannot be written ends the run.
     warmup_steps: undone steps before the training. compiles: whether they compile the network.
+    layout: the memory format of inputs and weights, by torch's name.
     profile: records some more undone steps. numerics: records what the first steps compute.
+    graph: what computes the steps: as they are written, or replayed from a CUDA graph.
     ceiling_steps: undone steps on one batch that is on the device already.
     loading: how each training process reads its batches.
     config: the frozen job, YAML, stored in checkpoints.
+    notes: sentences about where its weights come from and which are trained.
     compile_seconds, ceiling_images_per_second: measured by `warm_up`.
+    left_out: checkpoints that were due while the one before was being written.
     result: what loggers get at the end; None until the run has ended well.
     """
 
@@ -65,8 +71,8 @@ class Training:
     forward: nn.Module
     objective: Objective
     batches: Batches
-    val: Examples | None
-    test: Examples
+    val: Source | None
+    test: Source
     prepare: Preparation
     parallel: Parallel
     place: Place
@@ -75,6 +81,7 @@ class Training:
     clock: Clock
     writer: AsyncWriter
     batch_size: int
+    evaluation_batch: int
     accumulate: int
     last_step: int
     patience: int | None
@@ -87,11 +94,16 @@ class Training:
     loading: Loading
     config: str
     probe: Probe
+    memory: PeakMemory
     clip: NoClip = field(default_factory=NoClip)
+    graph: NoGraph = field(default_factory=NoGraph)
+    notes: Sequence[str] = ()
     numerics: Numerics | None = None
     ceiling_steps: int = 0
+    layout: str = "contiguous_format"
     compile_seconds: float | None = None
     ceiling_images_per_second: float | None = None
+    left_out: int = 0
     result: Result | None = None
 
     @property
@@ -229,9 +241,14 @@ def leave(run: Training) -> NoReturn:
 def save(run: Training, best: bool = False, must: bool = False) -> None:
     """Copy the state of the run; rank 0 writes the copy while the training continues.
 
-    Every process must call it. With `must` it is on disk when this returns.
+    Every process must call it. With `must` it is on disk when this returns. One that is due while
+    the one before is being written waits for that if it is the `best`, the last one or a `must`,
+    and is left out otherwise.
     Raises NumericsError if a parameter is not finite, and ResourceError as `wait_for_writer` does.
     """
+    if not (best or must or run.finished) and being_written(run):
+        run.left_out += 1
+        return
     run.state.train_seconds = run.clock.seconds
     content = run.state.content(run.parallel, run.place)
     if run.place.rank != 0:
@@ -244,6 +261,15 @@ def save(run: Training, best: bool = False, must: bool = False) -> None:
     run.writer.save({"format": FORMAT, "config": run.config, **content}, best)
     if must:
         wait_for_writer(run, must)
+
+
+def being_written(run: Training) -> bool:
+    """Whether rank 0 is writing a checkpoint at this moment: the same answer on every process.
+
+    Every process must call it. Waits for the device.
+    """
+    busy = torch.tensor(float(run.writer.busy), device=run.place.device)
+    return bool(gather(busy, run.parallel, run.place).any())
 
 
 def finite(values: Tensor) -> bool:

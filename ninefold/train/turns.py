@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
+from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
+from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
 from ninefold.machine import available_memory
 from ninefold.parallel import Place
@@ -38,19 +41,8 @@ def take_turns(spec: RunSpec) -> None:
     """
     assert spec.turns is not None
     assert spec.mailbox is not None
-    job = OmegaConf.create(spec.job)
-    assert isinstance(job, DictConfig)
-    with open_dict(job):  # nothing but training: no files besides run.log and result.json
-        job.logger, job.numerics, job.profile = {}, None, False
-        job.checkpoint.every = None
-        job.clock.ceiling = 0
-    parallel, amp = build.begin(job)
-    with parallel.join() as place:
-        torch.set_num_threads(place.share_of(job.threads))
-        amp = amp.on(place.device)
-        run = build.training(
-            job, spec.job, spec.folder, parallel, amp, place, Stop(), resume=False, cache=spec.cache
-        )
+    with without_files(spec, Stop()) as (job, run, amp):
+        place = run.place
         notes = facts(spec, job, run, amp)
         if place.rank == 0:
             announce(job, run, amp, notes)
@@ -81,12 +73,39 @@ def take_turns(spec: RunSpec) -> None:
             total_seconds=time.time() - spec.started,
             phase_seconds=run.clock.phase_seconds(steps),
             phase_sampled_steps=run.clock.sampled_steps,
+            queued_seconds=run.clock.queued_seconds,
             energy_joules=energy,
             energy_source=None if energy is None else run.clock.meter.source,
         )
         if place.rank == 0:
             result.write(spec.folder)
         channel.send(written=True)
+
+
+@contextmanager
+def without_files(
+    spec: RunSpec, stop: Stop, instead: Mapping[str, Any] | None = None
+) -> Iterator[tuple[DictConfig, Training, Amp]]:
+    """The job of `spec`, its run and its precision: training and nothing else.
+
+    No loggers, checkpoints or profile. instead: values of keys of the job, by dotted name.
+    """
+    job = OmegaConf.create(spec.job)
+    assert isinstance(job, DictConfig)
+    with open_dict(job):
+        job.logger, job.numerics, job.profile = {}, None, False
+        job.checkpoint.every = None
+        job.clock.ceiling = 0
+        for key, value in (instead or {}).items():
+            OmegaConf.update(job, key, value)
+    parallel, amp = build.begin(job)
+    with parallel.join() as place:
+        torch.set_num_threads(place.share_of(job.threads))
+        amp = amp.on(place.device)
+        run = build.training(
+            job, spec.job, spec.folder, parallel, amp, place, stop, resume=False, cache=spec.cache
+        )
+        yield job, run, amp
 
 
 def timed(

@@ -39,20 +39,21 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
 
         if numerics is not None:
             state = run.state
-            numerics.record(
-                batches,
-                timed,
-                state.losses,
-                state.model,
-                state.optimizer,
-                state.scaler.is_enabled(),
-                run.parallel,
-                run.place,
-            )
+            with run.graph.off():
+                numerics.record(
+                    batches,
+                    timed,
+                    state.losses,
+                    state.model,
+                    state.optimizer,
+                    state.scaler.is_enabled(),
+                    run.parallel,
+                    run.place,
+                )
         for inputs, targets in islice(batches, run.warmup_steps):
             timed(inputs, targets)
         if run.profile is not None:
-            with run.objective.recorded():
+            with run.graph.off(), run.objective.recorded():
                 run.profile.record(batches, step)
         if run.ceiling_steps:
             run.ceiling_images_per_second = ceiling(run, step, *next(batches))
@@ -68,7 +69,8 @@ def ceiling(
     run: Training, step: Callable[[Tensor, Tensor], None], inputs: Tensor, targets: Tensor
 ) -> float:
     """Images per second of training repeatedly on one batch that is on the device already."""
-    step(inputs, targets)  # without warm-up this is the very first step, which is slow
+    for _ in range(2):  # without warm-up the very first is slow, and a graph is recorded after it
+        step(inputs, targets)
     run.place.synchronize()
     began = time.perf_counter()
     for _ in range(run.ceiling_steps):
@@ -82,8 +84,7 @@ def ceiling(
 def start_measuring(run: Training) -> None:
     """Probe the machine, and reset the peak memory of its GPUs."""
     run.probe.take()
-    for index in run.place.gpus:
-        torch.cuda.reset_peak_memory_stats(index)
+    run.memory.start()
 
 
 def first_batches(batches: Batches) -> Generator[tuple[Tensor, Tensor], None, None]:

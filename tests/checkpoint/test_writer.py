@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import signal
 import threading
+import time
+import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +21,16 @@ from torch import Tensor, nn
 
 from ninefold.amp import Amp
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.writer import SMALL, AsyncWriter, Staging
+from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, arranged
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.loader import Loading
+from ninefold.dataset.loader import Gathered, Loading
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
 from ninefold.logger.jsonl import JSONLines
 from ninefold.measure.clock import Clock
+from ninefold.measure.memory import PeakMemory
 from ninefold.measure.probe import Probe
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
@@ -34,6 +39,7 @@ from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.train import loop, training
 from ninefold.train.average import Average
+from ninefold.train.clip import NoClip
 from ninefold.train.losses import LossTracker
 from ninefold.train.schedule import Schedule
 from ninefold.train.state import State
@@ -42,6 +48,7 @@ from tests.conftest import metrics
 from tests.faults.writer import content, finish_writing, require_whole
 
 CPU = torch.device("cpu")
+SMALL = 1 << 16
 ALONE = Place(0, 1, CPU)
 
 
@@ -51,10 +58,12 @@ class Gated(Checkpoints):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, keep=2)
         self.gate = threading.Event()
+        self.saved: list[int] = []
 
     def save(self, content: Mapping[str, Any], best: bool) -> None:
         assert self.gate.wait(60)
         super().save(content, best)
+        self.saved.append(content["step"])
 
 
 @pytest.fixture
@@ -122,17 +131,62 @@ def test_a_staged_copy_is_saved_in_the_very_bytes_of_any_other_copy(tmp_path: Pa
     assert digests[0] == digests[1]
 
 
-def test_copies_are_taken_to_the_same_memory_as_long_as_they_fit() -> None:
+def test_copies_are_taken_to_the_same_memory_as_long_as_it_is_enough() -> None:
     staging, given = Staging(CPU), tensors()
     first = {name: copy.data_ptr() for name, copy in staging.copy(given).items()}
     given = tensors()
     second = staging.copy(given)
     assert {name: copy.data_ptr() for name, copy in second.items()} == first
     assert all(torch.equal(second[name], given[name]) for name in given)
-    given |= {"half": torch.randn(3), "layout": given["layout"].contiguous(), "more": torch.ones(2)}
+    block = staging._block
+    given |= {"half": torch.randn(3), "layout": given["layout"].contiguous()}
     third = staging.copy(given)
     assert all(torch.equal(third[name], given[name]) for name in given)
-    assert third["whole"].data_ptr() == first["whole"]
+    assert staging._block is block
+    given |= {"more": torch.randn(SMALL)}
+    fourth = staging.copy(given)
+    assert all(torch.equal(fourth[name], given[name]) for name in given)
+    assert staging._block is not block
+
+
+def test_parts_of_one_block_are_aligned_apart_and_of_exactly_their_bytes() -> None:
+    given = tensors()
+    staging = Staging(CPU)
+    copies = [copy for copy in staging.copy(given).values() if copy.nbytes]
+    spans = sorted((copy.data_ptr(), copy.data_ptr() + copy.nbytes) for copy in copies)
+    assert all(start % ALIGNED == 0 for start, _ in spans)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert staging._block is not None
+    assert spans[-1][1] - spans[0][0] == staging._block.size
+    for name, copy in staging.copy(given).items():
+        assert copy.untyped_storage().nbytes() == copy.nbytes == given[name].nbytes
+        assert (copy.dtype, copy.shape) == (given[name].dtype, given[name].shape)
+        assert copy.stride() == torch.empty_like(given[name]).stride()
+
+
+def test_a_block_is_no_larger_than_its_parts_and_the_gaps_that_align_them() -> None:
+    assert arranged([]) == ([], 0)
+    assert arranged([4, 0, 64, 65, 1]) == ([0, 64, 64, 128, 256], 257)
+
+
+def test_a_copy_of_nothing_is_nothing() -> None:
+    assert Staging(CPU).copy({"step": 1, "none": torch.ones(0, 4)})["none"].shape == (0, 4)
+
+
+@pytest.mark.gpu
+def test_what_is_staged_from_a_gpu_is_page_locked_and_what_it_was(tmp_path: Path) -> None:
+    given = {name: value.cuda() for name, value in tensors().items()} | {"host": torch.randn(9)}
+    staging = Staging(torch.device("cuda", 0))
+    for _ in range(2):
+        copies = staging.copy(given)
+        for name, value in given.items():
+            assert torch.equal(copies[name], value.cpu())
+            assert copies[name].is_pinned() or not value.nbytes
+    block, parts = weakref.ref(staging._block), copies
+    del staging, copies
+    gc.collect()
+    assert block() is None
+    assert not any(part.is_pinned() for part in parts.values())
 
 
 # In a run
@@ -152,9 +206,9 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         state=State(model, optimizer, Schedule(scheduler), scaler, Average(model, None), losses),
         forward=objective,
         objective=objective,
-        batches=Batches(examples, 2, 0, prepare, ALONE),
+        batches=Batches(Gathered(examples), 2, 0, prepare, ALONE),
         val=None,
-        test=examples,
+        test=Gathered(examples),
         prepare=prepare,
         parallel=Single(),
         place=ALONE,
@@ -163,6 +217,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         clock=Clock(CPU, sample=0),
         writer=AsyncWriter(Checkpoints(folder / "checkpoints", keep=2), CPU),
         batch_size=2,
+        evaluation_batch=2,
         accumulate=1,
         last_step=8,
         patience=None,
@@ -175,6 +230,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         profile=None,
         config="",
         probe=Probe(0, Single(), ALONE),
+        memory=PeakMemory([]),
     )
 
 
@@ -243,6 +299,69 @@ def test_a_write_that_failed_does_not_hide_what_ended_the_run(tmp_path: Path) ->
 
     with pytest.raises(KeyError, match="another"):
         fail()
+
+
+@dataclass(frozen=True)
+class Opening(NoClip):
+    """Opens a gate in the step of this number, and so sees that training came there before."""
+
+    gate: threading.Event
+    steps: list[int]
+    number: int
+
+    def __call__(self) -> None:
+        self.steps.append(len(self.steps) + 1)
+        if len(self.steps) == self.number:
+            self.gate.set()
+
+
+def gated_run(folder: Path, gated: Gated, number: int) -> tuple[Training, list[int]]:
+    """A run that saves after each step, and whose disk does nothing before step `number`."""
+    steps: list[int] = []
+    clip: Any = Opening(gated.gate, steps, number)
+    run = replace(a_run(folder), checkpoint_every=1, warmup_steps=0, clip=clip)
+    run.writer = AsyncWriter(gated, CPU)
+    return run, steps
+
+
+def test_steps_do_not_wait_for_a_disk_that_is_slower_than_they_are(
+    tmp_path: Path, gated: Gated
+) -> None:
+    run, steps = gated_run(tmp_path, gated, number=4)
+    threading.Timer(20, gated.gate.set).start()  # so that the test ends if they do
+    began = time.monotonic()
+    train(run)
+    assert time.monotonic() - began < 15
+    assert steps == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert run.left_out >= 2  # those of the steps 2 and 3, while 1 was being written
+    assert gated.saved[:2] == [1, 4]  # the first evaluation is the best so far
+    assert gated.saved[-1] == 8
+    assert len(gated.saved) + run.left_out == 8
+
+
+def test_a_run_goes_on_exactly_from_the_checkpoint_before_those_left_out(
+    tmp_path: Path, gated: Gated
+) -> None:
+    (tmp_path / "whole").mkdir()
+    torch.manual_seed(0)
+    whole = a_run(tmp_path / "whole")
+    train(whole)
+    torch.manual_seed(0)
+    run, _ = gated_run(tmp_path, gated, number=4)
+    run.last_step = 4
+    train(run)
+    assert gated.saved == [1, 4]
+    for path in ("last.pt", "step-00000004.pt", "best.pt"):  # as if it had been killed before
+        (gated.folder / path).unlink()
+    again = replace(a_run(tmp_path / "again"), writer=AsyncWriter(gated, CPU))
+    again.state.restore(read(gated.newest()), Single(), ALONE)
+    assert again.state.step == 1
+    train(again)
+    for ours, theirs in zip(whole.state.model.parameters(), again.state.model.parameters(),
+                            strict=True):  # fmt: skip
+        assert torch.equal(ours, theirs)
+    assert again.state.epoch_seconds
+    assert again.state.best_accuracy == whole.state.best_accuracy
 
 
 def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:

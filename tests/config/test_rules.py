@@ -24,7 +24,8 @@ ANY = (
     *("dataset.root", "dataset.cache_dir", "dataset.class_names", "dataset.mask_suffix"),
     *("dataset.train", "dataset.test", "dataset.keys", "dataset.name", "dataset.config"),
     *("dataset.revision", "dataset.image", "dataset.label", "dataset.landmarks"),
-    *("ckpt", "model.output", "task.loss", "optimizer.groups"),
+    *("ckpt", "model.output", "task.loss", "optimizer.groups", "init", "freeze"),
+    "checkpoint_activations",
 )
 FIELDS = [field for field, key in KEYS.items() if key.kind is not SECTION and field not in ANY]
 
@@ -169,7 +170,7 @@ def test_the_keys_of_an_option_are_those_in_its_file_and_later_ones_of_its_group
     assert inner["amp"] == set(OmegaConf.load(ROOT / "conf" / "amp" / "fp32.yaml"))
     digits = set(OmegaConf.load(ROOT / "conf" / "dataset" / "digits.yaml"))
     assert inner["dataset"] == digits | {
-        "val", "cache", "cache_rate", "cache_dir", "exif", "targets",
+        "val", "cache", "cache_rate", "cache_dir", "resident", "exif", "targets",
     }  # fmt: skip
     assert inner["clock"] == {"warmup", "sample", "probe", "ceiling"}
     assert "model" not in inner

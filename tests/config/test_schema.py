@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from ninefold.config import schema
 from ninefold.config.group_keys import BUILT, GROUPS, OPTIONS
-from ninefold.config.keys import BY_OPTION, EVALUATE, SWEEP, TRAIN, Key
+from ninefold.config.keys import BY_OPTION, EVALUATE, NOT_OF_A_RUN, TRAIN, Key
 from ninefold.config.kinds import SECTION
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -36,7 +36,7 @@ def flat(job: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("command", "keys"),
-    [("train", {**TRAIN, **SWEEP}), ("evaluate", EVALUATE)],
+    [("train", {**TRAIN, **NOT_OF_A_RUN}), ("evaluate", EVALUATE)],
     ids=["train", "evaluate"],
 )
 def test_the_file_of_a_command_has_each_key_of_the_schema_with_its_default(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ninefold.dataset import Examples, Rows
 from ninefold.dataset.batches import Batches, shard
-from ninefold.dataset.loader import gathered
+from ninefold.dataset.loader import Gathered, gathered
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import DataError, ResourceError
 from ninefold.parallel import Place
@@ -53,7 +53,7 @@ class Answers:
 
 def epoch(workers: int, start: int = 0, place: Place = ALONE) -> list[tuple[Tensor, Tensor]]:
     prepare = ImagePreparation(3, flip=True, crop=2)
-    batches = Batches(EXAMPLES, 8, 5, prepare, place, workers)
+    batches = Batches(Gathered(EXAMPLES, workers), 8, 5, prepare, place)
     return list(batches.epoch(3, start, lambda: None, lambda phase: None))
 
 
@@ -91,7 +91,10 @@ def test_each_process_of_a_run_has_its_own_part_with_loader_threads() -> None:
 
 
 def test_the_same_examples_are_evaluated_with_loader_threads() -> None:
-    parts = [list(shard(EXAMPLES, 10, ImagePreparation(3), ALONE, workers)) for workers in (0, 2)]
+    parts = [
+        list(shard(Gathered(EXAMPLES, workers), 10, ImagePreparation(3), ALONE))
+        for workers in (0, 2)
+    ]
     assert same(*parts)
 
 
@@ -131,7 +134,7 @@ def leave_by_break() -> None:
 
 def leave_by_exception() -> None:
     def train() -> None:
-        batches = Batches(EXAMPLES, 8, 0, ImagePreparation(3), ALONE, 2)
+        batches = Batches(Gathered(EXAMPLES, 2), 8, 0, ImagePreparation(3), ALONE)
         for _ in batches.epoch(0, 0, lambda: None, lambda phase: None):
             raise KeyError
 
@@ -140,7 +143,7 @@ def leave_by_exception() -> None:
 
 
 def leave_by_forgetting() -> None:
-    batches = Batches(EXAMPLES, 8, 0, ImagePreparation(3), ALONE, 2)
+    batches = Batches(Gathered(EXAMPLES, 2), 8, 0, ImagePreparation(3), ALONE)
     source = batches.epoch(0, 0, lambda: None, lambda phase: None)
     next(source)
     del source
@@ -164,6 +167,20 @@ def test_epochs_leave_no_open_file() -> None:
     for _ in range(3):
         assert len(list(gathered([INPUTS], BATCHES, 2))) == len(BATCHES)
     assert opened() <= before
+
+
+def test_reading_ahead_starts_no_process() -> None:
+    """So that a GPU's process, which is slow to fork, is not forked at each epoch."""
+
+    def children() -> set[str]:
+        lists = Path("/proc/self/task").glob("*/children")
+        return {number for found in lists for number in found.read_text().split()}
+
+    before = children()
+    with closing(gathered([INPUTS], BATCHES, 2)) as source:
+        next(source)
+        assert children() <= before
+        assert len(loader_threads()) == 2
 
 
 def test_a_loader_thread_that_cannot_be_started_is_a_resource_error() -> None:

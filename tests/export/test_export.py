@@ -18,7 +18,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
+from ninefold.dataset.loader import Gathered
 from ninefold.dataset.preparation import resized
 from ninefold.errors import ConfigError
 from ninefold.export import check, formats, graph
@@ -34,7 +36,7 @@ from tests.dataset import scenes
 from tests.export.made import Different, run_folder
 from tests.faults.runs import one_after_another
 
-ALONE = Place(0, 1, torch.device("cpu"))
+ALONE, FP32 = Place(0, 1, torch.device("cpu")), Amp(dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +84,13 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     name: str, masks: Path, tmp_path: Path
 ) -> None:
     job = run_folder(tmp_path, *job_of(name, masks))
-    examples, prepare = build.examples_and_preparation(job)
+    examples, prepare, _ = build.examples_and_preparation(job, FP32, ALONE)
     examples = examples.first(300)
     model = build.network(job)
     model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])
     task = build.checked_task(job, model, examples, prepare)
     result = evaluation.evaluate(
-        Objective(model, task), examples, task=task, batch_size=256, prepare=prepare,
+        Objective(model, task), Gathered(examples), task=task, batch_size=256, prepare=prepare,
         parallel=build.make(job.parallel, "parallel"), place=ALONE,
     )  # fmt: skip
     rows = np.arange(len(examples))
@@ -143,7 +145,7 @@ def test_the_accuracy_of_a_file_is_that_of_evaluation_json(shell: Shell) -> None
     saved = read(shell.folder / "run" / "checkpoints" / "last.pt")
     job = OmegaConf.create(saved["config"])
     assert isinstance(job, DictConfig)
-    examples, _ = build.examples_and_preparation(job)
+    examples, _, _ = build.examples_and_preparation(job, FP32, ALONE)
     rows = np.arange(len(examples))
     raw = torch.from_numpy(np.array(examples.inputs[rows]))
     for kind in ("onnx", "pt2"):

@@ -56,6 +56,14 @@ def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shel
             "error: device=cuda: the GPU reports an error (CUDA error: uncorrectable ECC error",
         ),
         (
+            torch.distributed.DistBackendError(
+                "NCCL error in: x.cpp, invalid usage\nLast error:\nDuplicate GPU detected : rank 1 "
+                "and rank 0 both on CUDA device 1b000"
+            ),
+            ConfigError,
+            "error: CUDA_VISIBLE_DEVICES=",
+        ),
+        (
             torch.distributed.DistBackendError("NCCL error\nLast error:\nsocket closed"),
             PeerError,
             "error: rank=1: a peer went away or did not answer (socket closed)",

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ninefold.measure.clock import PHASES, Clock
+from ninefold.measure.devices import Meter
 
 CPU = torch.device("cpu")
 NAP = 0.02
@@ -127,3 +128,94 @@ def test_a_stopped_clock_holds_no_marks_of_the_steps_that_it_sampled() -> None:
     clock.stop()
     assert clock._pending == []
     assert clock.sampled_steps == 50
+
+
+def test_a_pause_of_a_clock_that_does_not_run_changes_nothing() -> None:
+    clock = Clock(CPU, sample=0)
+    with clock.paused():
+        nap()
+    assert clock.seconds == 0
+    clock.start()
+    clock.stop()
+    assert clock.seconds < NAP
+
+
+def test_a_step_knows_whether_it_is_sampled() -> None:
+    clock = Clock(CPU, sample=2)
+    seen = []
+    for _ in range(4):
+        clock.begin_step()
+        seen.append(clock.sampling)
+        clock.end_step()
+        assert not clock.sampling
+    assert seen == [True, False, True, False]
+
+
+class Counter:
+    """An energy counter that runs with the time, and knows how often it was read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self) -> float:
+        self.reads += 1
+        return time.perf_counter()  # a watt
+
+
+def test_energy_is_read_at_the_ends_of_an_epoch_and_not_at_each_pause() -> None:
+    counter = Counter()
+    clock = Clock(CPU, sample=0, meter=Meter("nvml", counter))
+    since = time.perf_counter()
+    clock.start()
+    running = paused = 0.0
+    for _ in range(5):
+        running += nap()
+        with clock.paused():
+            paused += nap()
+    clock.stop()
+    assert counter.reads == 2
+    assert running + paused <= clock.joules <= elapsed(since)
+    outside = nap()
+    clock.start()
+    clock.stop()
+    assert counter.reads == 4
+    assert clock.joules <= elapsed(since) - outside
+
+
+def test_in_a_long_epoch_energy_is_read_often_enough_for_a_counter_that_wraps_around(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ninefold.measure.clock.OFTEN", 2.5 * NAP)
+    counter = Counter()
+    clock = Clock(CPU, sample=0, meter=Meter("rapl", counter))
+    since = time.perf_counter()
+    clock.start()
+    inside = time.perf_counter()
+    for _ in range(6):
+        nap()
+        with clock.paused():
+            pass
+    least = elapsed(inside)
+    clock.stop()
+    assert 3 <= counter.reads <= 4 or elapsed(since) > 9 * NAP  # a busy machine reads it more often
+    assert least <= clock.joules <= elapsed(since)
+
+
+def test_on_a_cpu_no_step_is_queued() -> None:
+    clock = Clock(CPU, sample=0)
+    clock.start()
+    clock.stop()
+    assert clock.queued_seconds is None
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued() -> None:
+    clock = Clock(torch.device("cuda", 0), sample=0)
+    work = torch.ones(8192, 8192, device="cuda")
+    torch.mm(work, work)
+    clock.start()
+    for _ in range(10):
+        torch.mm(work, work)
+    clock.stop()
+    assert clock.queued_seconds is not None
+    assert clock.seconds / 2 < clock.queued_seconds <= clock.seconds

@@ -13,7 +13,7 @@ import torch
 
 from ninefold.measure import probe
 from ninefold.measure.clock import Clock
-from ninefold.measure.devices import Meter, Rapl, gpu_joules, gpu_load, gpu_state, meter
+from ninefold.measure.devices import Meter, Rapl, gpu_joules, gpu_load, gpu_memory, gpu_state, meter
 from ninefold.measure.probe import Probe
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
@@ -72,12 +72,12 @@ def test_one_process_of_a_host_counts_the_energy_of_its_cpu(tmp_path: Path) -> N
     assert (first.joules(), second.joules()) == (2, 0)
 
 
-def test_the_clock_counts_energy_while_it_runs_alone() -> None:
+def test_the_clock_counts_energy_between_its_start_and_its_stop_alone() -> None:
     used = iter([10.0, 11.0, 50.0, 52.5])
     clock = Clock(CPU, sample=0, meter=Meter("rapl", lambda: next(used)))
     clock.start()
-    with clock.paused():
-        pass
+    clock.stop()
+    clock.start()
     clock.stop()
     assert clock.joules == 3.5
 
@@ -109,6 +109,7 @@ def test_a_gpu_that_tells_nothing_is_written_down_as_nothing() -> None:
     assert all(math.isnan(value) for value in silent)
     assert math.isnan(gpu_joules(99))
     assert math.isnan(gpu_load(99))
+    assert math.isnan(gpu_memory(99))
     unknown = dict.fromkeys(KNOWN)
     assert probe._row([*silent, gpu_load(99)]) == unknown
     assert probe._row([1980.0, 61.0, float(0x1 | 0x4 | 0x20), 97.0]) == {
@@ -130,3 +131,10 @@ def test_a_probe_of_gpus_tells_of_each_before_and_after() -> None:
     assert gpu["name"] == torch.cuda.get_device_name(0)
     assert gpu["before"].keys() == gpu["after"].keys() == set(KNOWN)
     assert 0 <= gpu["after"]["load_percent"] <= 100
+
+
+@pytest.mark.gpu
+def test_the_driver_counts_at_least_what_the_allocator_holds_if_it_knows_the_process() -> None:
+    held = torch.zeros(1 << 26, device="cuda")
+    counted = gpu_memory(0)
+    assert math.isnan(counted) or counted >= held.nbytes

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from ninefold.checkpoint.store import read
@@ -169,3 +170,15 @@ def test_a_model_trained_with_ddp_is_freed_when_the_next_run_begins() -> None:
             assert first() is None
     finally:
         gc.enable()
+
+
+def test_what_ended_a_run_is_told_though_its_process_group_cannot_be_left() -> None:
+    """As after an error of a GPU, which every later call of NCCL repeats."""
+
+    def fail() -> None:
+        with DDP(device="cpu").join():
+            dist.destroy_process_group()  # a second time it is an error
+            raise KeyError("the cause")
+
+    with pytest.raises(KeyError, match="the cause"):
+        fail()

@@ -57,7 +57,7 @@ def test_the_final_weights_are_bitwise_those_of_the_raw_loop(amp: str, kind: str
         model = copy.deepcopy(run.state.model)
         optimizer = OPTIMIZERS[kind](model.parameters())
         called = model if amp == "fp32" else Cast(model)
-        examples = run.batches._examples
+        examples = ours.examples_of(run.batches.source)
         for epoch in range(2):
             rows = epoch_order(0, epoch, len(examples)).reshape(-1, 16)
             raw.train(called, optimizer, examples, rows, run.prepare.memory_format)
@@ -153,10 +153,12 @@ def test_between_log_points_no_step_reads_a_tensor(amp: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("resident", ["true", "false"])
 @pytest.mark.parametrize("amp", AMP)
-def test_between_log_points_the_host_never_waits_for_the_gpu(amp: str) -> None:
+def test_between_log_points_the_host_never_waits_for_the_gpu(amp: str, resident: str) -> None:
     with ours.training(*SMALL, f"amp={amp}", "device=cuda", "epochs=1", "log_every=1000",
-                       "clock.warmup=0") as run:  # fmt: skip
+                       "clock.warmup=0", "dataset.flip=true", "dataset.crop=2",
+                       f"dataset.resident={resident}") as run:  # fmt: skip
         epoch = run.batches.epoch
 
         def watched(*arguments: Any) -> Iterator[tuple[Tensor, Tensor]]:

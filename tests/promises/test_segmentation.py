@@ -24,6 +24,7 @@ from benchmarks.rivals import raw
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import weights
 from ninefold.dataset.batches import epoch_order
+from ninefold.dataset.loader import Gathered
 from ninefold.dataset.masks import Masks
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.parallel import Place
@@ -69,7 +70,7 @@ def test_the_weights_after_20_steps_are_bitwise_those_of_the_raw_loop(
         model = copy.deepcopy(run.state.model)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, weight_decay=0.01, fused=True)
         called = model if amp == "fp32" else Cast(model)
-        examples, size = run.batches._examples, run.batch_size
+        examples, size = ours.examples_of(run.batches.source), run.batch_size
         rows = [
             epoch_order(0, epoch, len(examples))[: run.batches.steps_per_epoch * size]
             for epoch in range(20)
@@ -189,7 +190,7 @@ def test_the_sums_are_the_same_on_1_2_and_3_processes_and_scikit_learns(
 
         def work(rank: int) -> object:
             return evaluate(
-                Objective(copy.deepcopy(model), task), test, task=task, batch_size=6,
+                Objective(copy.deepcopy(model), task), Gathered(test), task=task, batch_size=6,
                 prepare=ImagePreparation(3), parallel=team,
                 place=Place(rank, size, torch.device("cpu")),
             ).scores  # fmt: skip

@@ -18,6 +18,7 @@ from ninefold.report import settled, standings, write
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
+from ninefold.report.answer.host import bound_by_host
 from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.recommend import Recommendation, excluded, is_settled, recommend
 from ninefold.report.answer.tree import Speedup
@@ -240,6 +241,61 @@ def test_a_copy_is_not_recommended_over_what_it_copies() -> None:
     assert " ms a step less. " in said
     [slow] = caveats(evidence(runs_of({**seconds, "dp-fp32": 5.2}, steps=10**5)), {})
     assert " µs a step more. Some µs a step are the cost of dp's wrapper itself" in slow
+
+
+def on_gpu(seconds: Mapping[str, float], steps: int) -> Evidence:
+    return evidence([
+        replace(run, devices=["NVIDIA H200"] * len(run.devices))
+        for run in runs_of(seconds, steps=steps)
+    ])  # fmt: skip
+
+
+def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why() -> None:
+    seconds = {"none-fp32": 5.0, "dp-fp32": 5.5, "none-autocast": 4.9}
+    known = on_gpu(seconds, steps=10**4)  # of 0.5 ms, to which the wrapper adds a tenth
+    assert known.comparison.controls == []
+    verdicts = {(pair.first, pair.second): pair.verdict for pair in known.comparison.seconds}
+    assert verdicts["none-fp32", "dp-fp32"] == "slower"
+    assert verdicts["none-fp32", "none-autocast"] == "faster"  # no floor hides it
+    assert excluded("dp-fp32", known) is not None
+    (said,) = caveats(known, {})
+    assert said == (
+        "dp-fp32 repeats the work of none and is no A/A control here: on a GPU DataParallel itself "
+        "takes up to 0.1 ms of a step, which is 0.5 ms long. Longer steps, as of a larger batch, "
+        "would make it one."
+    )
+    both = on_gpu({**seconds, "dp-autocast": 5.5}, steps=10**4)
+    (said,) = caveats(both, {})
+    assert said.startswith("dp-fp32 and dp-autocast repeat the work of none and are no A/A control")
+
+
+def test_on_a_gpu_a_copy_of_long_steps_is_a_control() -> None:
+    seconds = {"none-fp32": 5.0, "dp-fp32": 5.0, "none-autocast": 4.9}
+    known = on_gpu(seconds, steps=100)
+    assert [(c.first, c.second) for c in known.comparison.controls] == [("none-fp32", "dp-fp32")]
+    assert caveats(known, {}) == []
+    assert len(evidence(runs_of(seconds, steps=10**4)).comparison.controls) == 1  # on a CPU
+
+
+def test_a_copy_that_is_no_control_of_times_computes_the_same_scores() -> None:
+    """So two rounds with equal scores are enough to show it, as for every copy."""
+    runs = [
+        replace(run, devices=["NVIDIA H200"], accuracy=0.8 + 0.01 * (run.seed or 0))
+        for run in runs_of({"none-fp32": 5.0, "dp-fp32": 5.5, "none-autocast": 4.9}, seeds=2,
+                           steps=10**4)
+    ]  # fmt: skip
+    known = evidence(runs)
+    assert known.safe["dp-fp32"] == "safe"
+    assert known.safe["none-autocast"] == "not enough runs"
+
+
+def test_the_memory_that_ddp_takes_beside_the_allocator_of_a_gpu_is_a_caveat() -> None:
+    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 4.0}, peak_memory_bytes=[2**30])
+    gpus = [replace(run, devices=["NVIDIA H200"] * (run.replicas or 1)) for run in runs]
+    said = "The peak memory of a GPU is that of PyTorch's allocator"
+    assert [any(said in each for each in caveats(evidence(of), {})) for of in (gpus, runs)] == [
+        True, False,
+    ]  # fmt: skip
 
 
 def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> None:
@@ -642,3 +698,22 @@ def test_the_recommended_overlay_trains_as_the_run_that_it_recommends(shell: She
     [run] = (shell.folder / "sweep").glob("*_none_fp32_seed3")
     before, after = (conftest.result(folder) for folder in (run, shell.folder / "again"))
     assert (after["accuracy"], after["test_loss"]) == (before["accuracy"], before["test_loss"])
+
+
+def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued() -> None:
+    """A step takes 10 ms: the GPU of one cell is half of a tenth of it behind, of another five."""
+    runs = [
+        replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"],
+                queued_seconds=0.0005 if run.amp == "autocast" else 0.05)
+        for run in runs_of({PLAIN: 5.0, "none-autocast": 5.5})
+    ]  # fmt: skip
+    known = evidence(runs)
+    assert bound_by_host(known) == ["none-autocast"]
+    (said,) = [line for line in caveats(known, {}) if "the host" in line]
+    assert said.startswith("none-autocast waits for the host: ")
+    assert "graph=true" in said
+    on_a_cpu = evidence(runs_of({PLAIN: 5.0}, steps=500))
+    assert bound_by_host(on_a_cpu) == []
+    phases = {"phase_seconds": {"data": 1.0, "forward": 4.0}, "ceiling_images_per_second": 250.0}
+    waiting = evidence(runs_of({PLAIN: 5.0}, steps=500, queued_seconds=0.0, **phases))
+    assert bound_by_host(waiting) == []  # it is its data that it waits for

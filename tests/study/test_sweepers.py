@@ -61,6 +61,24 @@ def test_joblib_makes_concurrent_runs_and_a_failed_one_is_reported_once(shell: S
     assert (shell.folder / "sweep" / "report" / "table.md").is_file()
 
 
+@pytest.mark.slow
+def test_a_study_that_asks_both_times_its_cells_in_turns_and_trains_concurrently(
+    shell: Shell,
+) -> None:
+    done = shell.train(
+        "-m", "dataset.limit=128", "batch_size=32", "epochs=1", "threads=1", "amp=fp32,autocast",
+        "seed=0,1", "study.ask=[time,accuracy]", "study.time_budget=0.0001", "study.turns=2",
+        "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    content = json.loads((shell.folder / "sweep" / "sweep.json").read_text())
+    assert [len(entry["runs"]) for entry in content["timing"]] == [2, 2]
+    runs = [shell.folder / "sweep" / name for entry in content["rounds"] for name in entry["runs"]]
+    assert [result(run)["status"] for run in runs] == ["ok"] * 4
+    notes = [result(run)["notes"][0] for run in runs]
+    assert all(note.startswith("It may have run at the same time as") for note in notes)
+
+
 @pytest.mark.slow  # see also tests/test_signals.py
 def test_after_a_signal_each_run_of_joblib_saves_and_none_begins(shell: Shell) -> None:
     command = shell.start(

@@ -181,6 +181,14 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
     assert min(idle) <= 0.05  # of all processes but the two that train
 
 
+def test_turns_last_at_least_as_long_as_the_start_of_their_processes(shell: Shell) -> None:
+    done = shell.train(*study("parallel=none,ddp", "study.turns=auto"))
+    assert done.returncode == 0, done.stderr
+    found = [each for results in turns(shell.folder).values() for each in results]
+    assert len(found) == 4
+    assert min(each["turns"] for each in found) > 8  # type: ignore[type-var]
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [
@@ -191,7 +199,6 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
         ("study.turns=1", "study.turns"),
         ("study.time_budget=-1", "study.time_budget"),
         ("launch.inline=true", "study.ask"),
-        ("hydra/launcher=joblib", "study.ask"),
     ],
 )
 def test_a_study_that_cannot_be_timed_in_turns_is_refused(

@@ -27,8 +27,9 @@ def take(
 ) -> None:
     loss = model(torch.ones(2, 3)).square().mean() * factor
     loss.backward()
-    losses.add(loss.detach())
+    losses.watch(loss.detach())
     optimizer.step()
+    losses.add(loss.detach())
     optimizer.zero_grad()
 
 

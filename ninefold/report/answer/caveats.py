@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from ninefold.errors import one_line
-from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.evidence import WRAPPER, Evidence
+from ninefold.report.answer.host import host_caveat
 from ninefold.report.answer.wording import UNFINISHED
 from ninefold.report.data.cells import PLAIN, Group, plainness
 from ninefold.report.data.rounds import asked, round_number, rounds_of, timing_rounds
@@ -23,6 +23,8 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
         for control in evidence.comparison.controls
         if not control.held
     ]
+    if evidence.uncontrolled:
+        found.append(_no_control(evidence))
     if not evidence.scored:
         found.append(
             "The study asked for times alone: whether a cell's score is as good as "
@@ -76,6 +78,16 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             f"{who} {'waits' if every or len(waiting) == 1 else 'wait'} for data: faster loading "
             "would change the times."
         )
+    if any(
+        run.parallel == "ddp" and set(run.devices) - {"cpu"} and run.peak_memory_bytes
+        for run in evidence.group.runs
+    ):
+        found.append(
+            "The peak memory of a GPU is that of PyTorch's allocator: the buffers of NCCL and "
+            "CUDA's context come on top of it."
+        )
+    if waits := host_caveat(evidence):
+        found.append(waits)
     if evidence.group.dataset == "synthetic":
         score = evidence.group.score
         found.append(f"The images are random: their {score} says nothing about a real dataset.")
@@ -86,15 +98,24 @@ def _simplest_first(cells: Sequence[str] | Mapping[str, str]) -> str:
     return listed_and(sorted(cells, key=plainness))
 
 
+def _no_control(evidence: Evidence) -> str:
+    copies = [second for _, second in evidence.uncontrolled]
+    steps = [evidence.step_seconds(first) for first, _ in evidence.uncontrolled]
+    shortest = 1e3 * min(step for step in steps if step is not None)
+    one = len(copies) == 1
+    return (
+        f"{listed_and(copies)} {'repeats' if one else 'repeat'} the work of none and "
+        f"{'is' if one else 'are'} no A/A control here: on a GPU DataParallel itself takes up to "
+        f"{1e3 * WRAPPER:g} ms of a step, which is {shortest:.2g} ms long. Longer steps, as of a "
+        "larger batch, would make it one."
+    )
+
+
 def _failed_control(evidence: Evidence, control: Control) -> str:
-    steps = [
-        run.train_seconds / run.steps
-        for run in evidence.runs(control.first)
-        if run.ok and run.timed is evidence.timed and run.train_seconds and run.steps
-    ]
-    apart = abs(control.ratio - 1) * 1e3 * fmean(steps or [0.0])
+    step = evidence.step_seconds(control.first)
+    apart = abs(control.ratio - 1) * 1e3 * (step or 0.0)
     shown = f"{apart:.3g} ms" if apart >= 1 else f"{1e3 * apart:.0f} µs"
-    each = f", {shown} a step {'more' if control.ratio > 1 else 'less'}" if steps else ""
+    each = f", {shown} a step {'more' if control.ratio > 1 else 'less'}" if step else ""
     why = "Something other than the cells made the times differ."
     if control.ratio > 1:
         why = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from ninefold.report.answer.tree import Speedup
@@ -28,6 +29,7 @@ from ninefold.report.stats.summaries import by_seed, phase_shares
 from ninefold.report.stats.verdicts import OPEN, Comparison, Safety, Settings
 from ninefold.result import TIMING_LOOKS
 
+WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
 NEAR = 0.9  # share of the ceiling from which on a cell is not limited by its data
 WAITING = 10.0  # percent of a step in data and transfer from which on a slow cell waits for them
 
@@ -130,7 +132,8 @@ class Evidence:
     @functools.cached_property
     def comparison(self) -> Comparison:
         """Seconds per epoch and score, every pair of cells."""
-        return compare(self.values(SECONDS), self.accuracy, self.settings, self.controls)
+        seconds = self.values(SECONDS)
+        return compare(seconds, self.accuracy, self.settings, self.controls, self.alike)
 
     @functools.cached_property
     def target(self) -> float | None:
@@ -187,8 +190,37 @@ class Evidence:
 
     @functools.cached_property
     def controls(self) -> list[tuple[str, str]]:
-        """The A/A pairs: two cells that do the same work."""
+        """The A/A pairs: two cells that do the same work, in the same time."""
+        return [pair for pair in self.alike if pair not in self.uncontrolled]
+
+    @functools.cached_property
+    def uncontrolled(self) -> list[tuple[str, str]]:
+        """The pairs that do the same work, but not in the same time: dp's wrapper shows.
+
+        On a GPU it walks through all parameters and scatters the batch in each step. Where that can
+        be as much of a step as counts as equal, it is no noise.
+        """
+        return [
+            (first, second)
+            for first, second in self.alike
+            if any(set(run.devices) - {"cpu"} for run in self._ok(second))
+            and (step := self.step_seconds(first)) is not None
+            and self.settings.same * step < WRAPPER
+        ]
+
+    @functools.cached_property
+    def alike(self) -> list[tuple[str, str]]:
+        """The pairs of cells that do the same work."""
         return [(first, second) for second, first in self.copies.items() if self._ok(first)]
+
+    def step_seconds(self, cell: str) -> float | None:
+        """Return the mean seconds of a step of a cell, None if unknown."""
+        steps = [
+            run.train_seconds / run.steps
+            for run in self._ok(cell)
+            if run.timed is self.timed and run.train_seconds and run.steps
+        ]
+        return fmean(steps) if steps else None
 
     @functools.cached_property
     def different(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.host import bound_by_host
 from ninefold.report.answer.max_batch import largest_batches
 from ninefold.report.answer.notes import marked, number_notes
 from ninefold.report.answer.published import compare
@@ -91,6 +92,7 @@ def _cell(evidence: Evidence, name: str, measures: list[MeasureFigures], marks: 
         ceiling=CeilingShare(ceiling.images_per_second, ceiling.share) if ceiling else None,
         data_bound=ceiling is not None and ceiling.data_bound,
         speedup=evidence.speedup(name),
+        host_bound=name in bound_by_host(evidence),
     )
 
 

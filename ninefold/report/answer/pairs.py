@@ -58,7 +58,8 @@ def pairs_of(evidence: Evidence, key: str, values: Mapping[str, Mapping[int, flo
     if key == SECONDS.key:
         return Pairs(evidence.comparison)
     if key != BYTES.key:
-        return Pairs(compare(values, evidence.accuracy, settings, evidence.controls))
+        controls, copies = evidence.controls, evidence.alike
+        return Pairs(compare(values, evidence.accuracy, settings, controls, copies))
     found = compare(values, evidence.accuracy, settings)
     return Pairs(replace(found, seconds=[_exact(pair, values, settings) for pair in found.seconds]))
 

@@ -15,6 +15,7 @@ from typing import Any
 from ninefold.files import write_json
 from ninefold.report.data.rounds import round_number
 from ninefold.report.stats.verdicts import Control, Pair, Safety
+from ninefold.result import TIMING
 
 FORMAT = 1
 _OF_TIMING = {"score_confidence", "chance", "timing_rounds"}
@@ -144,6 +145,7 @@ class Cell:
     marks: numbers of the notes that hold for this cell and not for all.
     measures: by key of the measure.
     phases: percent of a training step, by phase.
+    host_bound: whether its GPUs wait for the host.
     """
 
     cell: str
@@ -157,6 +159,7 @@ class Cell:
     ceiling: CeilingShare | None
     data_bound: bool
     speedup: Speedup | None
+    host_bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -280,8 +283,9 @@ class RunLine:
 
     @property
     def number(self) -> str:
-        """The number of the run's round, from 1."""
-        return round_number(vars(self))
+        """The number of the run's round, from 1; `timing 1` of a timing round."""
+        number = round_number(vars(self))
+        return f"timing {number}" if self.folder.startswith(f"{TIMING}/") else number
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ninefold.config.rules import NAME, OF_A_SWEEP
+from ninefold.config.rules import NAME, OF_A_COMMAND
 from ninefold.errors import one_line
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.folders import CONFIG, read_yaml
@@ -30,7 +30,7 @@ NOT_TAKEN = (
     "logger",
     "clock.ceiling",
     "clock.probe",
-    *OF_A_SWEEP,
+    *OF_A_COMMAND,
 )
 # Keys whose values are called: a report from anybody must not choose what is called.
 CALLED = ("_target_", "()", "class")

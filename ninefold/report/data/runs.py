@@ -15,7 +15,7 @@ from ninefold.result import PHASES, SCORE, Result
 
 PARALLEL = ("none", "dp", "ddp")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
-NAMES = ("status", "study", "dataset", "model", "parallel", "amp", "dtype")
+NAMES = ("status", "study", "dataset", "model", "parallel", "amp", "dtype", "memory_format")
 LONGEST = 64  # characters of the name of a score or of a further figure
 LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
 RESTORE = "restore the file from version control"

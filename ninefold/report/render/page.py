@@ -91,9 +91,11 @@ def _group(group: Group, report: Report) -> dict[str, Any]:
         "phases": pictures.phases(group),
         "speedups": pictures.speedups(group),
         "curves": [(title, drawn) for title, drawn in curves if drawn],
-        "drift": pictures.drift(group, report.settings.drift),
+        # Where times are from timing rounds, a slow minute in a training round does no harm.
+        "drift": None if group.timing_rounds else pictures.drift(group, report.settings.drift),
         "ceilings": any(cell.ceiling for cell in group.cells),
         "bound": [cell.cell for cell in group.cells if cell.data_bound],
+        "launching": [cell.cell for cell in group.cells if cell.host_bound],
         "numerics_looks": _NUMERICS,
         "further": [_further(figure) for figure in group.further],
     }

@@ -102,7 +102,8 @@ def _verdicts(group: ReportGroup, report: Report) -> list[str]:
             "wrapper, differences between them are noise.",
         )
     )
-    return [*found, _numerics(group.numerics), _rounds(group, settings.drift)]
+    rounds = [] if group.timing_rounds else [_rounds(group, settings.drift)]
+    return [*found, _numerics(group.numerics), *rounds]
 
 
 def _tested(row: matrix.Row) -> list[str]:

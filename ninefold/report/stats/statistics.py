@@ -39,6 +39,7 @@ def compare(
     accuracy: Values,
     settings: Settings,
     controls: Sequence[tuple[str, str]] = (),
+    copies: Sequence[tuple[str, str]] | None = None,
 ) -> Comparison:
     """Return the verdicts on all pairs of cells, the safety of each cell, and the controls.
 
@@ -46,10 +47,12 @@ def compare(
 
     seconds: by cell and round
     accuracy: in points, by cell and seed; may be empty
-    controls: pairs of cells that do the same work
+    controls: pairs of cells that do the same work in the same time
+    copies: pairs that do the same work, None: the controls
     """
+    copies = controls if copies is None else copies
     time = differences(_table(seconds, logs=True))
-    points = differences(_table(accuracy), _places(list(accuracy), controls))
+    points = differences(_table(accuracy), _places(list(accuracy), copies))
     of_scores = replace(settings, looks=settings.score_looks or settings.looks)
     pairs = len(time.rounds)
     p = np.concatenate([time.p(), points.p()])

@@ -1,0 +1,216 @@
+"""What a check does in a process of its own: `python -m benchmarks.gpu.inside NAME JSON INTO`."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import ours
+from benchmarks.checkpoints import writing
+from benchmarks.gpu.contestants import COMMON, stepping, synchronize
+from ninefold.dataset.preparation import ImagePreparation
+from ninefold.errors import Failure
+from ninefold.files import write_json
+from ninefold.machine import environment, gpus, require_compiler
+from ninefold.measure import devices
+from ninefold.measure.clock import Clock
+from ninefold.train import training
+
+MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
+
+
+def device() -> torch.device:
+    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def machine(dry: bool) -> dict[str, Any]:
+    """The devices and versions of this machine; whether something can be compiled here."""
+    known = environment()
+    known.pop("hostname")
+    names = gpus()
+    try:
+        require_compiler("default", bool(names))
+        compiles = True
+    except Failure:
+        compiles = False
+    return {
+        "gpus": len(names),
+        "gpu_names": names,
+        "capability": torch.cuda.get_device_capability()[0] if names else None,
+        "bfloat16": torch.cuda.is_bf16_supported(including_emulation=False) if names else None,
+        "cudnn": torch.backends.cudnn.version() if names else None,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if names else None,  # type: ignore[no-untyped-call]
+        "compiles": compiles,
+        "environment": known,
+    }
+
+
+def same_weights(dry: bool, one: str, other: str) -> dict[str, Any]:
+    """Whether the last checkpoints of two run folders are equal, bit for bit."""
+    first, second = (
+        torch.load(Path(folder, "checkpoints", "last.pt"), map_location="cpu", weights_only=True)
+        for folder in (one, other)
+    )
+    model, twin = first["model"], second["model"]
+    return {
+        "steps of the whole run": first["step"],
+        "steps of the resumed run": second["step"],
+        "bitwise": all(torch.equal(value, twin[name]) for name, value in model.items()),
+    }
+
+
+def host(dry: bool, calls: int) -> dict[str, Any]:
+    """What NVML costs, and how the probe's work becomes faster from an idle GPU on."""
+    if dry:
+        return {}
+    found = {}
+    for name, call in (
+        ("NVML energy", devices.gpu_joules),
+        ("NVML clocks", devices.gpu_state),
+        ("NVML load", devices.gpu_load),
+    ):
+        call(0)
+        found[name] = 1e6 * median(seconds(lambda call=call: call(0)) for _ in range(calls))  # type: ignore[misc]
+    matrices = [torch.ones(2048, 2048, dtype=torch.float16, device=device()) for _ in range(3)]
+    torch.cuda.synchronize()
+    time.sleep(3)  # its clocks fall
+    units = []
+    for _ in range(120):
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        for _ in range(50):  # a unit of the probe
+            torch.mm(matrices[0], matrices[1], out=matrices[2])
+        last.record()
+        last.synchronize()
+        units.append(first.elapsed_time(last))
+    found["first unit of the probe"] = units[0] / median(units[-20:])
+    found["tenth unit of the probe"] = units[9] / median(units[-20:])
+    found["a unit of the probe"] = median(units[-20:])
+    return found
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Seconds of a call, the device synchronized at both ends."""
+    synchronize(device())
+    began = time.perf_counter()
+    call()
+    synchronize(device())
+    return time.perf_counter() - began
+
+
+def inputs(dry: bool, overrides: list[str], turns: int) -> dict[str, Any]:
+    """Milliseconds in which a batch is made ready when nothing else is done."""
+    with ours.training(*COMMON, *overrides) as run:
+
+        def epoch() -> None:
+            for _ in run.batches.epoch(1, 0, lambda: None, lambda phase: None):
+                pass
+
+        epoch()
+        each = median(seconds(epoch) for _ in range(turns)) / run.batches.steps_per_epoch
+        return {"ms": 1e3 * each}
+
+
+def pixels(dry: bool, images: int, size: int) -> dict[str, Any]:
+    """How far images that are prepared on the device are from those prepared on the CPU."""
+    batch = torch.randint(0, 256, (images, 3, 32, 32), dtype=torch.uint8)
+    rows = np.arange(10 * images).reshape(10, images)
+    there, here = device(), torch.device("cpu")
+    moved = ImagePreparation(3, None, MEAN, STD, flip=True, crop=4)
+    draws = zip(
+        *(moved.draws(0, 3, rows, (len(rows), 3, 32, 32), place) for place in (there, here)),
+        strict=True,
+    )
+    same = all(
+        torch.equal(moved.augmented(batch.to(there), one).cpu(), moved.augmented(batch, other))
+        for one, other in draws
+    )
+    resized = ImagePreparation(3, size)  # of pixels in 0..1
+    apart = (resized.scaled(batch.to(there)).cpu() - resized.scaled(batch)).abs().max()
+    return {
+        "augmented alike": same,
+        "gray levels apart": 255 * float(apart),
+    }
+
+
+def checkpoints(dry: bool, overrides: list[str], saves: int, steps: int) -> dict[str, Any]:
+    """What saving costs: how long the steps stand still, and how fast they are during a write."""
+    stalls, waits, beside, alone = [], [], [], []
+    with stepping(overrides) as (run, take):
+        take(1)
+        run.writer.reserve(run.state.content(run.parallel, run.place))
+        for _ in range(saves):
+            take(2)
+            stalls.append(seconds(lambda: training.save(run)))
+            count, began = 0, time.perf_counter()
+            while writing():
+                take(steps)
+                count += steps
+            beside.append((time.perf_counter() - began) / max(count, 1))
+            run.writer.wait()
+            alone.append(seconds(lambda: take(steps)) / steps)
+            waits.append(seconds(lambda: training.save(run, must=True)))
+    return {
+        "stall": 1e3 * median(stalls),
+        "stall over a save that waits": median(stalls) / median(waits),
+        "a save that waits": median(waits),
+        "step during a write over one without": median(beside) / median(alone),
+    }
+
+
+def events(dry: bool, steps: int, every: int) -> dict[str, Any]:
+    """What the clock keeps of steps whose phases are all timed, stopped every so many steps."""
+    clock = Clock(device(), sample=1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    clock.start()
+    for step in range(steps):
+        clock.begin_step()
+        for phase in ("data", "transfer", "data", "forward", "backward", "optimizer"):
+            clock.mark(phase)
+        clock.end_step()
+        if step % every == every - 1:
+            with clock.paused():
+                pass
+    clock.stop()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "µs a timed step": 1e6 * (time.perf_counter() - began) / steps,
+        "MiB more": (after - before) / 1024,
+        "steps whose phases are known": clock.sampled_steps,
+    }
+
+
+def jpegs(dry: bool, folder: str, count: int, processes: int) -> dict[str, Any]:
+    """Write `count` JPEG files of 288 x 256 pixels in four classes, a fifth of them to test on."""
+    names = [
+        Path(folder, "test" if number % 5 == 0 else "train", f"c{number % 4}", f"{number}.jpg")
+        for number in range(count)
+    ]
+    for parent in {name.parent for name in names}:
+        parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(processes) as pool:
+        list(pool.map(jpeg, names, range(count), chunksize=max(1, count // processes)))
+    return {"files": count}
+
+
+def jpeg(name: Path, seed: int) -> None:
+    from PIL import Image
+
+    small = np.random.default_rng(seed).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    Image.fromarray(small).resize((288, 256)).save(name, quality=90)
+
+
+if __name__ == "__main__":
+    name, given, into = sys.argv[1:]
+    write_json(Path(into), globals()[name](**json.loads(given)))

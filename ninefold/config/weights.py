@@ -1,0 +1,69 @@
+"""Checks what a new run's weights are read from, and fetches pretrained ones, in the launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ninefold.config import untrusted
+from ninefold.errors import CheckpointError, ConfigError
+
+TIMM = "ninefold.model.timm"
+
+
+def prepare(job: Mapping[str, Any]) -> None:
+    """See that the weights that a new run of `job` asks for are on this host. Raises Failure."""
+    net, init = job["model"]["net"], job.get("init")
+    asked = untrusted.pretrained(net)
+    module = untrusted.fetching(str(net["_target_"]))
+    if module == TIMM and find_spec("timm") is None:
+        import_module(module).require()  # builders import torch, so only where they are needed
+    if init is not None:
+        if asked is not None:
+            raise ConfigError(
+                "init",
+                init,
+                f"model.net.{asked[0]}={asked[1]} names weights too",
+                "one of the two is allowed",
+                "leave one of them out",
+            )
+        _require_file(Path(init).expanduser(), init)
+    elif job.get("init_partial"):
+        raise ConfigError(
+            "init_partial",
+            "true",
+            "there is nothing to load, as init=null",
+            "a weights file or a run folder is allowed as init",
+            "set init, or leave init_partial out",
+        )
+    if asked is not None and module is not None:
+        _fetch(net, module, *asked)
+
+
+def _require_file(path: Path, given: str) -> None:
+    file = path / "checkpoints" / "last.pt" if path.is_dir() else path
+    if not file.is_file():
+        raise CheckpointError(
+            "init",
+            given,
+            "no such checkpoint",
+            f"looked for {file.absolute()}",
+            "name a run folder or a file",
+        )
+
+
+def _fetch(net: Mapping[str, Any], module: str, key: str, value: Any) -> None:
+    """Fetch the pretrained weights of `net`, if `module` can."""
+    fetch = getattr(import_module(module), "fetch", None)
+    if fetch is None:
+        raise ConfigError(
+            f"model.net.{key}",
+            value,
+            "each process would download it",
+            "model=torchvision and model=timm fetch it once, before the run",
+            f"use one of them, or model.net.{key}=null with init=FILE",
+        )
+    fetch(**{name: each for name, each in net.items() if name != "_target_"})

@@ -1,0 +1,199 @@
+"""dataset.resident: examples that are copied to the GPU once, where batches are then taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ninefold.dataset import Array, Examples, Rows, varies
+from ninefold.dataset.loader import SMALL, Gathered, Loading, Read, Source, amount, in_memory
+from ninefold.dataset.preparation import (
+    ImagePreparation,
+    Preparation,
+    TypedPreparation,
+    random_bits,
+    to_device,
+)
+from ninefold.errors import ConfigError, ResourceError
+
+AUTO = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
+#                 runs that are compared agree, however many are on the GPU at the same time
+MOST = 1 / 2  # of what is free there, which true takes at most too
+PLAIN = (ImagePreparation, TypedPreparation)  # a subclass may draw more, or other things
+PIECE = 2**26  # bytes that are copied at a time: no second copy of a set is made on the host
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Examples on a device: no row is read, locked or copied by the host after that.
+
+    inputs, targets: as in Examples.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+
+    @classmethod
+    def copied(cls, examples: Examples, device: torch.device) -> Resident:
+        """`examples`, of arrays in memory, on `device`."""
+        return cls(on_device(examples.inputs, device), on_device(examples.targets, device))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.inputs.shape)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def in_epoch(self, seed: int, epoch: int) -> Resident:
+        return self
+
+    def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
+        if not rows:
+            return
+        sizes = [len(each) for each in rows]
+        numbers = to_device(torch.from_numpy(np.concatenate(rows)), device)
+        inputs, targets = (taken(each, numbers, sizes) for each in (self.inputs, self.targets))
+        yield from zip(inputs, targets, strict=True)
+
+
+def taken(values: Tensor, numbers: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
+    """The rows `numbers` of `values` in parts of these sizes; small rows by one kernel for all."""
+    if math.prod(values.shape[1:]) <= SMALL:
+        yield from values.index_select(0, numbers).split(list(sizes))
+        return
+    for some in numbers.split(list(sizes)):
+        yield values.index_select(0, some)
+
+
+def on_device(array: Array, device: torch.device) -> Tensor:
+    """A copy of all rows of `array` on `device`, made piece by piece."""
+    first = torch.from_numpy(array[np.zeros(1, np.int64)])
+    values = torch.empty((len(array), *array.shape[1:]), dtype=first.dtype, device=device)
+    step = max(1, PIECE // max(1, first.nbytes))
+    for start in range(0, len(array), step):
+        rows = np.arange(start, min(start + step, len(array)))
+        values[start : start + step] = torch.from_numpy(array[rows])
+    return values
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A preparation of images on a device that are mirrored and padded once, not in each batch.
+
+    What it is called with is not read: it takes the images out of all of them, as `plain` would
+    move them in their batch.
+
+    inputs: what `plain.padded` makes of all images. masks: of all masks, if these are the targets.
+    """
+
+    plain: ImagePreparation
+    inputs: Tensor
+    masks: Tensor | None
+
+    def draws(
+        self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
+    ) -> Iterable[Tensor]:
+        edge = 2 * self.plain.crop
+        _, count, channels, height, width = self.inputs.shape
+        image = (channels, height - edge, width - edge)
+        corners = self.plain.corners(random_bits(seed, epoch, rows), rows, count, image)
+        return to_device(torch.from_numpy(corners), device).unbind()
+
+    def __call__(self, inputs: Tensor, targets: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
+        images = self.plain.cut(self.inputs, draw)
+        if self.masks is not None:
+            corners = self.plain.mask_corners(draw, tuple(images.shape))
+            targets = self.plain.cut(self.masks, corners)[:, 0]
+        return self.plain(images, targets, None)
+
+
+def padded_once(
+    source: Source, prepare: Preparation, memory: tuple[int, int]
+) -> tuple[Source, Preparation]:
+    """Both for the same batches from images that are padded once: if they are on the device
+    already, `prepare` moves them and there is room for that, see `allowed`.
+    """
+    if not (isinstance(source, Resident) and isinstance(prepare, ImagePreparation)):
+        return source, prepare
+    if type(prepare) not in PLAIN or not prepare.moves or source.inputs.ndim != 4:
+        return source, prepare
+    inputs, targets = source.inputs, source.targets
+    masked = targets.ndim == 3 and not targets.is_floating_point()
+    height, width = (side + 2 * prepare.crop for side in inputs.shape[2:])
+    grown = (1 + prepare.flip) * height * width / math.prod(inputs.shape[2:])
+    if grown * (inputs.nbytes + masked * targets.nbytes) > allowed(memory):
+        return source, prepare
+    masks = prepare.padded(targets[:, None], prepare.outside) if masked else None
+    nothing = inputs.new_empty((len(inputs), 0))
+    hollow = Resident(nothing, nothing if masked else targets)
+    return hollow, Padded(prepare, prepare.padded(inputs), masks)
+
+
+def source_of(examples: Examples, how: Loading, device: torch.device) -> Source:
+    """`examples` as `how` says that they are read."""
+    if how.resident:
+        return Resident.copied(examples, device)
+    return Gathered(examples, how.workers, how.pinned)
+
+
+def resident_bytes(
+    asked: object, sets: Sequence[Examples], device: torch.device, memory: tuple[int, int]
+) -> int:
+    """The bytes of `sets` if they are to be copied to `device`, else 0.
+
+    asked: dataset.resident. auto: on CUDA, sets that are arrays in memory and together take no more
+        than is `allowed`. true: they must be, and may take MOST of what is free.
+    memory: see `allowed`.
+    Raises ConfigError, ResourceError where they must and cannot.
+    """
+    must = asked is True
+    if asked is False or (device.type == "cpu" and not must):
+        return 0
+    if device.type == "cpu":
+        raise ConfigError(
+            "dataset.resident",
+            "true",
+            f"there is no GPU to copy the examples to (device {device})",
+            "on a CPU auto and false are allowed: examples are in its memory anyway",
+            "leave it out",
+        )
+    arrays = [array for each in sets for array in (each.inputs, each.targets)]
+    if not all(in_memory(array) and not varies(array) for array in arrays):
+        if not must:
+            return 0
+        raise ConfigError(
+            "dataset.resident",
+            "true",
+            "the examples are no arrays in memory: they are read when they are needed",
+            "auto and false are allowed for such a dataset",
+            "leave it out, or cache it with dataset.cache=ram",
+        )
+    size = sum(nbytes(array) for array in arrays)
+    if size <= allowed(memory, must):
+        return size
+    if not must:
+        return 0
+    raise ResourceError(
+        "dataset.resident",
+        "true",
+        f"the examples take {amount(size)}",
+        f"{amount(allowed(memory, must))} are allowed ({MOST:g} of the free memory of the GPU)",
+        "leave it out",
+    )
+
+
+def allowed(memory: tuple[int, int], must: bool = False) -> int:
+    """The bytes that examples may take on a GPU with so many bytes of memory: free ones and all."""
+    free, total = memory
+    return int(MOST * free if must else min(MOST * free, AUTO * total))
+
+
+def nbytes(array: Array) -> int:
+    """The bytes of all rows of `array`."""
+    return len(array) * array[np.zeros(1, np.int64)].nbytes if len(array) else 0

@@ -1,0 +1,126 @@
+"""`find=batch_size` and `find=lr`: looks for a value of a job, in new processes, without a run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.conf import HydraConf
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ninefold.config.job import TrainJob
+from ninefold.config.spec import RunSpec
+from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, ResourceError
+from ninefold.files import write_json
+from ninefold.launch.run import start
+from ninefold.ranks import under_torchrun
+from ninefold.study import max_batch
+from ninefold.study.plan import key_and_value
+from ninefold.study.screen import Announcements
+
+RATES = "lr.json"  # what find=lr leaves in its folder, besides lr.png
+
+
+def problems(config: DictConfig) -> list[Failure]:
+    """What keeps this command from finding what it is asked for."""
+    what = config.get("find")
+    if what is None:
+        return []
+    wrong = do = None
+    if config.hydra.mode == RunMode.MULTIRUN:
+        wrong, do = "a sweep has many jobs", "leave out -m and values with commas"
+    elif config.resume is not None:
+        wrong, do = f"resume={config.resume} is given", "leave out resume"
+    elif under_torchrun():
+        wrong, do = "torchrun starts one run", "leave out torchrun: python train.py ..."
+    elif config.launch.inline:
+        wrong, do = "launch.inline=true has one process for everything", "leave it out"
+    if wrong is None or do is None:
+        return _rates_at_odds(config) if what == "lr" else []
+    return [ConfigError("find", what, wrong, "it looks for a value of one new job", do)]
+
+
+def _rates_at_odds(config: DictConfig) -> list[Failure]:
+    low, high = config.find_lr.low, config.find_lr.high
+    if not all(isinstance(rate, int | float) for rate in (low, high)) or low < high:
+        return []  # what is no number is refused with the other keys
+    return [
+        ConfigError(
+            "find_lr.low",
+            low,
+            f"find_lr.high is {high:g}",
+            "a lower learning rate than that is allowed",
+            "correct one of them",
+        )
+    ]
+
+
+def find(
+    what: str,
+    job: TrainJob,
+    config: DictConfig,
+    hydra: HydraConf,
+    folder: Path,
+) -> tuple[Sequence[str], str]:
+    """Find `what` for a checked job; returns lines about it, and the override that sets it.
+
+    config, hydra: that it was composed of. folder: for what is found. Raises Failure.
+    """
+    try:
+        if what == "lr":
+            return _learning_rate(job, folder)
+        return _batch_size(config, hydra, folder)
+    except (Interrupted, Preempted) as failure:
+        raise type(failure)(
+            "signal", failure.value, "the search was stopped", "nothing is kept", "start it again"
+        ) from failure
+
+
+def _learning_rate(job: TrainJob, folder: Path) -> tuple[list[str], str]:
+    rates = job.command_keys["find_lr"]
+    spec = RunSpec(
+        command="find_lr",
+        job=job.text(),
+        folder=folder,
+        started=time.time(),
+        grace=job.values["launch"]["grace"],
+        cache=job.cache,
+        rates=(rates["low"], rates["high"], rates["steps"]),
+    )
+    start(spec, job)
+    found = json.loads((folder / RATES).read_text(encoding="utf-8"))
+    lines = [f"learning rate {found['steepest']:.2g}: there the loss falls fastest"]
+    if found["diverges"] is None:
+        lines.append(f"the loss does not diverge up to {rates['high']:g}")
+    else:
+        tenth = found["diverges"] / 10
+        lines.append(f"learning rate {tenth:.2g}: a tenth of where the loss diverges")
+    lines.append(f"picture {folder / 'lr.png'}")
+    return lines, f"optimizer.lr={found['suggestion']:.2g}"
+
+
+def _batch_size(config: DictConfig, hydra: HydraConf, folder: Path) -> tuple[list[str], str]:
+    def job_with(*instead: str) -> TrainJob:
+        changed = config.copy()
+        with open_dict(changed):
+            for key, value in map(key_and_value, instead):
+                OmegaConf.update(changed, key, yaml.safe_load(value))
+        return TrainJob(changed, hydra)
+
+    largest = max_batch.of_job(job_with, "batch_size", folder, Announcements(), quiet=True)
+    if largest.status == "failed" or largest.batch_size is None:
+        raise ResourceError(
+            "find",
+            "batch_size",
+            "no batch was found" if largest.status != "failed" else "the search did not end well",
+            largest.why,
+            f"see the run.log files in {folder}",
+        )
+    content: dict[str, Any] = {**vars(largest)}
+    write_json(folder / "batch_size.json", content)
+    return [f"batch_size  {largest}"], f"batch_size={largest.batch_size}"

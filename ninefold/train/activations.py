@@ -1,0 +1,86 @@
+"""Activation checkpointing: parts of a network compute their forward pass again in the backward."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.utils.checkpoint import checkpoint
+
+from ninefold.errors import ConfigError
+
+FIELD = "checkpoint_activations"
+
+
+def checkpoint_activations(model: nn.Module, names: Sequence[str] | None) -> None:
+    """Keep of these parts of `model` what goes in only; the rest is computed again when needed.
+
+    Less memory for the time of another forward pass of these parts (Chen et al. 2016, "Training
+    deep nets with sublinear memory cost"). Weights and their names do not change: the class of a
+    part becomes one derived from it, which DataParallel's replicas keep. Random numbers are drawn
+    alike both times, and statistics of normalizations are updated once.
+
+    names: of submodules. Raises ConfigError if there is no such part, or one is within another.
+    """
+    known = [name for name, _ in model.named_modules() if name]
+    for number, name in enumerate(names or ()):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(
+                FIELD,
+                name,
+                "the model has no such part",
+                f"did you mean {near[0]}?" if near else f"it has {', '.join(known[:20])}",
+                "name submodules of the model",
+            )
+        outer = [other for other in names or () if name.startswith(f"{other}.")]
+        if outer or name in list(names or ())[:number]:
+            raise ConfigError(
+                FIELD,
+                name,
+                f"it is part of {outer[0]}" if outer else "it is named twice",
+                "each part is computed again once",
+                "name one of them",
+            )
+        part = model.get_submodule(name)
+        part.__class__ = recomputing(type(part))
+
+
+def recomputing(kind: type[nn.Module]) -> type[nn.Module]:
+    """`kind` with a forward pass that keeps nothing, while it is trained."""
+
+    def forward(self: nn.Module, *inputs: Any, **options: Any) -> Any:
+        if not (self.training and torch.is_grad_enabled()):
+            return kind.forward(self, *inputs, **options)
+        return checkpoint(
+            lambda *given: kind.forward(self, *given, **options),
+            *inputs,
+            use_reentrant=False,
+            context_fn=lambda: contexts(self),
+        )
+
+    return type(kind.__name__, (kind,), {"forward": forward})
+
+
+def contexts(part: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """What is in force in the forward pass, and when it is computed again."""
+    return nullcontext(), statistics_kept(part)
+
+
+@contextmanager
+def statistics_kept(part: nn.Module) -> Iterator[None]:
+    """A context after which normalizations have the running statistics of before."""
+    found = [m for m in part.modules() if isinstance(m, _NormBase) and m.track_running_stats]
+    buffers = [buffer for module in found for buffer in module.buffers(recurse=False)]
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)

@@ -1,0 +1,86 @@
+"""Parts of a model that are not trained."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ninefold.errors import ConfigError
+
+
+def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> list[str]:
+    """Take the gradients from the parameters under `prefixes`; return a note about it.
+
+    prefixes: names of parameters or modules: `layer1` is layer1 and all below it, not layer10.
+    Raises ConfigError if there is none under a prefix, or none would be left to train.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for prefix in prefixes or ():
+        if not any(under(name, prefix) for name in names):
+            raise ConfigError(
+                "freeze",
+                f"[{prefix}]",
+                "no parameter begins so",
+                f"did you mean {nearest(prefix, names)}?",
+                "name the beginning of parameters, or leave it out",
+            )
+    frozen = [name for name in names if any(under(name, prefix) for prefix in prefixes or ())]
+    if frozen and len(frozen) == len(names):
+        raise ConfigError(
+            "freeze",
+            f"[{','.join(prefixes or ())}]",
+            "no parameter would be trained",
+            f"the model has {', '.join(name for name, _ in model.named_children())}",
+            "leave some of them out",
+        )
+    if not frozen:
+        return []
+    count = 0
+    for name in frozen:
+        count += model.get_parameter(name).requires_grad_(False).numel()
+    every = sum(parameter.numel() for parameter in model.parameters())
+    return [f"freeze: {count:,} of {every:,} parameters are not trained."]
+
+
+def kept_frozen(model: nn.Module, prefixes: Sequence[str] | None) -> nn.Module:
+    """`model` to train, without what is under `prefixes`."""
+    return PartlyFrozen(model, prefixes) if prefixes else model
+
+
+def under(name: str, prefix: str) -> bool:
+    """Whether `name` is `prefix` or below it."""
+    return f"{name}.".startswith(f"{prefix.rstrip('.')}.")
+
+
+def nearest(prefix: str, names: Sequence[str]) -> str:
+    """The beginning of one of `names` that is most like `prefix`."""
+    parts = [name.split(".") for name in names]
+    known = {".".join(part[: end + 1]): None for part in parts for end in range(len(part))}
+    return max(known, key=lambda name: difflib.SequenceMatcher(None, prefix, name).ratio())
+
+
+class PartlyFrozen(nn.Module):
+    """The network, whose batch normalization under `prefixes` never learns from a batch.
+
+    It normalizes by its running statistics, as in evaluations, and leaves them as they are. The
+    modules are looked up each time, as a strategy may replace them.
+    """
+
+    def __init__(self, network: nn.Module, prefixes: Sequence[str]) -> None:
+        super().__init__()
+        self.network = network
+        self.prefixes = tuple(prefixes)
+
+    def forward(self, inputs: Tensor) -> Any:
+        return self.network(inputs)
+
+    def train(self, mode: bool = True) -> PartlyFrozen:
+        super().train(mode)
+        for name, module in self.network.named_modules():
+            if isinstance(module, _BatchNorm) and any(under(name, p) for p in self.prefixes):
+                module.eval()
+        return self

@@ -1,0 +1,147 @@
+"""The weights that a new run starts with, if they are not those drawn from the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ninefold.checkpoint.store import read
+from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights
+from ninefold.config import untrusted
+from ninefold.errors import CheckpointError, one_line
+from ninefold.model import Input, Pretrained
+from ninefold.progress import say
+
+
+def without_fetching(net: Mapping[str, Any]) -> dict[str, Any]:
+    """`model.net` of a job so that building it fetches nothing: `load` loads what was fetched.
+
+    A builder of the user's own gets the arguments that it is given.
+    """
+    own = untrusted.fetching(str(net.get("_target_"))) is None
+    return dict(net) if own else untrusted.without_pretrained(net)
+
+
+def load(model: nn.Module, job: Mapping[str, Any], tell: bool) -> list[str]:
+    """Load the weights that a new run starts with into `model`, as drawn; return notes about them.
+
+    job: as plain containers; its keys init, init_partial and model.net count. tell: whether to
+    print how a file fits. Raises CheckpointError, ConfigError, DataError.
+    """
+    here = images(job)
+    if (init := job.get("init")) is not None:
+        return _from_file(model, init, here, bool(job["init_partial"]), tell)
+    return _pretrained(model, job["model"]["net"], here)
+
+
+def _pretrained(model: nn.Module, net: Mapping[str, Any], here: Input | None) -> list[str]:
+    """Load the weights that `net` names, which the launcher has fetched."""
+    asked = untrusted.pretrained(net)
+    module = untrusted.fetching(str(net["_target_"]))
+    if asked is None or module is None:
+        return []
+    options = {key: value for key, value in net.items() if key != "_target_"}
+    found: Pretrained = import_module(module).pretrained(model, **options)
+    report = load_weights(model, found.tensors)
+    if set(report.missing) != set(found.drawn) or report.unexpected or report.mismatched:
+        raise CheckpointError(
+            f"model.net.{asked[0]}",
+            asked[1],
+            f"these weights do not fit {net.get('name')}",
+            str(report),
+            "name others, or give init=FILE init_partial=true",
+        )
+    names = found.drawn if len(found.drawn) <= 4 else {n.partition(".")[0]: 0 for n in found.drawn}
+    drawn = f"; drawn from the seed: {', '.join(names)}" if names else ""
+    return [f"The initial weights are {found.name}{drawn}.", *differing(found.input, here)]
+
+
+def _from_file(
+    model: nn.Module, init: str, here: Input | None, partial: bool, tell: bool
+) -> list[str]:
+    path = Path(init)
+    path = path / "checkpoints" / "last.pt" if path.is_dir() else path
+    content = read(path, "init")
+    tensors, which = chosen(content, None)
+    report = load_weights(model, aligned(tensors, model.state_dict().keys()))
+    if tell:
+        say(one_line(f"init={path}: {report}"))
+    if not report.loaded or not (report.complete or partial):
+        keep = ", or init_partial=true to keep what does not fit as it is drawn"
+        raise CheckpointError(
+            "init",
+            path,
+            "it does not fit the model" if report.loaded else "no tensor in it fits the model",
+            str(report),
+            f"choose the right file or model{keep if report.loaded else ''}",
+        )
+    notes = [f"The initial weights are those of {path} ({which}).", *left_out(report)]
+    return [one_line(note) for note in notes] + differing(_images_of(content), here)
+
+
+def left_out(report: LoadReport) -> list[str]:
+    """Sentences that name every tensor that was not loaded."""
+    kept = [*report.missing, *report.mismatched]
+    return [
+        f"{what}: {', '.join(names)}."
+        for what, names in (
+            ("Kept as drawn from the seed", kept),
+            ("In the file and not in the model", report.unexpected),
+        )
+        if names
+    ]
+
+
+def images(job: Mapping[str, Any]) -> Input | None:
+    """What the model of a job gets, as far as its configuration says so."""
+    try:
+        dataset, size = job["dataset"], job["model"]["input_size"]
+        sides = (size, size) if size else dataset["shape"][-2:]
+        mean, std = (dataset[key] and _rounded(dataset[key]) for key in ("mean", "std"))
+        return Input(mean, std, (int(sides[0]), int(sides[1])))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None  # the examples are no images, or it is damaged
+
+
+def _images_of(content: Mapping[str, Any]) -> Input | None:
+    """The same for a checkpoint; None for another program's."""
+    try:
+        return images(untrusted.parse(content["config"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
+
+
+def differing(theirs: Input | None, here: Input | None) -> list[str]:
+    """Sentences about images that are prepared in another way here than those of the weights."""
+    if theirs is None or here is None:
+        return []
+    notes = []
+    if any(_each(getattr(theirs, n)) != _each(getattr(here, n)) for n in ("mean", "std")):
+        before, now = (
+            " ".join(
+                f"dataset.{name}={'null' if values is None else _rounded(values)}"
+                for name, values in (("mean", given.mean), ("std", given.std))
+            )
+            for given in (theirs, here)
+        )
+        notes.append(f"The weights were trained with {before}, this run has {now}.")
+    if theirs.size and here.size and tuple(theirs.size) != tuple(here.size):
+        before, now = ("x".join(map(str, size)) for size in (theirs.size, here.size))
+        notes.append(f"The weights were trained on images of {before} pixels, this run has {now}.")
+    return notes
+
+
+def _each(values: Sequence[float] | None) -> list[float] | None:
+    """A number for each channel; one number if it is the same for all."""
+    if values is None:
+        return None
+    rounded = _rounded(values)
+    return rounded[:1] if len(set(rounded)) == 1 else rounded

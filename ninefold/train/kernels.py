@@ -1,0 +1,54 @@
+"""What decides which kernels a network runs on: its memory layout, and how cuDNN chooses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+
+from ninefold.amp import Amp
+
+AUTO = "auto"
+
+
+def memory_format(wanted: str, shape: Sequence[int], amp: Amp, device: torch.device) -> str:
+    """The name of the memory format that model.memory_format=`wanted` means.
+
+    auto: channels last, which tensor cores and CPUs prefer. But contiguous on CUDA where products
+    are computed in full float32: those kernels use no tensor cores, and are slower with channels
+    last.
+    shape: of an example. amp: settled on `device`.
+    """
+    if wanted != AUTO:
+        return wanted
+    if device.type == "cuda" and amp.full_float32(device):
+        return "contiguous_format"
+    return "channels_last_3d" if len(shape) == 4 else "channels_last"
+
+
+def choose_kernels(deterministic: bool, benchmark: bool) -> None:
+    """Set this process to deterministic kernels only, and cuDNN to time its algorithms.
+
+    benchmark: the first time that cuDNN sees a shape it tries its algorithms and takes the fastest.
+    """
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS requires it
+    torch.use_deterministic_algorithms(deterministic)
+    torch.backends.cudnn.benchmark = benchmark
+
+
+def notes(wanted: str, layout: str, benchmark: bool, device: torch.device) -> list[str]:
+    """Sentences about what has no effect, or another one than in other cells, on `device`.
+
+    layout: what model.memory_format=`wanted` means here. benchmark: the key cudnn_benchmark.
+    """
+    found = []
+    if wanted == AUTO and layout == "contiguous_format":
+        found.append(
+            "model.memory_format=auto is contiguous here and channels last in precisions that "
+            "tensor cores compute: full float32 does not run on them."
+        )
+    if benchmark and device.type == "cpu":
+        found.append("cudnn_benchmark is a no-op on a CPU: cuDNN is a library for GPUs.")
+    return found

@@ -1,0 +1,138 @@
+"""Finds a learning rate: trains some steps with growing rates and looks where the loss falls.
+
+The range test of Smith (2017, "Cyclical learning rates for training neural networks"), with the
+loss smoothed and the end as in fastai's finder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from signal import Signals
+
+import numpy as np
+from torch import Tensor
+
+from ninefold.config.spec import RunSpec
+from ninefold.files import write_json
+from ninefold.signals import Stop, failure
+from ninefold.train.loop import stepper
+from ninefold.train.training import BAD, LAST, SIGNAL, Training, losses
+from ninefold.train.turns import without_files
+from ninefold.train.warmup import warm_up
+
+SMOOTHING = 0.98  # of the moving average of the losses
+DIVERGED = 4.0  # times the best smoothed loss
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the losses say.
+
+    smoothed: the moving average of the losses, without the bias of its start.
+    steepest: the rate at which it falls fastest, by the logarithm of the rate.
+    diverges: the rate at which the loss is DIVERGED times the best or not finite; None: nowhere.
+    suggestion: `steepest`, and a tenth of `diverges` where that is less.
+    """
+
+    smoothed: list[float]
+    steepest: float
+    diverges: float | None
+    suggestion: float
+
+
+def find_lr(spec: RunSpec, stop: Stop) -> None:
+    """Train with the rates of `spec`; rank 0 writes lr.json and lr.png. Raises Failure."""
+    assert spec.rates is not None
+    low, high, steps = spec.rates
+    constant = {"scheduler.per": "epoch", "scheduler.warmup": 0, "on_nonfinite": "stop"}
+    with without_files(spec, stop, constant) as (_, run, _amp):
+        run.forward.train()
+        tried = [low * (high / low) ** (n / (steps - 1)) for n in range(steps)]
+        found = losses_at(run, tried)
+        if run.place.rank != 0:
+            return
+        rates = read(tried, found)
+        content = {"rates": tried[: len(found)], "losses": found, **vars(rates)}
+        write_json(spec.folder / "lr.json", content)
+        draw(spec.folder / "lr.png", tried, found, rates)
+
+
+def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
+    """The loss of each step with these rates, over the processes, until it diverges.
+
+    Groups of parameters keep the ratio of their rates. Every process must call it. Raises
+    Interrupted or Preempted after a signal.
+    """
+    step, batches = stepper(run), endless(run)
+    warm_up(run, step)
+    groups = run.state.optimizer.param_groups
+    own = [group["lr"] for group in groups]
+    found: list[float] = []
+    for rate in rates:
+        for group, first in zip(groups, own, strict=True):
+            group["lr"] = rate * first / own[0]
+        step(*next(batches))
+        run.state.step += 1
+        rows = losses(run)
+        if rows[:, SIGNAL].any():
+            number = int(rows[:, SIGNAL].max())
+            raise failure(number)("signal", Signals(number).name, "stopped", "", "")
+        found.append(math.nan if rows[:, BAD].any() else float(rows[:, LAST].mean()))
+        if diverged(found):
+            break
+    return found
+
+
+def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of all epochs to come."""
+    for epoch in count():
+        yield from run.batches.epoch(epoch, 0, lambda: None, lambda phase: None)
+
+
+def smooth(found: Sequence[float]) -> list[float]:
+    """The moving average of the losses, divided by the sum of its weights."""
+    average, smoothed = 0.0, []
+    for number, loss in enumerate(found, 1):
+        average = SMOOTHING * average + (1 - SMOOTHING) * loss
+        smoothed.append(average / (1 - SMOOTHING**number))
+    return smoothed
+
+
+def diverged(found: Sequence[float]) -> bool:
+    """Whether the last of the losses is not finite, or far above the best."""
+    return not math.isfinite(found[-1]) or found[-1] > DIVERGED * min(smooth(found))
+
+
+def read(rates: Sequence[float], found: Sequence[float]) -> Rates:
+    """What the losses with the first of these rates say."""
+    end = rates[len(found) - 1] if diverged(found) else None
+    finite = [loss for loss in found if math.isfinite(loss)]
+    smoothed = smooth(finite)
+    slopes = np.gradient(smoothed) if len(smoothed) > 1 else np.zeros(1)
+    steepest = rates[int(np.argmin(slopes))]
+    tenth = math.inf if end is None else end / 10
+    return Rates(smoothed, steepest, end, min(steepest, tenth))
+
+
+def draw(path: Path, rates: Sequence[float], found: Sequence[float], read: Rates) -> None:
+    """Draw the losses by the learning rate as a PNG."""
+    # Importing matplotlib takes longer than anything that a training run needs.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot(rates[: len(found)], found, color="0.75", lw=1, label="loss of a step")
+    axes.plot(rates[: len(read.smoothed)], read.smoothed, color="C0", lw=2, label="smoothed")
+    axes.axvline(read.steepest, color="C2", ls="--", label=f"falls fastest: {read.steepest:.2g}")
+    if read.diverges is not None:
+        axes.axvline(read.diverges, color="C3", ls="--", label=f"diverges: {read.diverges:.2g}")
+    top = max(read.smoothed) * 1.3
+    axes.set(xscale="log", xlabel="learning rate", ylabel="training loss", ylim=(0, top))
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=110)

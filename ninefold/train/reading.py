@@ -1,0 +1,51 @@
+"""How a run reads its examples: settled alike in all of its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ninefold.dataset import Examples
+from ninefold.dataset.loader import Loading, loading
+from ninefold.dataset.resident import resident_bytes
+from ninefold.machine import available_memory, cores
+from ninefold.parallel import Parallel, Place, gather
+
+
+def reading(
+    settings: Mapping[str, Any],
+    resident: object,
+    sets: Sequence[Examples],
+    batch_size: int,
+    parallel: Parallel,
+    place: Place,
+) -> Loading:
+    """How batches of `sets`, of which the first one is trained on, are read.
+
+    settings: the section `loader`; stored ones lack some of its keys. resident: dataset.resident.
+    Every process must call it. Raises ResourceError, ConfigError.
+    """
+    own = loading(
+        sets[0],
+        max(1, batch_size // place.world_size),
+        place,
+        workers=settings.get("workers", 0),
+        share=settings.get("share", 0.25),
+        pinned=settings.get("pinned", "auto"),
+        free=available_memory(),
+        cores=cores(),
+    )
+    size = resident_bytes(resident, sets, place.device, memory_of(place.device))
+    mine = torch.tensor([own.workers, size], device=place.device)
+    workers, least = gather(mine, parallel, place).amin(dim=0).tolist()
+    if least:  # on all of them
+        return replace(own, workers=0, pinned=False, resident=size)
+    return replace(own, workers=workers)
+
+
+def memory_of(device: torch.device) -> tuple[int, int]:
+    """The bytes of a GPU, free ones and all; none for a CPU."""
+    return torch.cuda.mem_get_info(device) if device.type == "cuda" else (0, 0)

@@ -1,0 +1,210 @@
+"""Models of torchvision and timm by name, and the pretrained weights that they start with."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm as timm_library
+import torch
+from torch import Tensor, nn
+from torchvision import models
+from torchvision.models import get_model_weights
+
+from ninefold.errors import ConfigError, DataError
+from ninefold.model import hub, timm, torchvision
+
+RESNET = "resnet18"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for what torch.hub and the Hugging Face hub keep."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    return tmp_path
+
+
+def published(name: str, weights: str = "DEFAULT", **options: Any) -> dict[str, Tensor]:
+    """Put other tensors under the name of a model's published file into the cache."""
+    torch.manual_seed(1)
+    state = models.get_model(name, **options).state_dict()
+    torch.save(state, hub.cached(get_model_weights(name)[weights].url))
+    return state
+
+
+# torchvision
+
+
+def test_pretrained_weights_are_those_of_the_file_but_for_a_head_of_other_classes(
+    cache: Path,
+) -> None:
+    theirs = published(RESNET)
+    model = torchvision.network(RESNET, classes=5)
+    found = torchvision.pretrained(model, RESNET, "DEFAULT")
+    assert found.drawn == ["fc.weight", "fc.bias"]
+    assert found.tensors.keys() == theirs.keys() - set(found.drawn)
+    assert all(torch.equal(value, theirs[key]) for key, value in found.tensors.items())
+    assert found.name == "ResNet18_Weights.IMAGENET1K_V1"
+    assert (found.input.mean, found.input.size) == ([0.485, 0.456, 0.406], (224, 224))
+    whole = torchvision.pretrained(torchvision.network(RESNET, classes=1000), RESNET, "DEFAULT")
+    assert (whole.drawn, whole.tensors.keys()) == ([], theirs.keys())
+
+
+def test_a_network_of_gray_images_computes_what_it_does_with_them_in_three_channels(
+    cache: Path,
+) -> None:
+    published(RESNET)
+    gray = torch.rand(2, 1, 32, 32)
+    outputs = []
+    for channels in (1, 3):
+        model = torchvision.network(RESNET, 1000, channels).eval()
+        found = torchvision.pretrained(model, RESNET, "DEFAULT", channels)
+        model.load_state_dict(dict(found.tensors))
+        outputs.append(model(gray.expand(-1, channels, -1, -1)))
+    assert torch.allclose(*outputs, atol=1e-4)
+    weight = torch.rand(8, 3, 3, 3)
+    four = torchvision.for_channels(weight, 4)
+    assert torch.equal(four, weight[:, [0, 1, 2, 0]] * 0.75)
+
+
+def test_positions_of_a_vit_are_interpolated_to_the_images_of_the_run(cache: Path) -> None:
+    theirs = published("vit_b_16", "IMAGENET1K_SWAG_E2E_V1", image_size=384)
+    model = torchvision.network("vit_b_16", classes=3, size=32)
+    found = torchvision.pretrained(model, "vit_b_16", "IMAGENET1K_SWAG_E2E_V1")
+    own = model.state_dict()
+    assert all(value.shape == own[key].shape for key, value in found.tensors.items())
+    token = "encoder.pos_embedding"
+    assert torch.equal(found.tensors[token][:, 0], theirs[token][:, 0])  # of the class
+    assert found.input.size == (384, 384)
+
+
+def test_names_of_before_in_densenets_file_are_those_of_today(cache: Path) -> None:
+    state = published("densenet121")
+    old = {
+        key.replace("norm1.", "norm.1.").replace("conv2.", "conv.2."): value
+        for key, value in state.items()
+        if not key.endswith("num_batches_tracked")
+    }
+    torch.save(old, hub.cached(get_model_weights("densenet121").DEFAULT.url))
+    model = torchvision.network("densenet121", classes=1000)
+    found = torchvision.pretrained(model, "densenet121", "DEFAULT")
+    assert {k for k in state if not k.endswith("num_batches_tracked")} == found.tensors.keys()
+
+
+@pytest.mark.slow
+def test_head_and_first_layer_are_found_in_each_of_torchvisions_models() -> None:
+    for name in models.list_models(module=models):
+        with torch.device("meta"):
+            model = torchvision.network(name, classes=7, channels=1, size=224)
+        head = model.get_submodule(torchvision.head(model))
+        first = model.get_submodule(torchvision.first_convolution(model))
+        assert isinstance(first, nn.Conv2d)
+        assert head.weight is not None
+        assert (head.weight.shape[0], first.weight.shape[1]) == (7, 1), name
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "said"),
+    [
+        (torchvision, "resnet5", "torchvision has no such model; did you mean resnet50?"),
+        (torchvision, "fasterrcnn_resnet50_fpn", "torchvision has no such model; "),
+        (timm, "vit_tny_patch16_224", "timm has no such model; did you mean vit_tiny_patch16_224?"),
+        (timm, "hf-hub:somebody/resnet18", "timm has no such model; "),
+        (timm, "local-dir:/etc", "timm has no such model; "),
+        (timm, "resnet18.none", "resnet18 has no such weights; timm has resnet18.a1_in1k"),
+    ],
+)
+def test_a_name_that_the_library_does_not_know_is_refused(
+    module: Any, name: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        module.network(name, classes=3)
+    assert str(caught.value).startswith(f"error: model.net.name={name}: {said}")
+
+
+def test_weights_that_a_model_does_not_have_are_refused_with_those_it_has() -> None:
+    with pytest.raises(ConfigError) as caught:
+        torchvision.fetch(RESNET, "IMAGENET1K_V9")
+    assert str(caught.value).startswith(
+        "error: model.net.weights=IMAGENET1K_V9: resnet18 has no such weights; torchvision has "
+        "IMAGENET1K_V1, DEFAULT; "
+    )
+
+
+# The cache
+
+
+def test_a_file_is_fetched_once_and_checked(
+    cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = b"weights"
+    name = f"net-{hashlib.sha256(data).hexdigest()[:8]}.pth"
+    source = tmp_path / name
+    source.write_bytes(data)
+    hub.fetch(source.as_uri(), "model.net.weights", "DEFAULT")
+    path = hub.cached(source.as_uri())
+    assert path.read_bytes() == data
+    assert capfd.readouterr().err == f"fetching {source.as_uri()} to {path}\n"
+    source.unlink()
+    hub.fetch(source.as_uri(), "model.net.weights", "DEFAULT")  # it is here already
+    path.unlink()
+    source.write_bytes(b"others")
+    with pytest.raises(DataError, match=r"could not be fetched .invalid hash value"):
+        hub.fetch(source.as_uri(), "model.net.weights", "DEFAULT")
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_file_that_is_missing_or_damaged_is_told(cache: Path) -> None:
+    model = torchvision.network(RESNET, classes=3)
+    with pytest.raises(DataError, match=r"DEFAULT: this host does not have the file; .*resnet18-"):
+        torchvision.pretrained(model, RESNET, "DEFAULT")
+    path = hub.cached(get_model_weights(RESNET).DEFAULT.url)
+    path.write_bytes(b"PK\x03\x04")
+    with pytest.raises(DataError, match=r"resnet18-\w+.pth cannot be read; "):
+        torchvision.pretrained(model, RESNET, "DEFAULT")
+
+
+# timm
+
+
+def hugging_face(home: Path, repository: str, name: str) -> Path:
+    """Where huggingface_hub looks for a file of a repository that it has fetched before."""
+    folder = home / f"models--{repository.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0" * 40)
+    path = folder / "snapshots" / ("0" * 40) / name
+    path.parent.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "size"), [("resnet18", 1, 32), ("vit_tiny_patch16_224", 3, 32)]
+)
+def test_timm_fits_its_weights_to_other_classes_channels_and_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, channels: int, size: int
+) -> None:
+    from safetensors.torch import save_file
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    torch.manual_seed(1)
+    theirs = timm_library.create_model(name).state_dict()
+    repository = timm_library.models.get_pretrained_cfg(name).hf_hub_id
+    save_file(theirs, hugging_face(tmp_path, repository, "model.safetensors"))
+    timm.fetch(name, True)  # it is here already
+    model = timm.network(name, 5, channels, size)
+    found = timm.pretrained(model, name, 5, channels, size)
+    own = model.state_dict()
+    assert {k: v.shape for k, v in own.items() if k not in found.drawn} == {
+        k: v.shape for k, v in found.tensors.items()
+    }
+    head = "fc" if name == "resnet18" else "head"
+    assert found.drawn == [f"{head}.weight", f"{head}.bias"]
+    same = [k for k, v in found.tensors.items() if torch.equal(v, theirs[k])]
+    other = found.tensors.keys() - set(same)
+    assert other == ({"conv1.weight"} if channels == 1 else {"pos_embed"})
+    if channels == 1:
+        summed = theirs["conv1.weight"].sum(dim=1, keepdim=True)
+        assert torch.allclose(found.tensors["conv1.weight"], summed, atol=1e-6)

@@ -1,0 +1,320 @@
+"""Runs that start with other weights than those drawn from their seed, and train a part of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+from torchvision import models
+from torchvision.models import ResNet18_Weights
+
+from ninefold.checkpoint.store import read
+from ninefold.model import hub
+from ninefold.train import build
+from tests.conftest import Shell, result
+from tests.faults.runs import one_after_another
+
+SMALL = ["batch_size=8", "dataset.limit=16", "clock.warmup=1", "clock.probe=0.001", "logger=quiet"]
+# One step that leaves the weights as they are: what is trained moves by less than it can hold.
+STILL = ["max_steps=1", "optimizer.lr=1e-30"]
+FIVE = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,8,8]",
+        "dataset.train_count=16", "dataset.test_count=9"]  # fmt: skip
+RESNET = ["model=torchvision", "model.net.name=resnet18", "model.input_size=32"]
+DDP = ["parallel=ddp", "parallel.processes=2"]
+
+
+def model_of(run: Path) -> dict[str, Tensor]:
+    content = read(run / "checkpoints" / "last.pt")["model"]
+    assert isinstance(content, dict)
+    return content
+
+
+def drawn(run: Path) -> dict[str, Tensor]:
+    """The weights that a run draws from its seed."""
+    job: Any = OmegaConf.load(run / "config.yaml")
+    return build.network(job).state_dict()
+
+
+def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
+    assert one.keys() == other.keys()
+    return {name for name in one if not torch.equal(one[name], other[name])}
+
+
+# init
+
+
+def test_weights_of_a_run_start_one_of_other_classes_but_for_the_head(shell: Shell) -> None:
+    init = ["train.py", *FIVE, *SMALL, *STILL, "freeze=[features]", "init=digits"]
+    first, refused, kept, evaluated = one_after_another(
+        shell,
+        ["train.py", *SMALL, "max_steps=2", "hydra.run.dir=digits"],
+        [*init, "hydra.run.dir=refused"],
+        [*init, "init_partial=true", "hydra.run.dir=kept"],
+        ["evaluate.py", "ckpt=kept"],
+    )
+    assert first.returncode == 0, first.stderr
+    file = shell.folder / "digits" / "checkpoints" / "last.pt"
+    head = "classifier.bias: [10] for [5], classifier.weight: [10, 512] for [5, 512]"
+    report = f"9 tensors loaded, 0 missing, 0 unexpected, 2 mismatched ({head})"
+    assert refused.returncode == 3
+    assert refused.stderr == (
+        f"error: init={file}: it does not fit the model; {report}; choose the right file or model, "
+        "or init_partial=true to keep what does not fit as it is drawn\n"
+    )
+    assert kept.returncode == 0, kept.stderr
+    assert f"init={file}: {report}" in kept.stdout.splitlines()
+    notes = result(shell.folder / "kept")["notes"]
+    assert f"The initial weights are those of {file} (raw)." in notes
+    assert f"Kept as drawn from the seed: {head}." in notes
+    ours = model_of(shell.folder / "kept")
+    heads = {"classifier.weight", "classifier.bias"}
+    assert differing(ours, model_of(shell.folder / "digits") | {n: ours[n] for n in heads}) == set()
+    assert differing(ours, drawn(shell.folder / "kept")) == ours.keys() - heads
+    assert evaluated.returncode == 0, evaluated.stderr
+
+
+def test_a_run_goes_on_without_the_file_that_it_started_with(shell: Shell) -> None:
+    torch.manual_seed(3)
+    state = {f"net.{k}": v for k, v in models.resnet18(num_classes=10).state_dict().items()}
+    torch.save({"state_dict": state, "epoch": 3}, shell.folder / "w.pth")
+    job = ["train.py", *RESNET, *SMALL, "init=w.pth", "freeze=[conv1,bn1,layer1]", *DDP]
+    for done in one_after_another(
+        shell,
+        [*job, "max_steps=2", "hydra.run.dir=whole"],
+        [*job, "max_steps=1", "hydra.run.dir=stopped"],
+    ):
+        assert done.returncode == 0, done.stderr
+    (shell.folder / "w.pth").rename(shell.folder / "gone.pth")
+    resumed, missing = one_after_another(
+        shell, ["train.py", "resume=stopped", "max_steps=2"], [*job, "hydra.run.dir=new"]
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    whole, stopped = (model_of(shell.folder / name) for name in ("whole", "stopped"))
+    assert differing(whole, stopped) == set()
+    frozen = {name for name in whole if name.startswith(("conv1.", "bn1.", "layer1."))}
+    # Its batch normalization too: no statistic of it has seen a batch.
+    assert differing(whole, {k.removeprefix("net."): v for k, v in state.items()}) == (
+        whole.keys() - frozen
+    )
+    content = read(shell.folder / "whole" / "checkpoints" / "last.pt")
+    trained = [name for name, _ in models.resnet18().named_parameters() if name not in frozen]
+    assert len(content["optimizer"]["state"]) == len(trained)
+    notes = result(shell.folder / "whole")["notes"]
+    assert "freeze: 157,504 of 11,181,642 parameters are not trained." in notes
+    assert missing.returncode == 3
+    assert missing.stderr == (
+        f"error: init=w.pth: no such checkpoint; looked for {shell.folder / 'w.pth'}; name a run "
+        "folder or a file\n"
+    )
+    assert not (shell.folder / "new").exists()
+
+
+def test_weights_in_safetensors_can_be_evaluated_and_trained_further(shell: Shell) -> None:
+    from safetensors.torch import save_file
+
+    train = ["train.py", *SMALL, "ema=0.9", "max_steps=2", "hydra.run.dir=run"]
+    (done,) = one_after_another(shell, train)
+    assert done.returncode == 0, done.stderr
+    content = read(shell.folder / "run" / "checkpoints" / "last.pt")
+    whole = {name: value.contiguous() for name, value in content["model"].items()}
+    save_file(whole, shell.folder / "w.safetensors")
+    (shell.folder / "bad.safetensors").write_bytes(b"\xff" * 32)
+    evaluated, started, averaged, bad = one_after_another(
+        shell,
+        ["evaluate.py", "ckpt=w.safetensors", "model=convnet", "dataset=digits"],
+        ["train.py", *SMALL, *STILL, "init=w.safetensors", "hydra.run.dir=raw"],
+        ["train.py", *SMALL, *STILL, "init=run", "hydra.run.dir=averaged"],
+        ["train.py", *SMALL, "init=bad.safetensors", "hydra.run.dir=bad"],
+    )
+    for each in (evaluated, started, averaged):
+        assert each.returncode == 0, each.stderr
+    assert differing(model_of(shell.folder / "raw"), content["model"]) == set()
+    assert differing(model_of(shell.folder / "averaged"), content["average"]) == set()
+    assert bad.returncode == 3
+    assert bad.stderr.startswith(f"error: init={shell.folder}/bad.safetensors: it cannot be read; ")
+
+
+WRONG: list[tuple[list[str], int, str]] = [
+    (["freeze=[layr1]"], 2, "freeze=[layr1]: no parameter begins so; did you mean layer1?; "),
+    (["init_partial=true"], 2, "init_partial=true: there is nothing to load, as init=null; "),
+    (["init=none.pt"], 3, "init=none.pt: no such checkpoint; looked for "),
+    (["init=none.pt", "model.net.weights=DEFAULT"], 2,
+     "init=none.pt: model.net.weights=DEFAULT names weights too; one of the two is allowed; "),
+    (["model.net.name=resnet5"], 2, "model.net.name=resnet5: torchvision has no such model; "
+     "did you mean resnet50?; "),
+]  # fmt: skip
+
+
+def test_what_cannot_be_meant_is_one_line(shell: Shell) -> None:
+    job = ["train.py", "model=torchvision", "model.input_size=32", *SMALL, "launch.inline=true"]
+    outcomes = one_after_another(shell, *([*job, *given] for given, _, _ in WRONG))
+    for done, (_, code, said) in zip(outcomes, WRONG, strict=True):
+        assert done.returncode == code
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: {said}")
+
+
+# Pretrained weights
+
+
+def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launcher(
+    shell: Shell,
+) -> None:
+    here, empty = shell.folder / "here", shell.folder / "empty"
+    file = here / "hub" / "checkpoints" / hub.cached(ResNet18_Weights.DEFAULT.url).name
+    file.parent.mkdir(parents=True)
+    torch.manual_seed(1)
+    theirs = models.resnet18().state_dict()
+    torch.save(theirs, file)
+    body = "conv1,bn1,layer1,layer2,layer3,layer4"
+    job = ["train.py", *RESNET, "model.net.weights=DEFAULT", *SMALL, *DDP]
+    trained, started = one_after_another(
+        shell,
+        [*job, "max_steps=1", "hydra.run.dir=run"],
+        [*job, *STILL, f"freeze=[{body}]", "hydra.run.dir=still"],
+        env={"TORCH_HOME": str(here)},
+    )
+    for done in (trained, started):
+        assert done.returncode == 0, done.stderr
+    ours = model_of(shell.folder / "still")
+    assert differing(ours, theirs | {n: ours[n] for n in ("fc.weight", "fc.bias")}) == set()
+    notes = "\n".join(result(shell.folder / "run")["notes"])
+    assert (
+        "The initial weights are ResNet18_Weights.IMAGENET1K_V1; drawn from the seed: fc.weight, "
+        "fc.bias." in notes
+    )
+    assert (
+        "The weights were trained with dataset.mean=[0.485, 0.456, 0.406] dataset.std=[0.229, "
+        "0.224, 0.225], this run has dataset.mean=[" in notes
+    )
+    assert "were trained on images of 224x224 pixels, this run has 32x32." in notes
+    resumed, evaluated, refused = one_after_another(
+        shell,
+        ["train.py", "resume=run", "max_steps=2"],
+        ["evaluate.py", "ckpt=run", "hydra.run.dir=evaluation"],
+        [*job, "hydra.run.dir=refused"],
+        env={"TORCH_HOME": str(empty)},
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert refused.returncode == 4
+    fetching, error = refused.stderr.splitlines()
+    assert fetching.startswith("fetching https://")
+    assert error.startswith("error: model.net.weights=DEFAULT: it could not be fetched (")
+    assert error.endswith("put it there, or give init=FILE")
+    assert not (shell.folder / "refused").exists()
+
+
+@pytest.mark.slow
+def test_timms_weights_that_cannot_be_fetched_are_one_line(shell: Shell) -> None:
+    job = ["train.py", "model=timm", "model.net.pretrained=true", *SMALL, "hydra.run.dir=run"]
+    (done,) = one_after_another(shell, job, env={"HF_HOME": str(shell.folder / "hf")})
+    assert done.returncode == 4
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("error: model.net.pretrained=true: it could not be fetched (")
+    assert not (shell.folder / "run").exists()
+
+
+# Ten families
+
+FAMILIES = {
+    "torchvision": ("resnet18", "convnext_tiny", "mobilenet_v3_small", "vit_b_16",
+                    "regnet_y_400mf"),
+    "timm": ("resnet10t", "convnext_atto", "efficientnet_lite0", "vit_tiny_patch16_224",
+             "regnetx_002"),
+}  # fmt: skip
+TINY = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,32,32]",
+        "dataset.train_count=8", "dataset.test_count=9", "batch_size=4", "clock.warmup=0",
+        "clock.probe=0.001", "logger=quiet", "optimizer=sgd", "max_steps=2"]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("library", "name"), [(library, name) for library in FAMILIES for name in FAMILIES[library]]
+)
+def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
+    shell: Shell, library: str, name: str
+) -> None:
+    job = ["train.py", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY]
+    evaluate = ["evaluate.py", "ckpt=ddp", "batch_size=4"]
+    for done in one_after_another(
+        shell,
+        [*job, "hydra.run.dir=none"],
+        [*job, *DDP, "amp=autocast", "hydra.run.dir=ddp"],
+        [*evaluate, "hydra.run.dir=one"],
+        [*evaluate, *DDP, "hydra.run.dir=two"],
+    ):
+        assert done.returncode == 0, done.stderr
+    assert result(shell.folder / "none")["steps"] == 2
+    one, two = (
+        json.loads((shell.folder / name / "evaluation.json").read_text()) for name in ("one", "two")
+    )
+    assert (one["count"], one["accuracy"]) == (two["count"], two["accuracy"])
+    assert one["loss"] == pytest.approx(two["loss"], abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("library", "name"), [("torchvision", "regnet_y_400mf"), ("timm", "vit_tiny_patch16_224")]
+)
+def test_a_family_trains_in_all_nine_cells(shell: Shell, library: str, name: str) -> None:
+    done = shell.train(
+        "-m", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY,
+        "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "launch.cpu_processes=2",
+        "study.burn_in=0", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = [result(path.parent) for path in shell.folder.glob("sweep/**/result.json")]
+    assert sorted((run["parallel"], run["amp"], run["steps"]) for run in runs) == sorted(
+        (parallel, amp, 2)
+        for parallel in ("none", "dp", "ddp")
+        for amp in ("fp32", "autocast", "scaler")
+    )
+
+
+class Some:
+    """The digits of some of the ten classes, of which every fourth is a test example."""
+
+    def __init__(self, first: int, count: int, test: bool = False) -> None:
+        from sklearn.datasets import load_digits
+
+        images, classes = load_digits(return_X_y=True)
+        rows = [
+            row
+            for row, number in enumerate(classes)
+            if first <= number < first + count and (row % 4 == 0) is test
+        ]
+        self.images = (images[rows] * 15.9375).astype("uint8").reshape(-1, 1, 8, 8)
+        self.classes = [int(classes[row]) - first for row in rows]
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def __getitem__(self, row: int) -> tuple[Any, int]:
+        return self.images[row], self.classes[row]
+
+
+@pytest.mark.slow
+def test_weights_of_other_digits_are_ahead_of_drawn_ones_after_an_epoch(shell: Shell) -> None:
+    def digits(first: int) -> list[str]:
+        some = f"_target_: tests.promises.test_fine_tuning.Some, first: {first}, count: 5"
+        return ["train.py", "dataset=mapped", f"dataset.train={{{some}}}", "loader.workers=0",
+                f"dataset.test={{{some}, test: true}}", "dataset.shape=[1,8,8]",
+                "dataset.classes=5", "logger=quiet"]  # fmt: skip
+
+    tune = [*digits(5), "epochs=1", "optimizer.lr=3e-4"]
+    for done in one_after_another(
+        shell,
+        [*digits(0), "epochs=5", "hydra.run.dir=before"],
+        [*tune, "hydra.run.dir=scratch"],
+        [*tune, "init=before", "hydra.run.dir=tuned"],
+    ):
+        assert done.returncode == 0, done.stderr
+    scratch, tuned = (result(shell.folder / name)["accuracy"] for name in ("scratch", "tuned"))
+    print(f"after an epoch: drawn {scratch:.3f}, of other digits {tuned:.3f}")
+    assert tuned > scratch + 0.02

@@ -1,0 +1,103 @@
+"""find=batch_size and find=lr: a value for a job, without a run."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from ninefold.train.rates import diverged, read, smooth
+from tests.conftest import Shell
+
+SMALL = ("dataset.limit=256", "batch_size=32", "threads=2", "hydra.run.dir=found")
+
+
+def rates_of(shell: Shell, *overrides: str) -> dict[str, Any]:
+    done = shell.train("find=lr", *SMALL, *overrides)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads((shell.folder / "found" / "lr.json").read_text())
+    line = f"optimizer.lr={found['suggestion']:.2g}"
+    assert done.stdout.splitlines()[-1].startswith("train with it: python train.py dataset.limit")
+    assert done.stdout.splitlines()[-1].endswith(line)
+    return found
+
+
+def test_a_learning_rate_is_found_and_no_run_is_left(shell: Shell) -> None:
+    found = rates_of(shell, "find_lr.low=1e-5", "find_lr.high=100", "find_lr.steps=40")
+    assert found["rates"][0] == pytest.approx(1e-5)
+    assert len(found["rates"]) == len(found["losses"]) <= 40
+    assert 1e-5 <= found["suggestion"] < found["diverges"] <= 100
+    with Image.open(shell.folder / "found" / "lr.png") as picture:
+        assert picture.size[0] > 300
+    left = {path.name for path in (shell.folder / "found").iterdir()}
+    assert not left & {"result.json", "checkpoints", "metrics.jsonl", "tensorboard"}
+
+
+@pytest.mark.slow
+def test_the_losses_are_the_same_on_two_processes(shell: Shell) -> None:
+    steps = ("find_lr.steps=12", "find_lr.high=1e-2", "optimizer=sgd")
+    alone = rates_of(shell, *steps)
+    (shell.folder / "found").rename(shell.folder / "alone")
+    both = rates_of(shell, *steps, "parallel=ddp", "launch.cpu_processes=2")
+    assert both["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+
+
+def test_the_rate_is_where_the_loss_falls_fastest_or_a_tenth_of_where_it_diverges() -> None:
+    rates = [10 ** (-4 + n / 20) for n in range(100)]
+    losses = [2.0 if r < 1e-2 else 2.0 - min(1.5, 30 * (r - 1e-2)) for r in rates]
+    calm = read(rates, losses)
+    assert calm.diverges is None
+    assert calm.suggestion == calm.steepest > 1e-2
+    early = read(rates, [*losses[:45], 9.0])
+    assert early.diverges == rates[45]
+    assert early.suggestion == pytest.approx(min(early.steepest, rates[45] / 10))
+    assert read(rates, [2.0, 1.9, math.nan]).diverges == rates[2]
+
+
+def test_smoothing_starts_without_a_bias_and_one_bad_step_is_no_divergence() -> None:
+    assert smooth([3.0, 3.0, 3.0]) == pytest.approx([3.0] * 3)
+    assert not diverged([2.0, 2.0, 5.0])
+    assert diverged([2.0, 2.0, 50.0])
+    assert diverged([math.inf])
+
+
+def test_the_largest_batch_is_found_in_new_processes(shell: Shell) -> None:
+    done = shell.train("find=batch_size", "dataset.limit=96", "batch_size=32", "threads=2",
+                       "model.net.width=8", "hydra.run.dir=found")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-2:] == [
+        "batch_size  96 fits (the whole training set fits)",
+        "train with it: python train.py dataset.limit=96 threads=2 model.net.width=8 batch_size=96",
+    ]
+    found = json.loads((shell.folder / "found" / "batch_size.json").read_text())
+    assert (found["batch_size"], found["status"]) == (96, "whole_set")
+    assert (shell.folder / "found" / "96" / "result.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (["find=speed"], "error: find=speed: not allowed; batch_size, lr are allowed, or null"),
+        (["-m", "find=lr", "seed=0,1"], "error: find=lr: a sweep has many jobs; "),
+        (["find=lr", "launch.inline=true"], "error: find=lr: launch.inline=true has one process"),
+        (["find=lr", "find_lr.steps=2"], "error: find_lr.steps=2: not allowed; a whole number of"),
+        (["find=lr", "find_lr.low=2"], "error: find_lr.low=2: find_lr.high is 1; a lower learning"),
+    ],
+)
+def test_what_cannot_be_searched_is_one_line(shell: Shell, given: list[str], line: str) -> None:
+    done = shell.train(*given)
+    assert done.returncode == 2
+    assert done.stderr.startswith(line), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(shell.folder.glob("outputs"))
+
+
+def test_a_run_is_not_resumed_by_a_search(shell: Shell) -> None:
+    assert shell.train("max_steps=1", *SMALL).returncode == 0
+    done = shell.train("find=lr", "resume=found")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: find=lr: resume=found is given; ")

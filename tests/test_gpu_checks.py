@@ -1,0 +1,232 @@
+"""The checks of a GPU, as far as a CPU can show that they work: verdicts, resuming, a dry run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import ours
+from benchmarks.gpu import command, timings
+from benchmarks.gpu.check import AS_EXPECTED, NO_BOUND, NOT, Check, Expectation, shown
+from benchmarks.gpu.race import Contestant, race
+from benchmarks.gpu.record import FILE, LOG, Record, table
+from benchmarks.gpu.session import Session, knows
+from ninefold.errors import ConfigError
+from tests.conftest import ROOT
+
+MACHINE: dict[str, Any] = {
+    "gpus": 1,
+    "gpu_names": ["NVIDIA H200 (139 GiB)"],
+    "environment": {
+        "cpu": "a CPU", "cores": 16, "commit": "0" * 40, "dirty": False, "driver": "570",
+        "time": "2026-11-21T12:00:00", "versions": {"python": "3.12", "torch": "2.11"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("expectation", "value", "verdict"),
+    [
+        (Expectation("x", high=1.03, means="slow"), 1.03, AS_EXPECTED),
+        (Expectation("x", high=1.03, means="slow"), 1.031, f"{NOT}: slow"),
+        (Expectation("x", low=2, means="slow"), 1.9, f"{NOT}: slow"),
+        (Expectation("x", low=0.9, high=1.1, means="apart"), 1.2, f"{NOT}: apart"),
+        (Expectation("x", high=1, means="slow"), {"median": 1.2, "low": 0.9, "high": 1.4},
+         f"{NOT}: slow"),
+        (Expectation("x", among=(0, 5), means="code"), 1, f"{NOT}: code"),
+        (Expectation("x", among=([],), means="some"), ["a"], f"{NOT}: some"),
+        (Expectation("x", among=([],), means="some"), [], AS_EXPECTED),
+        (Expectation("x", high=1), None, "not measured"),
+        (Expectation("x"), 7, NO_BOUND),
+        (Expectation("x", high=1, gpus=2), 0.5, "needs 2 GPUs"),
+    ],
+)  # fmt: skip
+def test_a_figure_outside_its_bound_is_not_as_expected_and_says_what_it_means(
+    expectation: Expectation, value: Any, verdict: str
+) -> None:
+    assert expectation.verdict({"x": value}, gpus=1) == verdict
+
+
+def test_figures_are_shown_short() -> None:
+    turns = {"median": 1.01234, "low": 0.99, "high": 1.1}
+    assert shown(turns, "×") == "1.012 × [0.990, 1.100]"
+    assert shown(0.000123456, "s") == "0.0001235 s"
+    assert (shown(True), shown([]), shown(["a", "b"]), shown(None)) == ("yes", "none", "a, b", "–")
+
+
+def given(output: Path, **more: Any) -> argparse.Namespace:
+    return argparse.Namespace(output=output, dry=True, again=False, minutes=1.0, **more)
+
+
+def toy(name: str, calls: list[str], value: Any = 1.0, seconds: float = 0) -> Check:
+    """A check that finds `value`, of which at most 1 is expected; or raises it."""
+
+    def find(session: Session) -> dict[str, Any]:
+        calls.append(name)
+        if isinstance(value, Exception):
+            raise value
+        return {"x": value}
+
+    expects = [Expectation("x", high=1, means="too much", gpus=0)]
+    return Check(name, f"What is {name}?", find, expects, seconds=seconds)
+
+
+def test_what_is_done_is_not_repeated_and_a_check_that_fails_stops_no_other(tmp_path: Path) -> None:
+    calls: list[str] = []
+    checks = [toy("one", calls), toy("broken", calls, OSError("no room")), toy("two", calls, 3.0)]
+    for _ in range(2):
+        left = command.run({"smoke": checks}, given(tmp_path), MACHINE)
+        assert left == ["smoke/broken: OSError: no room"]
+    assert calls == ["one", "broken", "two", "broken"]
+    text, unexpected = table(tmp_path, command.PARTS)
+    assert unexpected == 2
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert ["smoke/two", "x", "3.000", "at most 1", f"{NOT}: too much"] in rows
+    assert ["smoke/broken", "What is broken?", "–", "", "not done: OSError: no room"] in rows
+    assert "Expectations: 1 as expected, 1 not as expected, 1 not done." in text
+    again = given(tmp_path)
+    again.again = True
+    command.run({"smoke": checks[:1]}, again, MACHINE)
+    assert calls[-1] == "one"
+    assert "no room" in (tmp_path / "smoke" / LOG).read_text()
+
+
+def test_a_part_begins_no_check_that_it_has_no_time_for(tmp_path: Path) -> None:
+    calls: list[str] = []
+    record = Record(tmp_path, "steps", MACHINE, False, {})
+    with (tmp_path / LOG).open("w") as log:
+        session = Session(log, tmp_path, 1, False, until=time.monotonic() + 50)
+        long, short = toy("long", calls, seconds=60), toy("short", calls, seconds=40)
+        why = [command.result(check, session, record, False) for check in (long, short)]
+    assert calls == ["short"]
+    assert why == ["the part had no time left; the same command goes on with it", None]
+    assert record.done(short)
+    assert not record.done(long)
+
+
+def test_figures_of_several_machines_or_of_a_dry_run_are_not_mixed(tmp_path: Path) -> None:
+    (tmp_path / "rest").mkdir()
+    Record(tmp_path / "rest", "rest", MACHINE, False, {}).add(toy("one", []), {"x": 1}, 0.0)
+    assert Record.resumed(tmp_path, "rest", MACHINE, False).done(toy("one", []))
+    for machine, dry in ((MACHINE, True), ({**MACHINE, "gpu_names": ["NVIDIA L4"]}, False)):
+        with pytest.raises(ConfigError, match="made elsewhere; NVIDIA H200"):
+            Record.resumed(tmp_path, "rest", machine, dry)
+
+
+def test_parts_have_different_checks_that_fit_into_their_time_on_one_gpu() -> None:
+    assert list(command.PARTS) == ["smoke", "steps", "study", "rest"]
+    for checks in command.PARTS.values():
+        assert len({check.name for check in checks}) == len(checks)
+        assert sum(check.seconds for check in checks if check.gpus < 2) <= 60 * 9.5
+        for check in checks:
+            figures = [each.figure for each in check.expects]
+            assert len(set(figures)) == len(figures), check.name
+
+
+def test_a_mistyped_check_is_one_line() -> None:
+    done = checks("steps/layout", "--dry")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: check=steps/layout: there is no such check; there are ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_a_gpu_only_a_dry_run_is_possible(tmp_path: Path) -> None:
+    done = checks("steps/small", "--output", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: device=cuda: there is no GPU; ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_contestant_is_a_configuration_and_every_expectation_a_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At full size, as on a GPU: what the dry run does not show."""
+    seen: list[Contestant] = []
+
+    def collect(
+        session: Session, *groups: Sequence[Contestant], rounds: int
+    ) -> dict[str, list[float]]:
+        each = [contestant for group in groups for contestant in group]
+        assert len({contestant.name for contestant in each}) == len(each)
+        seen.extend(each)
+        return {contestant.name: [1e-3, 2e-3] for contestant in each}
+
+    monkeypatch.setattr(timings, "race", collect)
+    with (tmp_path / LOG).open("w") as log:
+        session = Session(log, tmp_path, 1, False, until=time.monotonic() + 60)
+        for check in command.PARTS["steps"]:
+            if check.name in ("host", "inputs", "scaling"):
+                continue  # which also ask other processes
+            found = check.find(session)
+            assert {each.figure for each in check.expects} <= set(found), check.name
+    needed = {check.needs for check in command.PARTS["steps"] if check.needs}
+    unknown = tuple(need.partition("=")[0] for need in needed if not knows(need))
+    for overrides in {contestant.overrides for contestant in seen}:
+        plain = [text for text in overrides if not text.startswith(("device=", *unknown))]
+        ours.job(*plain, "device=cpu")
+
+
+def test_a_contestant_that_fails_is_left_out_and_the_others_take_their_turns(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / LOG).open("w") as log:
+        tiny = Session(log, tmp_path, 0, True, until=time.monotonic() + 300)
+        good = timings.contestant(tiny, "good", "MLP")
+        bad = timings.contestant(tiny, "bad", "MLP", "model.net.width=-1")
+        found = race(replace(tiny, dry=False), [good, bad], rounds=1)
+    assert list(found) == ["good"]
+    assert found["good"][0] > 0
+    assert "bad could not be built" in (tmp_path / LOG).read_text()
+
+
+def checks(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where there is no GPU."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+
+
+def dry(output: Path, *names: str) -> subprocess.CompletedProcess[str]:
+    """A dry run: all that a CPU can judge is as expected."""
+    done = checks(*names, "--dry", "--output", str(output))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for file in output.glob(f"*/{FILE}"):
+        for check in json.loads(file.read_text())["checks"].values():
+            for row in check["rows"]:
+                assert row["verdict"].startswith((AS_EXPECTED, NO_BOUND, "needs "))
+    return done
+
+
+def test_a_dry_run_of_a_check_of_each_kind(tmp_path: Path) -> None:
+    names = ("smoke/machine", "smoke/user_module", "steps/small", "rest/events")
+    dry(tmp_path, *names)
+    began = time.monotonic()
+    assert dry(tmp_path, *names).stdout.count("done before") == len(names)
+    assert time.monotonic() - began < 60
+    assert {path.name for path in tmp_path.iterdir()} == {"smoke", "steps", "rest", "table.md"}
+
+
+@pytest.mark.slow
+def test_a_whole_dry_run(tmp_path: Path) -> None:
+    dry(tmp_path)
+    named = [(part, check.name) for part, found in command.PARTS.items() for check in found]
+    recorded = [
+        (part, name)
+        for part in command.PARTS
+        for name in json.loads((tmp_path / part / FILE).read_text())["checks"]
+    ]
+    assert sorted(recorded) == sorted(named)

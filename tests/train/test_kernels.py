@@ -1,0 +1,169 @@
+"""Which kernels a network runs on: its memory layout, and how cuDNN chooses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import ours
+from ninefold.amp import Amp
+from ninefold.config import rules
+from ninefold.parallel import Place
+from ninefold.parallel.none import Single
+from ninefold.train import kernels
+from ninefold.train.kernels import choose_kernels, memory_format
+from tests.conftest import Shell, result
+from tests.faults.runs import one_after_another
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+IMAGE, VOLUME = [3, 32, 32], [1, 16, 16, 16]
+TINY = ("max_steps=1", "clock.warmup=0", "clock.probe=0", "logger=quiet", "dataset.limit=64")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "device", "layout"),
+    [
+        (IMAGE, "float32", CPU, "channels_last"),
+        (IMAGE, "bfloat16", CPU, "channels_last"),
+        (VOLUME, "float32", CPU, "channels_last_3d"),
+        (IMAGE, "float32", GPU, "contiguous_format"),
+        (VOLUME, "float32", GPU, "contiguous_format"),
+        (IMAGE, "float16", GPU, "channels_last"),
+        (VOLUME, "bfloat16", GPU, "channels_last_3d"),
+    ],
+)
+def test_auto_is_channels_last_except_for_full_float32_on_a_gpu(
+    shape: list[int], dtype: str, device: torch.device, layout: str
+) -> None:
+    assert memory_format("auto", shape, Amp(dtype), device) == layout
+
+
+@pytest.mark.parametrize(
+    ("capability", "layout"), [((8, 0), "channels_last"), ((7, 5), "contiguous_format")]
+)
+def test_auto_takes_tf32_for_what_it_is_on_the_gpu_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], layout: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert memory_format("auto", IMAGE, Amp("float32", tf32=True), GPU) == layout
+
+
+def test_a_layout_that_is_named_is_taken_whatever_the_precision_and_the_device() -> None:
+    for named in ("contiguous_format", "channels_last"):
+        for device in (CPU, GPU):
+            assert memory_format(named, IMAGE, Amp("float32"), device) == named
+
+
+def test_a_layout_that_depends_on_the_precision_is_a_note_of_the_cells_that_have_it() -> None:
+    (note,) = kernels.notes("auto", "contiguous_format", False, GPU)
+    assert note.startswith("model.memory_format=auto is contiguous here")
+    assert kernels.notes("auto", "channels_last", False, GPU) == []
+    assert kernels.notes("contiguous_format", "contiguous_format", False, GPU) == []
+
+
+def test_the_models_of_conf_have_the_layout_that_auto_means_in_inputs_and_weights() -> None:
+    with ours.training(*TINY) as run:
+        assert run.layout == "channels_last"
+        (weight, *_) = (p for p in run.state.model.parameters() if p.dim() == 4 and p.shape[1] > 1)
+        assert weight.is_contiguous(memory_format=torch.channels_last)
+        inputs, _ = next(run.batches.epoch(0, 0, lambda: None, lambda phase: None))
+        assert inputs.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_run_that_goes_on_in_another_layout_goes_on_alike(fused: bool) -> None:
+    """As one does that was begun on a GPU and is resumed on a CPU."""
+
+    def begun(layout: torch.memory_format) -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 4, 2))
+        model = model.to(memory_format=layout)  # type: ignore[call-overload]
+        return model, torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        inputs = torch.randn(4, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+    strategy = Single()
+    one, other = begun(torch.contiguous_format), begun(torch.channels_last)
+    step(*one)
+    strategy.load(strategy.state(*one, {}), *other, {})
+    for run in (one, other):
+        step(*run)
+    for ours_, theirs in zip(one[0].parameters(), other[0].parameters(), strict=True):
+        torch.testing.assert_close(ours_, theirs)
+        for name in ("exp_avg", "exp_avg_sq"):
+            assert other[1].state[theirs][name].stride() == theirs.stride()
+
+
+def test_a_choice_of_kernels_is_set_and_taken_back() -> None:
+    for benchmark in (True, False):
+        choose_kernels(False, benchmark)
+        assert torch.backends.cudnn.benchmark is benchmark
+        assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_kernels_are_not_chosen_by_their_times_and_deterministic_too() -> None:
+    both = {"cudnn_benchmark": True, "deterministic": True}
+    (failure,) = rules._at_odds(both)
+    assert str(failure) == (
+        "error: cudnn_benchmark=true: deterministic=true is given; the algorithm that is fastest "
+        "when it is tried need not be the same each time; one of the two is allowed; leave one of "
+        "them out"
+    )
+    for key in both:
+        assert rules._at_odds({**both, key: False}) == []
+
+
+def test_the_result_says_which_kernels_it_is_of(shell: Shell) -> None:
+    default, chosen, contiguous, evaluated = one_after_another(
+        shell,
+        ["train.py", *TINY, "hydra.run.dir=default"],
+        ["train.py", *TINY, "hydra.run.dir=chosen", "cudnn_benchmark=true"],
+        ["train.py", *TINY, "hydra.run.dir=other", "model.memory_format=contiguous_format"],
+        ["evaluate.py", "ckpt=default", "hydra.run.dir=evaluated"],
+    )
+    for done in (default, chosen, contiguous, evaluated):
+        assert done.returncode == 0, done.stderr
+    found = {name: result(shell.folder / name) for name in ("default", "chosen", "other")}
+    layouts = [each["memory_format"] for each in found.values()]
+    assert layouts == ["channels_last", "channels_last", "contiguous_format"]
+    assert [each["cudnn_benchmark"] for each in found.values()] == [False] * 3
+    noted = "cudnn_benchmark is a no-op on a CPU: cuDNN is a library for GPUs."
+    assert [noted in each["notes"] for each in found.values()] == [False, True, False]
+    assert found["chosen"]["overrides"][-1] == "cudnn_benchmark=true"
+    assert found["default"]["driver_memory_bytes"] == []
+    text = (shell.folder / "evaluated" / "evaluation.json").read_text()
+    assert json.loads(text)["memory_format"] == "channels_last"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("amp", "layout"),
+    [("fp32", "contiguous_format"), ("tf32", "channels_last"), ("autocast", "channels_last")],
+)
+def test_on_a_gpu_the_layout_follows_the_precision(amp: str, layout: str) -> None:
+    with ours.training(*TINY, f"amp={amp}", "device=cuda", "cudnn_benchmark=true") as run:
+        assert run.layout == layout
+        assert torch.backends.cudnn.benchmark
+        (weight, *_) = (p for p in run.state.model.parameters() if p.dim() == 4 and p.shape[1] > 1)
+        assert weight.is_contiguous(memory_format=getattr(torch, layout))
+    torch.backends.cudnn.benchmark = False
+
+
+@pytest.mark.gpu
+def test_a_run_begun_on_a_gpu_goes_on_on_a_cpu_in_the_layout_of_the_cpu(tmp_path: Path) -> None:
+    with ours.training(*TINY, "device=cuda", "amp=fp32") as run:
+        ours.train(run)
+        saved = run.state.capture(run.parallel, run.place)
+    with ours.training(*TINY, "device=cpu", "amp=fp32") as run:
+        saved["rng"] = saved["rng"][:3]  # without the GPU's
+        run.state.restore(saved, Single(), Place(0, 1, CPU))
+        for parameter, values in run.state.optimizer.state.items():
+            assert values["exp_avg"].stride() == parameter.stride()
