@@ -19,6 +19,7 @@ from ninefold.launch.command import carried_out, composed
 from ninefold.launch.run import problems
 
 EXAMPLE = "python -m ninefold.export ckpt=RUN format=onnx"
+STOPPED = "the export was stopped"
 SUFFIXES = {"safetensors": ".safetensors", "onnx": ".onnx", "pt2": ".pt2"}  # of each format
 OWN: dict[str, tuple[str, ...] | None] = {
     "format": tuple(SUFFIXES),
@@ -31,7 +32,7 @@ PASSED_ON = ("ckpt", "weights", "load", "threads", "dataset", "task", "model")  
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export what the arguments say; returns the exit code."""
-    return carried_out(run, sys.argv[1:] if arguments is None else arguments, "it was stopped")
+    return carried_out(run, sys.argv[1:] if arguments is None else arguments, STOPPED)
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,15 @@ def export(wanted: Wanted) -> None:
     torch.set_num_threads(found.job.threads)
     here = Place(0, 1, torch.device("cpu"))
     fp32 = Amp(dtype="float32")
-    examples, prepare, _ = build.examples_and_preparation(found.job, fp32, here, wanted.cache)
+    examples, prepare, layout = build.examples_and_preparation(found.job, fp32, here, wanted.cache)
+    found.model.to(memory_format=getattr(torch, layout))
     task = build.checked_task(found.job, found.model, examples, prepare)
     inputs, targets = first(examples, EXAMPLES)
     predicting = build.predicting(found.job, found.model)
     source = graph.source(found.model, predicting, inputs, targets, prepare, wanted.prepare)
     wanted.file.parent.mkdir(parents=True, exist_ok=True)
-    new = wanted.file.with_name(f".new.{wanted.file.name}")
-    try:
+    with TemporaryDirectory(prefix=".export-", dir=wanted.file.parent) as folder:
+        new = Path(folder, wanted.file.name)  # a pt2 file has its own name in it
         kind.write(source, new, {"weights": found.weights})
         comparison = check.compared(source, kind.open(source, new), task)
         comparison.require_same(wanted.format)
@@ -73,8 +75,6 @@ def export(wanted: Wanted) -> None:
         digest = durably_hashed(new)
         size = new.stat().st_size
         os.replace(new, wanted.file)
-    finally:
-        new.unlink(missing_ok=True)
     sync_folder(wanted.file.parent)
     entry = {
         "format": wanted.format,

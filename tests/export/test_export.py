@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,15 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
+from ninefold.dataset.loader import Gathered
 from ninefold.dataset.preparation import resized
+from ninefold.errors import ConfigError
 from ninefold.export import check, formats, graph
 from ninefold.export.__main__ import SUFFIXES, main
 from ninefold.export.resize import Resize
+from ninefold.model import Output
 from ninefold.parallel import Place
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
@@ -30,7 +36,7 @@ from tests.dataset import scenes
 from tests.export.made import Different, run_folder
 from tests.faults.runs import one_after_another
 
-ALONE = Place(0, 1, torch.device("cpu"))
+ALONE, FP32 = Place(0, 1, torch.device("cpu")), Amp(dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +84,13 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     name: str, masks: Path, tmp_path: Path
 ) -> None:
     job = run_folder(tmp_path, *job_of(name, masks))
-    examples, prepare = build.examples_and_preparation(job)
+    examples, prepare, _ = build.examples_and_preparation(job, FP32, ALONE)
     examples = examples.first(300)
     model = build.network(job)
     model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])
     task = build.checked_task(job, model, examples, prepare)
     result = evaluation.evaluate(
-        Objective(model, task), examples, task=task, batch_size=256, prepare=prepare,
+        Objective(model, task), Gathered(examples), task=task, batch_size=256, prepare=prepare,
         parallel=build.make(job.parallel, "parallel"), place=ALONE,
     )  # fmt: skip
     rows = np.arange(len(examples))
@@ -139,7 +145,7 @@ def test_the_accuracy_of_a_file_is_that_of_evaluation_json(shell: Shell) -> None
     saved = read(shell.folder / "run" / "checkpoints" / "last.pt")
     job = OmegaConf.create(saved["config"])
     assert isinstance(job, DictConfig)
-    examples, _ = build.examples_and_preparation(job)
+    examples, _, _ = build.examples_and_preparation(job, FP32, ALONE)
     rows = np.arange(len(examples))
     raw = torch.from_numpy(np.array(examples.inputs[rows]))
     for kind in ("onnx", "pt2"):
@@ -148,6 +154,7 @@ def test_the_accuracy_of_a_file_is_that_of_evaluation_json(shell: Shell) -> None
         assert right / len(raw) == before["accuracy"]
 
 
+@pytest.mark.slow
 def test_safetensors_hold_the_checkpoints_tensors_bitwise_for_a_plain_network(
     tmp_path: Path,
 ) -> None:
@@ -351,3 +358,52 @@ def test_a_graph_resizes_and_repeats_channels_as_an_evaluation_does(
     assert about["verified"]["decisions"] == 64
     call = opened(tmp_path / "export" / f"model{SUFFIXES[kind]}", kind, job)
     assert call(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 10)
+
+
+def test_a_preparation_that_a_graph_would_not_repeat_bitwise_is_refused() -> None:
+    def doubled(inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
+        return inputs * 2.0, targets
+
+    raw = torch.randint(0, 256, (5, 3, 4, 4), dtype=torch.uint8)
+    model = torch.nn.Flatten()
+    with pytest.raises(ConfigError, match="error: prepare=true: the dataset prepares its inputs"):
+        graph.source(model, model, raw, torch.zeros(5), doubled, True)
+    assert graph.source(model, model, raw, torch.zeros(5), doubled, False).inputs.max() > 255
+
+
+@pytest.mark.slow
+def test_a_signal_leaves_nothing_of_an_export(shell: Shell) -> None:
+    run_folder(shell.folder, "dataset=digits", "model=resnet18")
+    process = shell.start("-m", "ninefold.export", f"ckpt={shell.folder}", "format=pt2")
+    while not list(shell.folder.glob("export/.export-*")):
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert err.startswith("error: signal=SIGTERM: the export was stopped; ")
+    assert os.listdir(shell.folder / "export") == []
+
+
+class Parts(torch.nn.Linear):
+    """Returns a mapping, as torchvision's segmentation models do."""
+
+    def forward(self, inputs: Tensor) -> Any:
+        return {"out": super().forward(inputs)}
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pt2"])
+def test_of_a_network_that_returns_parts_the_prediction_is_exported(
+    tmp_path: Path, kind: str
+) -> None:
+    def plain(inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
+        return inputs, targets
+
+    model, raw = Parts(4, 3), torch.rand(5, 4)
+    source = graph.source(model, Output(model, "out"), raw, torch.zeros(5), plain, False)
+    path = tmp_path / f"model{SUFFIXES[kind]}"
+    formats.FORMATS[kind].write(source, path, {"weights": "raw"})
+    found = check.compared(source, formats.FORMATS[kind].open(source, path), Classification(3))
+    assert (found.difference <= 1e-6, found.changed) == (True, 0)
+    if kind == "safetensors":
+        assert read(path).keys() == {"weight", "bias"}

@@ -213,6 +213,7 @@ def test_a_server_that_is_dead_or_hangs_costs_two_seconds_and_a_warning(
     assert "0123456789abcdef" not in line
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_a_tracker_that_fails(shell: Shell) -> None:
     (shell.folder / "outputs").mkdir()
     (shell.folder / "outputs" / "mlflow.db").write_text("this is no database")
@@ -241,6 +242,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
 def test_nothing_of_a_tracker_outlives_a_run_that_is_killed(shell: Shell, tracker: str) -> None:
     process = shell.start("-c", START, tracker)
