@@ -20,7 +20,7 @@ from benchmarks.gpu import command, timings
 from benchmarks.gpu.check import AS_EXPECTED, NO_BOUND, NOT, Check, Expectation, shown
 from benchmarks.gpu.race import Contestant, race
 from benchmarks.gpu.record import FILE, LOG, Record, table
-from benchmarks.gpu.session import Session, knows
+from benchmarks.gpu.session import Session
 from ninefold.errors import ConfigError
 from tests.conftest import ROOT
 
@@ -169,11 +169,13 @@ def test_every_contestant_is_a_configuration_and_every_expectation_a_figure(
                 continue  # which also ask other processes
             found = check.find(session)
             assert {each.figure for each in check.expects} <= set(found), check.name
-    needed = {check.needs for check in command.PARTS["steps"] if check.needs}
-    unknown = tuple(need.partition("=")[0] for need in needed if not knows(need))
+    problems = []
     for overrides in {contestant.overrides for contestant in seen}:
-        plain = [text for text in overrides if not text.startswith(("device=", *unknown))]
-        ours.job(*plain, "device=cpu")
+        try:
+            ours.job(*overrides)
+        except ConfigError as problem:
+            problems.append(str(problem))
+    assert [problem for problem in problems if "there is no GPU" not in problem] == []
 
 
 def test_a_contestant_that_fails_is_left_out_and_the_others_take_their_turns(
