@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,8 +21,8 @@ from benchmarks.gpu import command, timings
 from benchmarks.gpu.check import AS_EXPECTED, NO_BOUND, NOT, Check, Expectation, shown
 from benchmarks.gpu.race import Contestant, race
 from benchmarks.gpu.record import FILE, LOG, Record, table
-from benchmarks.gpu.session import Session, knows
-from ninefold.errors import ConfigError
+from benchmarks.gpu.session import Done, Session
+from ninefold.errors import ConfigError, Failure
 from tests.conftest import ROOT
 
 MACHINE: dict[str, Any] = {
@@ -169,11 +170,57 @@ def test_every_contestant_is_a_configuration_and_every_expectation_a_figure(
                 continue  # which also ask other processes
             found = check.find(session)
             assert {each.figure for each in check.expects} <= set(found), check.name
-    needed = {check.needs for check in command.PARTS["steps"] if check.needs}
-    unknown = tuple(need.partition("=")[0] for need in needed if not knows(need))
-    for overrides in {contestant.overrides for contestant in seen}:
-        plain = [text for text in overrides if not text.startswith(("device=", *unknown))]
-        ours.job(*plain, "device=cpu")
+    assert refused({contestant.overrides for contestant in seen}) == []
+
+
+def refused(jobs: Iterable[Sequence[str]]) -> list[str]:
+    """What keeps jobs from running, but for GPUs and for images that a check would write."""
+    problems = []
+    for overrides in jobs:
+        try:
+            ours.job(*overrides)
+        except Failure as problem:
+            problems.append(str(problem))
+    here = ("there is no GPU", "jpegs: no such folder")
+    return [problem for problem in problems if not any(words in problem for words in here)]
+
+
+class Recorder(Session):
+    """Notes the runs of train.py that a check asks for, and runs nothing."""
+
+    asked: ClassVar[list[tuple[str, ...]]] = []
+
+    def train(self, *overrides: str, **options: Any) -> Done:
+        self.asked.append(overrides)
+        return Done(0, "", 1.0, options.get("folder") or self.new_folder())
+
+    def command(self, *arguments: str, **options: Any) -> Done:
+        return Done(0, "", 1.0, self.scratch)
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        names = ("ms", "gpu_names", "capability", "bfloat16", "cudnn", "nccl", "compiles")
+        return dict.fromkeys(names, 1)
+
+
+def test_every_run_of_a_check_is_a_configuration(tmp_path: Path) -> None:
+    """At full size, as on two GPUs; of a sweep the first of its runs."""
+    Recorder.asked.clear()
+    with (tmp_path / LOG).open("w") as log:
+        session = Recorder(log, tmp_path, 2, False, until=time.monotonic() + 60)
+        for part in ("smoke", "study", "rest"):
+            for check in command.PARTS[part]:
+                check.find(session)
+    jobs = {
+        tuple(
+            re.sub(r"=([^\[,]*),.*", r"=\1", text)
+            for text in overrides
+            if text != "-m" and not text.startswith("hydra.")
+        )
+        for overrides in Recorder.asked
+        if not any(text.startswith("resume=") for text in overrides)
+    }
+    assert len(jobs) > 20
+    assert refused(jobs) == []
 
 
 def test_a_contestant_that_fails_is_left_out_and_the_others_take_their_turns(

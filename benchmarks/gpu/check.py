@@ -75,7 +75,6 @@ class Check:
     expects: of its figures.
     seconds: that it takes on one H200, as predicted: none begins that a part has no time for.
     gpus: without so many it is not run; 0: in a dry run it is run at tiny size.
-    needs: an override that the configuration must know.
     """
 
     name: str
@@ -84,7 +83,6 @@ class Check:
     expects: Sequence[Expectation]
     seconds: float
     gpus: int = 0
-    needs: str | None = None
 
 
 def needed(gpus: int) -> str:

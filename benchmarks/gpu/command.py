@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.gpu import rest, smoke, steps, study
 from benchmarks.gpu.check import NEEDS, NO_BOUND, Check, needed
 from benchmarks.gpu.record import LOG, NOT_DONE, Record, table
-from benchmarks.gpu.session import Session, knows
+from benchmarks.gpu.session import Session
 from ninefold.errors import ConfigError, Failure
 from ninefold.files import write_durably
 
@@ -151,9 +151,9 @@ def result(check: Check, session: Session, record: Record, again: bool) -> str |
     if record.done(check) and not again:
         print(f"{name}: done before", flush=True)
         return None
-    if unable := cannot(check, session):
-        record.leave_out(check, unable)
-        print(f"{name}: {unable}", flush=True)
+    if session.gpus < check.gpus:
+        record.leave_out(check, needed(check.gpus))
+        print(f"{name}: {needed(check.gpus)}", flush=True)
         return None
     if session.left < session.size(check.seconds, 0):
         print(f"{name}: no time left", flush=True)
@@ -173,13 +173,4 @@ def result(check: Check, session: Session, record: Record, again: bool) -> str |
     for row in record.checks[check.name]["rows"]:
         if row["verdict"] != NO_BOUND and not row["verdict"].startswith(NEEDS):
             print(f"  {row['what']}: {row['verdict']}", flush=True)
-    return None
-
-
-def cannot(check: Check, session: Session) -> str | None:
-    """Why a check cannot be run here; None: it can be."""
-    if session.gpus < check.gpus:
-        return needed(check.gpus)
-    if check.needs and not knows(check.needs):
-        return f"{NEEDS} {check.needs}, which this version does not know"
     return None

@@ -14,11 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-
-from ninefold.config import resolvers
-
 ROOT = Path(__file__).parents[2]
 GRACE = 15.0  # seconds from SIGTERM to SIGKILL for a command that takes too long
 KEPT = 40  # lines of a command's output in the log
@@ -210,17 +205,6 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 def sweeps(overrides: tuple[str, ...]) -> bool:
     return "-m" in overrides or any(text.startswith("experiments=") for text in overrides)
-
-
-def knows(override: str) -> bool:
-    """Whether the configuration of a run has the key of `override`."""
-    resolvers.register()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        try:
-            compose("train", ["dataset=synthetic", override])
-        except HydraException:
-            return False
-    return True
 
 
 def read(file: Path) -> dict[str, Any]:

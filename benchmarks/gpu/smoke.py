@@ -134,7 +134,6 @@ CHECKS = [
         ],
         seconds=20,
         gpus=1,
-        needs="graph=false",
     ),
     Check(
         "user_module",

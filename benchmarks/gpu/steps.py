@@ -172,7 +172,6 @@ CHECKS = [
         timings.graph,
         graph(),
         seconds=40,
-        needs="graph=false",
     ),
     Check(
         "nets",
@@ -187,7 +186,6 @@ CHECKS = [
         timings.resident,
         resident(),
         seconds=30,
-        needs="dataset.resident=false",
     ),
     Check(
         "layouts",
@@ -276,7 +274,6 @@ CHECKS = [
             ),
         ],
         seconds=30,
-        needs="cudnn_benchmark=false",
     ),
     Check(
         "compiled",

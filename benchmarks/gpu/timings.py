@@ -174,10 +174,17 @@ def strategies(session: Session) -> Figures:
     groups, pairs = [], []
     for label in session.size(WRAPPED, WRAPPED[:1]):
         net, _, amp = label.rpartition(" ")
-        options = (f"amp={amp}", *(() if session.dry else ("device=cuda:0",)))
+        one = () if session.dry else ("parallel.devices=[0]",)
         names = {name: f"{label}, {name}" for name in ("none", "dp", "ddp")}
         made = {
-            name: contestant(session, names[name], net, *options, f"parallel={name}")
+            name: contestant(
+                session,
+                names[name],
+                net,
+                f"amp={amp}",
+                f"parallel={name}",
+                *(() if name == "none" else one),
+            )
             for name in names
         }
         groups += [[made["none"], made["dp"]], [made["ddp"]]]
