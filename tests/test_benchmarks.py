@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import ours
+from benchmarks import known_answers, ours
 from benchmarks.measure import (
     CONTROL,
     OURS,
@@ -119,3 +119,23 @@ def test_our_contestants_use_as_many_threads_as_their_job_says() -> None:
             assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_studies_with_known_answers_count_false_verdicts_and_delays_that_were_found() -> None:
+    def pair(first: str, second: str, verdict: str) -> dict[str, object]:
+        return {"first": first, "second": second, "estimate": 1.0, "verdict": verdict}
+
+    delayed = [pair(*cells, verdict="slower") for cells in known_answers.DELAYED]
+    wrong = pair("none-fp32", "dp-fp32", "faster")
+    studies = [
+        {"minutes": 2.0, "named": "dp-again", "equal": [wrong, wrong], "delayed": delayed},
+        {"minutes": 4.0, "named": None, "equal": [pair("a", "b", "tie")] * 2,
+         "delayed": [pair(b, a, "faster") for a, b in known_answers.DELAYED]},  # `a` is
+        {"minutes": 3.0, "named": "none-delayed", "equal": [pair("a", "b", "tie")] * 2,
+         "delayed": [pair(a, b, "not enough runs") for a, b in known_answers.DELAYED]},
+    ]  # fmt: skip
+    first, false, named, *found = known_answers.summary(studies)
+    assert first == "3 studies, 3.0 minutes each"
+    assert false == "equal cells called different: 2 of 6 pairs"
+    assert named == "named a cell that is as fast as any: 1; named none: 1"
+    assert found[0] == "none-delayed found slower than none-fp32: 2 of 3"
