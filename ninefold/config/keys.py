@@ -325,8 +325,8 @@ SWEEP: dict[str, Key] = {
         whole(2, otherwise=("auto",)),
         "auto",
         "Turns that each process has in a timing round, besides one that is not counted; auto: as "
-        "many as let 12 rounds fill study.time_budget, at least 4, and for as long as the "
-        "processes took to start.",
+        "many as let 12 rounds fill study.time_budget, or for as long as the processes took to "
+        "start, at least 4.",
     ),
     "study.budget": Key(
         optional(number(0)), None, "Minutes after which no further round starts; null: no limit."

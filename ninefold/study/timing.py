@@ -35,6 +35,7 @@ HERE = "basic", "joblib"  # Hydra's launchers that start runs on this host
 LEAD = 0.01  # seconds of a turn that are not timed: its threads wake in another cell's caches
 LEAST = 2  # timed steps of a turn
 ROUNDS, FEWEST = 12, 4  # rounds that turns=auto plans for, and turns that it gives at least
+LOOKED = TIMING_LOOKS[0] + 1  # rounds that it makes room for: one more than the first look takes
 TRIAL = 3, 5  # such steps of the first turn of a cell, which says how many the others have
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
 
@@ -202,18 +203,11 @@ class Timing:
         return seconds
 
     def _turns(self, cells: Sequence[Cell], spent: float) -> int:
-        """How many turns a process has. auto: as many as let ROUNDS rounds fill the budget.
-
-        So the fewer cells are left, the more turns each of them has. Where starting the processes
-        takes most of a round, they have turns for as long as that took.
-
-        spent: seconds of the round so far.
-        """
+        """How many turns a process has; spent: seconds of the round so far."""
         if self._settings["turns"] != "auto":
             return int(self._settings["turns"])
-        left = max(60 * self._settings["time_budget"] / ROUNDS - spent, spent)
         each = sum(self._seconds[cell.name] for cell in cells)
-        return max(FEWEST, int(left / each)) if each else FEWEST
+        return turn_count(60 * self._settings["time_budget"], each, spent)
 
     def _start(self, turns: Turns, left: list[Cell], folder: Path) -> list[tuple[Cell, Paused]]:
         """Start as many cells of `left` as fit into memory together, and remove them from it.
@@ -272,3 +266,16 @@ class Timing:
         self._failed(Outcome(failure.code, (failure,)), folder)
         if cell in self._cells:
             self._cells.remove(cell)
+
+
+def turn_count(budget: float, each: float, spent: float) -> int:
+    """How many turns each process has in a round of a study with a budget of so many seconds.
+
+    As many as let ROUNDS rounds fill it. So the fewer cells are left, the more turns each of them
+    has. Where starting the processes takes most of a round, turns for as long as that took, unless
+    fewer than LOOKED rounds would fit.
+
+    each: seconds of a turn of all cells. spent: seconds of the round so far.
+    """
+    left = max(budget / ROUNDS - spent, min(spent, budget / LOOKED - spent))
+    return max(FEWEST, int(left / each)) if each else FEWEST

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ninefold.study.timing import turn_count
 from tests.conftest import ROOT, Shell, result
 
 DEFAULTS = {
@@ -181,12 +182,12 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
     assert min(idle) <= 0.05  # of all processes but the two that train
 
 
-def test_turns_last_at_least_as_long_as_the_start_of_their_processes(shell: Shell) -> None:
-    done = shell.train(*study("parallel=none,ddp", "study.turns=auto"))
-    assert done.returncode == 0, done.stderr
-    found = [each for results in turns(shell.folder).values() for each in results]
-    assert len(found) == 4
-    assert min(each["turns"] for each in found) > 8  # type: ignore[type-var]
+def test_turns_fill_the_budget_or_take_as_long_as_the_start_if_enough_rounds_remain() -> None:
+    assert turn_count(180, each=0.5, spent=3) == 24  # 12 rounds of 15 s
+    assert turn_count(180, each=0.1, spent=3) == 120  # fewer cells are left
+    assert turn_count(48, each=0.5, spent=4) == 8  # half of the time is measuring
+    assert turn_count(48, each=0.5, spent=9) == 6  # 4 rounds of 12 s
+    assert turn_count(48, each=0.5, spent=30) == 4
 
 
 @pytest.mark.parametrize(
