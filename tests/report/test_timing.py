@@ -29,6 +29,7 @@ def study(
     lost: Mapping[str, float] | None = None,
     seeds: int = 0,
     ask: str = "[time]",
+    memory: Mapping[str, int] | None = None,
     **changes: Any,
 ) -> Path:
     """A study with timing rounds, and with runs that were trained as a whole.
@@ -36,6 +37,7 @@ def study(
     stays: the rounds that a cell took part in, if not all
     lost: the share of the score that a cell loses
     seeds: of training runs; their clock is off by 50 %, up or down
+    memory: bytes that a timing run of a cell takes
     """
     chance = random.Random(1)
     timing, trained = [], []
@@ -52,7 +54,7 @@ def study(
                     parallel, amp, number, turns=5, turn_seconds=turns, steps=44, epochs=2.0,
                     planned_epochs=10, train_seconds=44 * location(turns), accuracy=None,
                     best_accuracy=None, test_loss=None, score=None, epoch_seconds=[], replicas=1,
-                    **changes,
+                    **({"peak_memory_bytes": [memory[cell] + number]} if memory else {}), **changes,
                 ))  # fmt: skip
         timing.append(_entry(number, runs))
     for seed in range(seeds):
@@ -155,6 +157,18 @@ def test_the_answer_says_how_sure_it_is_that_the_cell_is_within_2_percent_of_the
     assert "confidence within 2 % of the fastest safe cell; " in both
     assert "its mean IoU is safe" in both
     assert "times alone" not in both
+
+
+def test_where_scores_were_not_asked_no_goal_calls_one_safe_or_counts_seeds(tmp_path: Path) -> None:
+    taken = dict.fromkeys(SECONDS, 10**9) | {"none-autocast": 9 * 10**8}
+    report.write(study(tmp_path, memory=taken))
+    content = json.loads((tmp_path / "report" / "report.json").read_text())
+    least = next(g for g in content["answer"]["goals"] if g["goal"] == "least memory")
+    assert least["cell"] == "none-autocast"
+    said = " ".join([least["sentence"], *least["reasons"]])
+    assert "safe" not in said
+    assert "seed" not in said
+    assert "6 timing rounds" in said
 
 
 def test_without_enough_timing_rounds_the_answer_says_that_it_is_not_shown(tmp_path: Path) -> None:

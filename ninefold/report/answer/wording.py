@@ -90,10 +90,11 @@ def sentence(found: Recommendation) -> str:
     if found.chance is not None:
         return timed_sentence(found, value, pairs)
     ratio = pairs.ratio(PLAIN, cell)
+    safe = f"its {_score(found)} is safe" if found.evidence.scored else ""
     if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
-        return f"{cell}: {value}, and its {_score(found)} is safe."
+        return f"{cell}: {value}{safe and f', and {safe}'}."
     apart = _times(ratio, PLAIN, found.evidence)
-    return f"{cell}: {value}, {apart}; its {_score(found)} is safe."
+    return f"{cell}: {value}, {apart}{safe and f'; {safe}'}."
 
 
 def timed_sentence(found: Recommendation, value: str, pairs: Pairs) -> str:
@@ -269,7 +270,8 @@ def _times(ratio: Ratio, cell: str, evidence: Evidence) -> str:
 
 def _unit(found: Recommendation) -> str:
     """What its values are of, one each."""
-    return "seed" if found.chance is None else "timing round"
+    whole = found.chance is None and found.evidence.group.training
+    return "seed" if whole else "timing round"
 
 
 def _uncertainty(found: Estimate, unit: str) -> str:

@@ -101,14 +101,15 @@ def _matrix(group: Group, items: Sequence[Pair], key: str) -> Matrix:
         key,
         "Time" if time else capitalized(group.score),
         "ratio of seconds per epoch" if time else "difference in points",
-        _summary(items),
+        _summary(items, "timing rounds" if time and group.timing_rounds else "seeds"),
         [cell.cell for cell in group.cells if cell.cell in named],
         matrix,
         [_pair_row(pair, _ratio if time else _points, place, even) for pair in items],
     )
 
 
-def _summary(items: Sequence[Pair]) -> str:
+def _summary(items: Sequence[Pair], unit: str) -> str:
+    """How many pairs are decided; unit: what more of would decide the others."""
     counts = Counter(pair.verdict for pair in items)
     unsettled, ties = counts.pop(OPEN, 0), counts.pop("tie", 0)
     differ = sum(counts.values())
@@ -117,8 +118,8 @@ def _summary(items: Sequence[Pair]) -> str:
     if unsettled:
         needed = [pair.needed for pair in items if pair.needed]
         which = "them" if len(needed) == unsettled else f"{len(needed)} of them"
-        seeds = f"; about {max(needed)} seeds would settle {which}" if needed else ""
-        text += f" For {unsettled} there are not enough runs{seeds}."
+        more = f"; about {max(needed)} {unit} would settle {which}" if needed else ""
+        text += f" For {unsettled} there are not enough runs{more}."
     return text
 
 
