@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import yaml
 from hydra.conf import HydraConf
@@ -31,7 +31,6 @@ def problems(config: DictConfig) -> list[Failure]:
     what = config.get("find")
     if what is None:
         return []
-    wrong = do = None
     if config.hydra.mode == RunMode.MULTIRUN:
         wrong, do = "a sweep has many jobs", "leave out -m and values with commas"
     elif config.resume is not None:
@@ -40,7 +39,7 @@ def problems(config: DictConfig) -> list[Failure]:
         wrong, do = "torchrun starts one run", "leave out torchrun: python train.py ..."
     elif config.launch.inline:
         wrong, do = "launch.inline=true has one process for everything", "leave it out"
-    if wrong is None or do is None:
+    else:
         return _rates_at_odds(config) if what == "lr" else []
     return [ConfigError("find", what, wrong, "it looks for a value of one new job", do)]
 
@@ -121,6 +120,5 @@ def _batch_size(config: DictConfig, hydra: HydraConf, folder: Path) -> tuple[lis
             largest.why,
             f"see the run.log files in {folder}",
         )
-    content: dict[str, Any] = {**vars(largest)}
-    write_json(folder / "batch_size.json", content)
+    write_json(folder / "batch_size.json", asdict(largest))
     return [f"batch_size  {largest}"], f"batch_size={largest.batch_size}"

@@ -86,6 +86,11 @@ def built_dataset(job: DictConfig, workers: int) -> Dataset:
 def network(job: DictConfig) -> nn.Module:
     """The plain model, on the CPU, drawn from the job's seed."""
     torch.manual_seed(job.seed)  # the same weights on every process
+    return built_network(job)
+
+
+def built_network(job: DictConfig) -> nn.Module:
+    """The job's model, with weights drawn from torch's generator: none are fetched."""
     model: nn.Module = make(initial.without_fetching(containers(job.model.net)), "model.net")
     return model
 
@@ -103,9 +108,7 @@ def weight_bytes(job: DictConfig) -> int | None:
     """
     try:
         with torch.device("meta"):
-            model: nn.Module = make(
-                initial.without_fetching(containers(job.model.net)), "model.net"
-            )
+            model = built_network(job)
         size: int = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         return size
     except ConfigError as error:
