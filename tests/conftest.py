@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -11,35 +12,58 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[1]
+from tests.forked import ROOT, Forked, Zygote
+
+PACKAGES = ("ninefold", "benchmarks")
 
 
 @dataclass
 class Shell:
-    """Runs the project's commands in one folder; every process carries its tag."""
+    """Runs the project's commands in one folder, and knows all processes that they start.
+
+    tag: in the environment of what a new interpreter runs.
+    started: process ids of commands, each the first of its session.
+    forks: whether commands are forked from a process that has imported torch: not with GPUs.
+    """
+
+    forks: ClassVar[bool] = True
 
     folder: Path
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
+    started: set[int] = field(default_factory=set)
 
-    def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
-        env = {**os.environ, "NINEFOLD_TEST_TAG": self.tag, **options.pop("env", {})}
+    def start(
+        self, *command: str, fresh: bool = False, **options: Any
+    ) -> subprocess.Popen[str] | Forked:
+        """Start a command. fresh: in a new interpreter, in which all others but ours run anyway."""
         # On a busy machine, threads that spin while waiting take a core from the others.
-        env["OMP_WAIT_POLICY"] = "PASSIVE"
+        env = {**os.environ, "NINEFOLD_TEST_TAG": self.tag, "OMP_WAIT_POLICY": "PASSIVE"}
         env.pop("HYDRA_FULL_ERROR", None)
+        env |= options.pop("env", {})
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen(
-            [sys.executable, *command],
-            cwd=self.folder,
-            env=env,
-            text=True,
-            start_new_session=True,
-            **options,
+        process: subprocess.Popen[str] | Forked
+        first, second = (*command, "")[:2]
+        of_ours = first.startswith(f"{ROOT}/") or (
+            first == "-m" and second.partition(".")[0] in PACKAGES
         )
+        if self.forks and of_ours and not fresh and options.keys() == {"stdout", "stderr"}:
+            process = zygote().start(command, self.folder, env, **options)
+        else:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=self.folder,
+                env=env,
+                text=True,
+                start_new_session=True,
+                **options,
+            )
+        self.started.add(process.pid)
+        return process
 
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
         process = self.start(*command, **options)
@@ -70,11 +94,13 @@ class Shell:
     def processes(self) -> list[int]:
         """The processes alive that this shell's commands started, directly or not."""
         found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
+        for folder in Path("/proc").glob("[0-9]*"):
             try:
-                alive = "State:\tZ" not in (path.parent / "status").read_text()
-                if alive and self.tag.encode() in path.read_bytes():
-                    found.append(int(path.parent.name))
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
+                alive, session = stat[0] != "Z", int(stat[3])
+                tag = self.tag.encode()
+                if alive and (session in self.started or tag in (folder / "environ").read_bytes()):
+                    found.append(int(folder.name))
             except OSError:  # it has ended, or belongs to another user
                 continue
         return found
@@ -83,7 +109,7 @@ class Shell:
         """The processes still alive after `seconds`; returns at once when none is."""
         deadline = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(0.02)
         return left
 
 
@@ -93,14 +119,23 @@ def pytest_configure(config: pytest.Config) -> None:
     What the others say of devices and processes holds on a CPU. CUDA looks at the variable when it
     is used for the first time, and commands inherit it.
     """
-    if config.getoption("markexpr") != "gpu":
+    Shell.forks = config.getoption("markexpr") != "gpu"
+    if Shell.forks:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+@functools.cache
+def zygote() -> Zygote:
+    return Zygote()
+
+
 @pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
+def one_thread() -> Iterator[None]:
     """Use one thread here: more would only compete with the commands under test."""
     torch.set_num_threads(1)
+    yield
+    if zygote.cache_info().currsize:
+        zygote().close()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,8 +28,7 @@ from benchmarks.measure import (
     verdict,
 )
 from benchmarks.step import MLP
-
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT, Shell
 
 
 def test_ours_runs_twice_per_round_as_the_control_and_every_other_round_is_reversed() -> None:
@@ -82,9 +79,7 @@ def test_rows_are_void_when_two_turns_of_the_same_code_differ() -> None:
 
 
 def test_a_mistyped_bench_name_is_one_error_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "steep"], cwd=ROOT, capture_output=True, text=True
-    )
+    done = Shell(ROOT).run("-m", "benchmarks", "steep")
     assert done.returncode == 2
     assert done.stderr.startswith("error: bench=steep: no such bench; there are ")
     assert done.stderr.count("\n") == 1

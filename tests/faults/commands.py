@@ -1,7 +1,7 @@
 """Several of the project's commands, one after another in one process: each start costs seconds.
 
-Reads a JSON list of [script, argument, ...] from stdin. Writes, for each, its exit code and output
-to the file that it is given. What is told launch.inline=true runs inside this process, worker and
+Reads a JSON list of [script, argument, ...] from a file, and writes to another, for each, its exit
+code and output. What is told launch.inline=true runs inside this process, worker and
 all, so that what it calls is called here; other workers share a forkserver. Its own stdout and
 stderr must be files: what workers write to them is told from what was written before by its place.
 """
@@ -48,9 +48,10 @@ def run(command: list[str]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    for harm in sys.argv[2:]:  # what a negative control does to the code first
+    asked, target, *harms = sys.argv[1:]
+    for harm in harms:  # what a negative control does to the code first
         exec(harm)
-    target, outcomes = Path(sys.argv[1]), []
-    for command in json.load(sys.stdin):
+    outcomes = []
+    for command in json.loads(Path(asked).read_text()):
         outcomes.append(run(command))
-        target.write_text(json.dumps(outcomes))
+        Path(target).write_text(json.dumps(outcomes))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -16,7 +14,7 @@ import numpy as np
 import torch
 
 from ninefold.checkpoint.store import Checkpoints, read
-from tests.conftest import Shell
+from tests.conftest import ROOT, Shell
 
 STEPS, PER_EPOCH = 18, 6
 # Not of conf/: a resumed run builds them only if its own command names them again.
@@ -139,19 +137,18 @@ def finished(shell: Shell, folder: Path, start: list[str], options: list[str]) -
 def run_commands(
     folder: Path, commands: list[list[str]], *harms: str, env: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """The exit codes and outputs of `commands`, run in `folder` in one process."""
-    script, target = Path(__file__).with_name("commands.py"), folder / "outcomes.json"
-    with TemporaryFile() as out, TemporaryFile() as err:
-        subprocess.run(
-            [sys.executable, str(script), str(target), *harms],
-            input=json.dumps(commands),
-            text=True,
-            cwd=folder,
-            env={**os.environ, **NO_NETWORK, **(env or {})},
-            timeout=300,
-            stdout=out,
-            stderr=err,
-        )
+    """The exit codes and outputs of `commands`, run in `folder` in one process.
+
+    harms: what is done to the code first, in a new interpreter.
+    """
+    asked, target = folder / "commands.json", folder / "outcomes.json"
+    asked.write_text(json.dumps(commands))
+    script = Path(__file__).with_name("commands.py")
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        Shell(folder).run(
+            *map(str, (script, asked, target)), *harms,
+            env={**NO_NETWORK, **(env or {})}, stdout=out, stderr=err, fresh=bool(harms),
+        )  # fmt: skip
         err.seek(0)
         said = err.read()
     outcomes = json.loads(target.read_text())
@@ -163,14 +160,11 @@ def run_commands(
 def one_after_another(
     shell: Shell, *commands: Sequence[str], env: Mapping[str, str] | None = None
 ) -> list[subprocess.CompletedProcess[str]]:
-    """What `commands` came to, run in one process that imports torch once for all of them."""
-    given = {"NINEFOLD_TEST_TAG": shell.tag, "OMP_WAIT_POLICY": "PASSIVE", **(env or {})}
-    outcomes = run_commands(shell.folder, list(map(list, commands)), env=given)
+    """What `commands` came to: lists of a script of ours and its arguments."""
+    given = {**NO_NETWORK, **(env or {})}
+    done = [shell.run(str(ROOT / script), *words, env=given) for script, *words in commands]
     assert not shell.survivors()
-    return [
-        subprocess.CompletedProcess(command, done["code"], done["stdout"], done["stderr"])
-        for command, done in zip(commands, outcomes, strict=True)
-    ]
+    return done
 
 
 def fault(fault: str, phase: str, rank: int, number: int, mark: Path) -> dict[str, str]:

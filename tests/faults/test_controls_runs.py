@@ -52,7 +52,7 @@ def test_set_b_sees_that_processes_outlive_their_launcher(shell: Shell) -> None:
     env["PYTHONPATH"] = os.pathsep.join([str(shell.folder), str(ROOT)])
     options = job("none", "fp32", "epochs=100000", "hydra.run.dir=run")
     nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # they hold on to it
-    process = shell.start(str(ROOT / "train.py"), *options, env=env, **nowhere)
+    process = shell.start(str(ROOT / "train.py"), *options, env=env, fresh=True, **nowhere)
     assert process.wait(timeout=120) == -signal.SIGKILL
     left = shell.survivors()
     for process in left:

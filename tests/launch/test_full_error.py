@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import ROOT, Shell
-
-SCRIPT = """
-import os
-os.environ["HYDRA_FULL_ERROR"] = "1"
-from ninefold.main import main
-if __name__ == "__main__":
-    main("train")
-"""
+from tests.conftest import Shell
 
 
 @pytest.mark.parametrize("inline", ["false", "true"])
 def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(
     shell: Shell, inline: str
 ) -> None:
-    (shell.folder / "script.py").write_text(SCRIPT)
-    done = shell.run(
-        *("script.py", "optimizer.lr=1e30", "epochs=1", "logger=quiet", "clock.probe=0"),
+    done = shell.train(
+        *("optimizer.lr=1e30", "epochs=1", "logger=quiet", "clock.probe=0"),
         *(f"launch.inline={inline}", "hydra.run.dir=run"),
-        env={"PYTHONPATH": str(ROOT)},
+        env={"HYDRA_FULL_ERROR": "1"},
     )
     assert done.returncode == 6
     *traceback, line = done.stderr.splitlines()
