@@ -206,7 +206,6 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "cache",
         "cache_folder",
         "packing",
-        "confusion",
     }
     assert yamls(group) == files
     for name in files:

@@ -31,8 +31,8 @@ class AsyncWriter:
     Only one write at a time: the next `save` waits for the previous one. An error in a write is
     kept until the next `wait` or `save` raises it; `failed` says whether there is one.
 
-    The thread neither logs nor prints nor computes with torch's threads. So whenever a loader
-    process is forked, no lock that it needs is held by this thread, which it does not inherit.
+    The thread neither logs nor prints nor computes with torch's threads. So a process that a
+    dataset forks never waits for a lock that this thread held at that moment.
     """
 
     def __init__(self, checkpoints: Checkpoints, device: torch.device) -> None:
