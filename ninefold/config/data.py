@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -82,6 +83,24 @@ def fill_cache_of(text: str, test: bool) -> Files | None:
         job = OmegaConf.create(text)
         built = instantiate(_resolved(job.dataset), _convert_="all")
     return fill_cache(built, job.dataset, job.threads, test)
+
+
+def fingerprint_of(text: str) -> str:
+    """sha256 of the names and sizes of the files that the frozen job `text` reads on this host.
+
+    The data is checked first, and downloaded if the job says so. Raises Failure.
+    """
+    with environment.noted():
+        job = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
+    assert isinstance(job, dict)
+    built, _, _ = prepare(job["dataset"], job["choices"]["dataset"], job["loader"]["workers"])
+    digest, root = hashlib.sha256(), job["dataset"].get("root") or "/"
+    sources = getattr(built, "sources", lambda split: ())
+    for split in getattr(built, "splits", ("train", "test")):
+        for path in sources(split):
+            name = os.path.relpath(path, root)  # which each host may have in another place
+            digest.update(f"{split} {name} {os.stat(path).st_size}\n".encode())
+    return digest.hexdigest()
 
 
 def training_examples(dataset: Mapping[str, Any]) -> int:
