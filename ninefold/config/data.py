@@ -85,16 +85,19 @@ def fill_cache_of(text: str, test: bool) -> Files | None:
     return fill_cache(built, job.dataset, job.threads, test)
 
 
-def fingerprint_of(text: str) -> str:
+def fingerprint_of(text: str, check: bool) -> str:
     """sha256 of the names and sizes of the files that the frozen job `text` reads on this host.
 
-    The data is checked first, and downloaded if the job says so. Raises Failure.
+    check: check the data first, and download it if the job says so. Raises Failure.
     """
-    with environment.noted():
-        job = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
-    assert isinstance(job, dict)
-    built, _, _ = prepare(job["dataset"], job["choices"]["dataset"], job["loader"]["workers"])
-    digest, root = hashlib.sha256(), job["dataset"].get("root") or "/"
+    with environment.noted(), _one_blas_thread():
+        job = OmegaConf.create(text)
+        node = _resolved(job.dataset)
+    if check:
+        built, _, _ = prepare(node, job.choices.dataset, job.loader.workers)
+    else:
+        built = instantiate(node, _convert_="all")
+    digest, root = hashlib.sha256(), node.get("root") or "/"
     sources = getattr(built, "sources", lambda split: ())
     for split in getattr(built, "splits", ("train", "test")):
         for path in sources(split):

@@ -63,7 +63,7 @@ class Ends:
     ended: called with the failure of another rank before this process is ended for it.
     silence: seconds without an answer after which the store counts as lost.
     grace: seconds in which a checkpoint that is being written is finished.
-    lost: whether the store is.
+    without_rank_0: whether rank 0 is gone: another rank records how the run ended.
     """
 
     def __init__(self, ranks: Ranks, talk: Talk, name: str, silence: float) -> None:
@@ -71,11 +71,12 @@ class Ends:
         self.members = [Member(ranks.rank, ranks.local_rank, ranks.host)]
         self.ended: Callable[[Failure], None] = lambda failure: None
         self.silence, self.grace = silence, 30.0
-        self.lost = False
+        self.without_rank_0 = False
         self._talk, self._name = talk, name
         self._cause: Cause | None = None
         self._printed: bool | None = None  # by this rank, once it has told a failure
         self._left = False
+        self._gone: set[int] = set()  # ranks that did not answer
         self._telling = threading.Lock()
         threading.Thread(target=self._watch, daemon=True, name="ends").start()
 
@@ -103,8 +104,8 @@ class Ends:
             self._put(f"done/{self.ranks.rank}", "yes")
             if not (self.ranks.serves and self.ranks.rank == 0):
                 return
-            deadline = time.monotonic() + (patience if code == 0 else 3 * OWN_END)
-            waiting = set(range(self.ranks.world_size))
+            deadline = time.monotonic() + (patience if code == 0 else OWN_END + 1)
+            waiting = set(range(self.ranks.world_size)) - self._gone
             while waiting and time.monotonic() < deadline:
                 waiting -= {rank for rank in waiting if self._has(f"done/{rank}")}
                 time.sleep(0.05)
@@ -139,7 +140,7 @@ class Ends:
                 self._put("news", "cause")
                 self._cause = Cause(**json.loads(said))
         except Lost as error:
-            self.lost = True
+            self.without_rank_0 = True
             if self._cause is None:
                 lost = isinstance(failure, PeerError)
                 self._cause = self._as_cause(self.rank_0_gone(error)) if lost else mine
@@ -204,6 +205,8 @@ class Ends:
         missing = [m for m in self.members if not self._has(f"here/{m.rank}")]
         if not missing:
             return failure
+        self._gone = {member.rank for member in missing}
+        self.without_rank_0 = 0 in self._gone
         hosts = ", ".join(dict.fromkeys(member.host for member in missing))
         file = "run.log" if missing[0].rank == 0 else f"run.rank{missing[0].rank}.log"
         return PeerError(

@@ -40,7 +40,6 @@ class PerRank(Launcher):
 
     def run(self, spec: RunSpec, processes: int) -> None:
         """On rank 0: send the job to the other ranks and run it here."""
-        signals.follow_parent()
         met = here()
         spec = replace(spec, hosts=met.hosts)
         if spec.command == "train":
@@ -51,7 +50,6 @@ class PerRank(Launcher):
 
     def follow(self) -> int:
         """On any other rank: wait for the job and run it, or return the exit code to exit with."""
-        signals.follow_parent()
         met = here()
         message = met.expect("data", "order")
         if asked := message.get("data"):
@@ -85,7 +83,7 @@ def work(spec: RunSpec, met: Meeting) -> None:
 def log_end(spec: RunSpec, ends: Ends, failure: Failure) -> None:
     """On a rank other than 0: log why the run ends. If rank 0 is gone, record it in its place."""
     log.error("the run ends: %s", failure)
-    if ends.lost and ends.speaks and spec.command == "train":
+    if ends.without_rank_0 and ends.speaks and spec.command == "train":
         job = yaml.safe_load(spec.job)
         record([failure], job.pop("choices"), job, spec.folder, spec.started)
 
@@ -95,6 +93,7 @@ def meet(argv: Sequence[str]) -> None:
 
     Raises ConfigError if they do not, PeerError.
     """
+    signals.follow_parent()
     me, met = ranks.found(os.environ), here()
     facts = {
         "code": fingerprint.code(),
@@ -130,7 +129,7 @@ def compare_data(job: Job) -> None:
     targets = untrusted.targets_in(job.values).values()
     asked = {"text": job.text(), "targets": sorted(set(targets))}
     met.post("data", asked)
-    mine = facts_of_data(**asked)
+    mine = facts_of_data(**asked, check=False)  # it has just been checked here
     for rank in others:
         key = f"checked/{rank}"
         theirs, host = met.expect(key)[key], met.members[rank].host
@@ -146,9 +145,12 @@ def compare_data(job: Job) -> None:
                 )
 
 
-def facts_of_data(text: str, targets: Sequence[str]) -> dict[str, str]:
-    """Hashes of what the frozen job `text` reads on this host. Raises Failure."""
-    return {"data": data.fingerprint_of(text), "modules": fingerprint.code(targets)}
+def facts_of_data(text: str, targets: Sequence[str], check: bool = True) -> dict[str, str]:
+    """Hashes of what the frozen job `text` reads on this host, once it was checked if asked for.
+
+    targets: the functions and classes that it names. Raises Failure.
+    """
+    return {"data": data.fingerprint_of(text, check), "modules": fingerprint.code(targets)}
 
 
 def share_cache(spec: RunSpec, make: Callable[[], dict[str, str] | None]) -> dict[str, str] | None:
