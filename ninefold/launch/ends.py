@@ -5,11 +5,13 @@ Keys in the store, after the name of the meeting:
     news            there is a cause, or a rank asks who is still there
     cause           why the run ends: the first failure
     here/RANK       this rank is still there
-    done/RANK       this rank needs the store no more
+    beat/RANK       another number every some seconds, as a sign of life
+    done/RANK       this rank needs the store no more: it ends, or knows why all do
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -27,6 +29,7 @@ from ninefold.ranks import Ranks
 
 ROLL_CALL = 1.0  # seconds in which a rank that is still there answers
 LOOK = 0.4  # seconds between looks for news
+BEAT = 5  # looks between signs of life
 OWN_END = 2.0  # seconds that a rank has to find by itself that the run has ended
 SAVING = "checkpoint"  # name of the thread that writes one, for which the end waits
 # All ranks come to these by themselves, after the same step.
@@ -77,6 +80,7 @@ class Ends:
         self._printed: bool | None = None  # by this rank, once it has told a failure
         self._left = False
         self._gone: set[int] = set()  # ranks that did not answer
+        self._beats: dict[int, tuple[str | None, float]] = {}  # the last of each rank, and when
         self._telling = threading.Lock()
         threading.Thread(target=self._watch, daemon=True, name="ends").start()
 
@@ -97,15 +101,21 @@ class Ends:
             return self._printed
 
     def leave(self, code: int, patience: float) -> None:
-        """Before this process exits with `code`: rank 0 keeps a store that it serves until all
-        others need it no more, or for some seconds if the run has failed."""
+        """Before this process exits with `code`: keep the store that others still need.
+
+        If rank 0 serves it, it ends with rank 0, else with torchrun's agent on its host, which
+        exits once one of its processes has failed.
+        """
         self._left = True
+        me = self.ranks
         try:
-            self._put(f"done/{self.ranks.rank}", "yes")
-            if not (self.ranks.serves and self.ranks.rank == 0):
+            self._put(f"done/{me.rank}", "yes")
+            serves = me.serves and me.rank == 0
+            if not serves and (code == 0 or me.rank - me.local_rank != 0):
                 return
             deadline = time.monotonic() + (patience if code == 0 else OWN_END + 1)
-            waiting = set(range(self.ranks.world_size)) - self._gone
+            waiting = {m.rank for m in self.members if serves or m.rank - m.local_rank != 0}
+            waiting -= self._gone
             while waiting and time.monotonic() < deadline:
                 waiting -= {rank for rank in waiting if self._has(f"done/{rank}")}
                 time.sleep(0.05)
@@ -133,7 +143,7 @@ class Ends:
     def _told(self, failure: Failure) -> bool:
         mine = self._as_cause(failure)
         try:
-            if isinstance(failure, PeerError):
+            if isinstance(failure, PeerError) and not self._gone:
                 mine = self._as_cause(self._missing(failure))
             if self._cause is None:
                 said = self._talk.first(f"{self._name}/cause", json.dumps(asdict(mine)))
@@ -155,15 +165,20 @@ class Ends:
     def _watch(self) -> None:
         """In a thread: look for news, and end this process if another rank has told a cause."""
         answered, called = time.monotonic(), False
-        while not self._left and self._cause is None:
+        for beat in itertools.count():
+            if self._left or self._cause is not None:
+                break
             time.sleep(LOOK)
             try:
+                if beat % BEAT == 0:
+                    self._put(f"beat/{self.ranks.rank}", str(beat))
                 if self._has("news"):
                     if not called:
                         self._put(f"here/{self.ranks.rank}", "yes")
                         called = True
                     if (said := self._get("cause")) is not None:
                         self._cause = self._cause or Cause(**json.loads(said))
+                        self._put(f"done/{self.ranks.rank}", "yes")
                 answered = time.monotonic()
             except Lost as error:
                 if error.gone or time.monotonic() - answered > self.silence:
@@ -205,6 +220,24 @@ class Ends:
         missing = [m for m in self.members if not self._has(f"here/{m.rank}")]
         if not missing:
             return failure
+        return self._of_missing(missing, failure.wrong)
+
+    def require_beats(self) -> None:
+        """Raise PeerError if a rank has shown no sign of life for `silence` seconds.
+
+        For waiting without a process group, which would find out.
+        """
+        now = time.monotonic()
+        for member in self.members:
+            beat = self._get(f"beat/{member.rank}")
+            if self._beats.setdefault(member.rank, (beat, now))[0] != beat:
+                self._beats[member.rank] = beat, now
+        missing = [m for m in self.members if now - self._beats[m.rank][1] > self.silence]
+        if missing:
+            raise self._of_missing(missing, f"it was silent for {self.silence:.0f} s")
+
+    def _of_missing(self, missing: Sequence[Member], found: str) -> PeerError:
+        """The failure of a rank that has `found` that others are gone."""
         self._gone = {member.rank for member in missing}
         self.without_rank_0 = 0 in self._gone
         hosts = ", ".join(dict.fromkeys(member.host for member in missing))
@@ -213,7 +246,7 @@ class Ends:
             "rank",
             listed([member.rank for member in missing]) + f" on {hosts}" * self._several_hosts,
             "it is gone or hangs",
-            f"rank {self.ranks.rank} found that {failure.wrong}",
+            f"rank {self.ranks.rank} found that {found}",
             f"see its {file}, then resume",
         )
 

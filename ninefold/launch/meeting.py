@@ -41,6 +41,7 @@ from ninefold.launch.talk import Lost, Talk, connected
 from ninefold.ranks import Ranks
 
 PATIENCE = 60.0  # seconds that rank 0 waits for the others, and they for it
+LIFE = 5.0  # seconds between looks for signs of life of ranks that are waited for
 SCHEME = "ninefold"  # of the URL through which torch forms the process group
 
 
@@ -161,10 +162,10 @@ class Meeting:
     def expect(self, *keys: str) -> dict[str, Any]:
         """Wait for the first of `keys` that is posted; returns it and its value.
 
-        Raises the Failure that another rank ends with meanwhile, PeerError. There is no other
-        limit, as rank 0 may have a dataset to fetch.
+        Raises the Failure that another rank ends with meanwhile, PeerError if one is gone. There is
+        no other limit, as a host may have a dataset to fetch.
         """
-        began = time.monotonic()
+        began = looked = time.monotonic()
         with self._lost_is_a_failure():
             while True:
                 for key in keys:
@@ -172,7 +173,11 @@ class Meeting:
                         return {key: value}
                 if self.ends is not None and (cause := self.ends.cause) is not None:
                     raise cause
-                time.sleep(0.02 if time.monotonic() - began < 5 else 0.2)
+                now = time.monotonic()
+                if self.ends is not None and now - looked > LIFE:
+                    self.ends.require_beats()
+                    looked = now
+                time.sleep(0.02 if now - began < 5 else 0.2)
 
     def hand_out(self, order: Any) -> None:
         """On rank 0: send the job, or an exit code, to the other ranks. Raises PeerError."""

@@ -236,7 +236,7 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
         return ConfigError(
             "GLOO_SOCKET_IFNAME",
             os.environ.get("GLOO_SOCKET_IFNAME", "unset"),
-            "no such interface on this host",
+            f"no such interface on {socket.gethostname()}",
             f"found {', '.join(name for _, name in socket.if_nameindex())}",
             "set it on that host",
         )
