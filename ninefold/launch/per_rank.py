@@ -127,7 +127,7 @@ def compare_data(job: Job) -> None:
     if not others or job.values.get("dataset") is None:
         return
     targets = untrusted.targets_in(job.values).values()
-    asked = {"text": job.text(), "targets": sorted(set(targets))}
+    asked: dict[str, Any] = {"text": job.text(), "targets": sorted(set(targets))}
     met.post("data", asked)
     mine = facts_of_data(**asked, check=False)  # it has just been checked here
     for rank in others:

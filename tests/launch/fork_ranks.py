@@ -69,8 +69,10 @@ def run(name: str, case: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         if not killed and Path(case["when"]).exists():
             os.kill(next(pid for pid, rank in pids.items() if rank == case["kill"]), signal.SIGKILL)
             began, killed = time.monotonic(), True
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid:
+        for child in list(pids):
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if not pid:
+                continue
             seconds, number = time.monotonic() - began, pids.pop(pid)
             texts = [file.read_text() for file in files[number]]
             code = os.waitstatus_to_exitcode(status)
@@ -85,9 +87,9 @@ def run(name: str, case: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # a command sets it before it imports torch
     import ninefold.main
-    import ninefold.train.build
-    import ninefold.train.run
+    import ninefold.train.run  # noqa: F401
 
     target = Path(sys.argv[1])
     cases = json.load(sys.stdin)

@@ -164,14 +164,14 @@ def test_an_interface_that_is_not_there_and_a_name_of_the_loopback_are_refused()
 JOB = [
     *("parallel=ddp", "dataset=synthetic", "dataset.train_count=96", "dataset.test_count=40"),
     *("dataset.shape=[1,8,8]", "model.net._target_=tests.faults.net.Net", "batch_size=16"),
-    *("task._target_=tests.faults.inject.Task", "epochs=100000", "checkpoint.every=2"),
+    *("epochs=100000", "checkpoint.every=2"),
     *("log_every=4", "clock.warmup=0", "clock.probe=0", "clock.sample=0", "logger=quiet"),
     *("device=cpu", "threads=1", "launch.timeout=600"),
 ]
 
 IMAGES = [
     *("parallel=ddp", "dataset=folder", "dataset.root=${oc.env:DATA}", "dataset.classes=2"),
-    *("dataset.shape=[1,8,8]", "batch_size=16", "device=cpu", "threads=1"),
+    *("dataset.shape=[3,8,8]", "batch_size=16", "device=cpu", "threads=1"),
 ]
 
 
@@ -187,7 +187,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
         argv = [both, [*both, *case.pop("only", [])]]
         return {"ranks": [{"argv": a, "env": e} for a, e in zip(argv, env, strict=True)], **case}
 
-    mark = {"FAULT": "exception@start:1:0", "FAULT_MARK": str(folder / "mark")}
+    (folder / "start" / "run.rank1.log").mkdir(parents=True)  # where rank 1 writes its log
     cases = {
         "arguments": two("arguments", only=["seed=7"]),
         "interface": two("interface", other={"GLOO_SOCKET_IFNAME": "eth9"}),
@@ -197,7 +197,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
             env={"DATA": str(images(folder / "images"))},
             other={"DATA": str(folder / "nowhere")},
         ),
-        "start": two("start", env=mark, other=mark),
+        "start": two("start"),
         "rank1": two("rank1", kill=1, when=str(folder / "rank1/checkpoints/manifest.json")),
         "rank0": two("rank0", kill=0, when=str(folder / "rank0/checkpoints/manifest.json")),
     }  # fmt: skip
@@ -261,9 +261,11 @@ def test_a_failure_before_the_group_is_formed_ends_all_ranks_with_it(
     ended: tuple[Path, dict[str, Any]],
 ) -> None:
     folder, cases = ended
-    assert [rank["code"] for rank in cases["start"]] == [1, 1], cases["start"]
+    assert [rank["code"] for rank in cases["start"]] == [5, 5], cases["start"]
     (line,) = lines(cases["start"])
-    assert line.startswith(f"error: rank=1: RuntimeError: injected (on {HERE});")
+    assert line.startswith("error: file=")
+    assert "run.rank1.log" in line
+    assert f"(on {HERE})" in line
     assert result(folder / "start")["error"] == line
     first, second = (rank["seconds"] for rank in cases["start"])
     assert abs(first - second) < 5
