@@ -5,10 +5,10 @@ Imported late, because it imports torch: see ninefold.launch.run.
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,8 @@ from ninefold.launch import Launcher, worker
 from ninefold.launch.ends import Ends
 from ninefold.launch.meeting import Meeting, here
 from ninefold.launch.members import Member
-from ninefold.launch.run_folder import record
+from ninefold.launch.run_folder import log_file, record
 from ninefold.machine import gpu_driver, installed, this_host
-
-log = logging.getLogger(__name__)
 
 
 class PerRank(Launcher):
@@ -82,7 +80,8 @@ def work(spec: RunSpec, met: Meeting) -> None:
 
 def log_end(spec: RunSpec, ends: Ends, failure: Failure) -> None:
     """On a rank other than 0: log why the run ends. If rank 0 is gone, record it in its place."""
-    log.error("the run ends: %s", failure)
+    with suppress(OSError), log_file(spec.folder, ends.ranks.rank).open("a") as file:
+        print(f"the run ends: {failure}", file=file)
     if ends.without_rank_0 and ends.speaks and spec.command == "train":
         job = yaml.safe_load(spec.job)
         record([failure], job.pop("choices"), job, spec.folder, spec.started)

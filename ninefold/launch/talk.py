@@ -123,8 +123,9 @@ def _marked(address: str, port: int, mark: str) -> dist.Store:
         socket.create_connection((address, port), timeout=LOOK).close()
     except OSError as error:
         raise Lost(error.strerror or str(error), gone=True) from error
-    client = _within(lambda: _client(address, port, ANSWERS_IN), ANSWERS_IN + 1)
-    _within(lambda: client.wait([mark], timedelta(seconds=LOOK)), LOOK + 1)
+    client = _within(lambda: _client(address, port, LOOK), LOOK + 0.5)
+    _within(lambda: client.wait([mark], timedelta(seconds=LOOK)), LOOK + 0.5)
+    client.set_timeout(timedelta(seconds=ANSWERS_IN))
     return client
 
 
