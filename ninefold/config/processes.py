@@ -10,7 +10,7 @@ from typing import Any
 from ninefold import machine
 from ninefold.config import rules
 from ninefold.errors import ConfigError
-from ninefold.ranks import found, under_torchrun
+from ninefold.ranks import found, started_by
 
 
 def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: object) -> int:
@@ -41,7 +41,7 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             "this machine has a CPU",
             "use device=cpu or device=auto",
         )
-    started = found(os.environ).world_size if under_torchrun() else None
+    started = found(os.environ).world_size if started_by() else None
     if wanted == "auto":
         here = started or gpus or job["launch"]["cpu_processes"]
         wanted = int(min(here, most or math.inf))

@@ -180,3 +180,22 @@ def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
     rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
     rows[place.rank] = values
     return parallel.total(rows).cpu()
+
+
+def of_rank_0(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
+    """Rank 0's `values`, on the CPU of every process; the other processes' tensors are alike.
+
+    They are handed out as bytes, so that they stay the same bit for bit.
+    """
+    plain = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    mine = plain if place.rank == 0 else torch.zeros_like(plain)
+    shared = parallel.total(mine.to(place.device)).cpu()
+    return shared.view(values.dtype).reshape(values.shape)
+
+
+def of_rank_0_text(text: str, parallel: Parallel, place: Place) -> str:
+    """Rank 0's `text`, on every process."""
+    data = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    size = of_rank_0(torch.tensor([len(data)]), parallel, place)
+    mine = data if place.rank == 0 else torch.zeros(int(size), dtype=torch.uint8)
+    return bytes(of_rank_0(mine, parallel, place).tolist()).decode()

@@ -366,10 +366,16 @@ def examples_and_preparation(
     return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 
 
+def strategy(job: DictConfig) -> Parallel:
+    """The parallel strategy of `job`."""
+    parallel: Parallel = make(job.parallel, "parallel")
+    return parallel
+
+
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
     """Set up this process for `job`: malloc and kernels; build its strategy and precision."""
     keep_freed()
-    parallel: Parallel = make(job.parallel, "parallel")
+    parallel = strategy(job)
     amp: Amp = make(job.amp, "amp")
     amp.pin()
     choose_kernels(bool(job.get("deterministic")), bool(job.get("cudnn_benchmark")))

@@ -16,7 +16,7 @@ from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
 from ninefold.machine import environment
 from ninefold.measure.devices import gpu_memory
-from ninefold.parallel import device_names, gather
+from ninefold.parallel import Place, device_names, gather
 from ninefold.progress import say
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
@@ -112,6 +112,7 @@ def conditions(
         "memory_format": run.layout,
         "cudnn_benchmark": torch.backends.cudnn.benchmark and place.device.type == "cuda",
         "processes": place.world_size,
+        "hosts": max(1, len(spec.hosts)),
         "replicas": place.replicas,
         "devices": device_names(place),
         "threads": int(threads),
@@ -125,8 +126,14 @@ def conditions(
         "driver_memory_bytes": driver_memory(run),
         "notes": notes,
         "overrides": spec.overrides,
-        "environment": environment() if place.rank == 0 else {},
+        "environment": environment_of(spec, place) if place.rank == 0 else {},
     }
+
+
+def environment_of(spec: RunSpec, place: Place) -> dict[str, Any]:
+    """The environment of rank 0, and the hosts of all ranks."""
+    found = environment(place.world_size)
+    return {**found, "hosts": spec.hosts} if spec.hosts else found
 
 
 def ended(

@@ -98,8 +98,11 @@ def gather_recording(folder: Path) -> Recording | None:
     if not results:
         return None
     environments = [_environment(result) for result in results]
+    hostnames = {str(environment.get("hostname") or "") for environment in environments}
+    for environment in environments:
+        hostnames |= {str(host.get("name") or "") for host in environment.get("hosts") or []}
     scrubber = Scrubber(
-        hostnames={str(environment.get("hostname") or "") for environment in environments},
+        hostnames=hostnames,
         folders=(folder.resolve(), Path.cwd(), Path.home()),
     )
     sweep = scrubber.value(read_sweep(folder))
