@@ -24,9 +24,9 @@ from ninefold.ranks import Ranks, found
 _GROUPS: list[dist.ProcessGroup] = []
 
 
-def keep(groups: Iterable[dist.ProcessGroup | None]) -> None:
-    """Keep these process groups as long as the process lives."""
-    _GROUPS.extend(group for group in groups if group is not None)
+def keep(groups: Iterable[object]) -> None:
+    """Keep those of `groups` that are process groups as long as the process lives."""
+    _GROUPS.extend(group for group in groups if isinstance(group, dist.ProcessGroup))
 
 
 @dataclass(frozen=True)
