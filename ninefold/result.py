@@ -77,6 +77,10 @@ class Result:
         processes the peak resident set, evaluations included.
     driver_memory_bytes: what the driver counted at the end for the process of each GPU, which
         includes CUDA's context and the buffers of NCCL; empty: not known.
+    memory_bytes: what the tensors of the largest process take, without activations: parameters,
+        gradients, optimizer (its state and the moving averages), buffers.
+    traffic_bytes: that each process sends to others in a step, as calculated: the mean.
+    messages: collective operations of a step.
     gpus: clock, temperature, load and throttle reasons of each GPU before and after training.
     overrides: overrides of the command line other than cell, seed and paths.
     """
@@ -136,6 +140,9 @@ class Result:
     gpus: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: list[int] = field(default_factory=list)
     driver_memory_bytes: list[int] = field(default_factory=list)
+    memory_bytes: dict[str, float | None] = field(default_factory=dict)
+    traffic_bytes: int | None = None
+    messages: int | None = None
     notes: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)

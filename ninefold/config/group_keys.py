@@ -24,6 +24,7 @@ from ninefold.config.kinds import (
     STRING,
     TARGET,
     TEXT,
+    UNITS,
     WINDOW,
     number,
     one_of,
@@ -32,7 +33,9 @@ from ninefold.config.kinds import (
 )
 
 GROUPS = {
-    "parallel": Key(SECTION, None, "How training is spread over devices and processes."),
+    "parallel": Key(
+        SECTION, None, "How training is spread over devices and processes.", may_change=True
+    ),
     "amp": Key(SECTION, None, "Precision: the dtype of the forward pass, and loss scaling."),
     "dataset": Key(SECTION, None, "The examples, and how images are prepared."),
     "task": Key(SECTION, None, "The loss and the scores."),
@@ -98,6 +101,29 @@ OPTIONS: dict[str, Key] = {
     ),
     "parallel.sync_batchnorm": Key(
         FLAG, False, "Replace BatchNorm by SyncBatchNorm, on GPUs only."
+    ),
+    "parallel.replicas": Key(
+        whole(1),
+        1,
+        "Whole copies of the parameters, each spread over processes / replicas (HSDP).",
+    ),
+    "parallel.reshard_after_forward": Key(
+        FLAG,
+        True,
+        "Drop gathered parameters after the forward pass and gather them again for the backward "
+        "pass; false: more memory for a third less communication.",
+    ),
+    "parallel.units": Key(
+        UNITS,
+        "auto",
+        "Submodules whose parameters are gathered together, apart from all others; auto: children "
+        "of the network, and of lists in it, of at least `least` parameters.",
+    ),
+    "parallel.least": Key(whole(0), 1_000_000, "Parameters of a unit at least, with units=auto."),
+    "parallel.reduce_dtype": Key(
+        one_of(None, "float32", "bfloat16", "float16"),
+        None,
+        "dtype in which gradients are averaged over processes; null: their own.",
     ),
     "amp.dtype": Key(
         one_of("auto", "float32", "float16", "bfloat16"),
@@ -295,7 +321,10 @@ OPTIONS: dict[str, Key] = {
     "optimizer.lr": Key(number(0), BY_OPTION, "Learning rate."),
     "optimizer.weight_decay": Key(number(0, inclusive=True), BY_OPTION, "Weight decay."),
     "optimizer.fused": Key(
-        FLAG, True, "One kernel per step; with a GradScaler it also saves a synchronization."
+        FLAG,
+        True,
+        "One kernel per step; with a GradScaler it also saves a synchronization.",
+        may_change=True,
     ),
     "optimizer.groups": Key(
         PARAMETER_GROUPS,

@@ -174,6 +174,14 @@ NAMES = Kind(
     ),
     {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
 )
+UNITS = Kind(
+    "auto or a list of names is allowed",
+    lambda value: (
+        value == "auto"
+        or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+    ),
+    {"anyOf": [{"enum": ["auto"]}, {"type": "array", "items": {"type": "string"}}]},
+)
 STRING = Kind("text is allowed", lambda value: isinstance(value, str), {"type": "string"})
 GRAY_LEVELS = Kind(
     "a list of different whole numbers from 0 to 65535, or null is allowed",

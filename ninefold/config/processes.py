@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ninefold import machine
-from ninefold.config import rules
+from ninefold.config import rules, sharding
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, started_by
 
@@ -83,6 +83,7 @@ def _require_fitting(
             "ddp takes any number",
             "use parallel=ddp",
         )
+    sharding.require_whole_copies(job["parallel"].get("replicas", 1), wanted)
     if job["launch"]["inline"] and wanted != 1:
         raise ConfigError(
             "launch.inline",

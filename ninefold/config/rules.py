@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import graph, kernels, losses
+from ninefold.config import graph, kernels, losses, sharding
 from ninefold.config.group_keys import GROUPS
 from ninefold.config.kinds import CALL, SECTION
 from ninefold.config.schema import ADDED_LATER, KEYS, in_sections
@@ -217,7 +217,7 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 "name one, or leave it out",
             )
         )
-    found += graph.problems(job)
+    found += graph.problems(job) + sharding.problems(job)
     if scheduler.get("T_max") == 0 and job.get("epochs"):
         found.append(
             ConfigError(

@@ -16,6 +16,7 @@ from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
 from ninefold.machine import environment
 from ninefold.measure.devices import gpu_memory
+from ninefold.measure.memory import memory_by_kind
 from ninefold.parallel import Place, device_names, gather
 from ninefold.progress import say
 from ninefold.result import FILE, Result
@@ -83,7 +84,11 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
         *compiled.notes(job.compile.mode, place.device),
         *graph.notes(bool(job.get("graph")), place.device),
         *kernels.notes(
-            job.model.memory_format, run.layout, bool(job.get("cudnn_benchmark")), place.device
+            job.model.memory_format,
+            run.layout,
+            bool(job.get("cudnn_benchmark")),
+            place.device,
+            contiguous=run.parallel.shards,
         ),
     ]
     if place.local_size > job.threads:
@@ -101,8 +106,9 @@ def conditions(
 
     Every process must call it; rank 0's is complete.
     """
-    place = run.place
+    place, state = run.place, run.state
     threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
+    traffic = run.parallel.traffic(state.model, place, run.accumulate)
     return {
         **identity(job),
         "dtype": amp.dtype,
@@ -124,6 +130,11 @@ def conditions(
         "compile_seconds": run.compile_seconds,
         "peak_memory_bytes": peak_memory(run),
         "driver_memory_bytes": driver_memory(run),
+        "memory_bytes": memory_by_kind(
+            state.model, state.optimizer, state.average.named(), run.parallel, place
+        ),
+        "traffic_bytes": traffic.sent,
+        "messages": traffic.messages,
         "notes": notes,
         "overrides": spec.overrides,
         "environment": environment_of(spec, place) if place.rank == 0 else {},

@@ -26,7 +26,7 @@ from ninefold.measure.memory import PeakMemory
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
-from ninefold.parallel import Parallel, Place, gather
+from ninefold.parallel import Parallel, Place, gather, here
 from ninefold.result import Result
 from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
@@ -185,15 +185,15 @@ def require_finite(run: Training, rows: Tensor) -> None:
 def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
     """The error for a loss that was not finite; rows: see `losses`.
 
-    Every process must call it: the parameters of the first one that saw a bad loss are named.
+    Every process must call it: the parameters of those that first saw a bad loss are named.
     """
     bad = rows[:, BAD]
     rank = int(bad.argmax())
     names = [name for name, _ in run.state.model.named_parameters()]
-    here = [not bool(torch.isfinite(p).all()) for p in run.state.model.parameters()]
-    flags = torch.tensor(here, dtype=torch.float32, device=run.place.device)
-    on_rank = gather(flags, run.parallel, run.place)[rank].tolist()
-    found = [name for name, is_bad in zip(names, on_rank, strict=True) if is_bad]
+    wrong = [not bool(torch.isfinite(here(p)).all()) for p in run.state.model.parameters()]
+    flags = torch.tensor(wrong, dtype=torch.float32, device=run.place.device)
+    on_first = gather(flags, run.parallel, run.place)[bad == bad.max()].amax(dim=0).tolist()
+    found = [name for name, is_bad in zip(names, on_first, strict=True) if is_bad]
     where = f"first in parameter {found[0]}" if found else "all parameters were finite before it"
     step = run.state.step - int(bad.max()) + 1
     return numerics_error(

@@ -49,7 +49,7 @@ class Group:
 
     @property
     def parallels(self) -> list[str]:
-        """The strategies of its runs, none, dp and ddp first."""
+        """The strategies of its runs, none, dp, ddp and fsdp first."""
         names = {run.parallel for run in self.runs if run.parallel}
         return sorted(names, key=lambda name: position(name, PARALLEL))
 

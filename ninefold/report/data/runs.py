@@ -13,7 +13,7 @@ from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.result import PHASES, SCORE, Result
 
-PARALLEL = ("none", "dp", "ddp")
+PARALLEL = ("none", "dp", "ddp", "fsdp")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
 NAMES = ("status", "study", "dataset", "model", "parallel", "amp", "dtype", "memory_format")
 LONGEST = 64  # characters of the name of a score or of a further figure
