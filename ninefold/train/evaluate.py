@@ -26,6 +26,7 @@ from ninefold.secrets import redact, redacted
 from ninefold.task import Objective
 from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
+from ninefold.train.kernels import require_one_kind
 
 ASSUMED = {"amp": "fp32", "task": "classification"}  # of a file without a configuration
 
@@ -43,6 +44,7 @@ def evaluate(spec: RunSpec) -> None:
     with parallel.join() as place:
         torch.set_num_threads(place.share_of(job.threads))
         amp = amp.on(place.device)
+        require_one_kind(amp, place)
         verify(amp, amp.grad_scaler(place.device), place.device)
         if place.rank == 0:
             print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
