@@ -101,9 +101,11 @@ class Staging:
     def copy(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """`content` with its tensors copied here; it overwrites the previous copy."""
         shapes: list[Shape] = []
+        gpus: set[torch.device] = set()
 
         def measure(tensor: Tensor) -> Tensor:
             shapes.append(Shape.of(tensor))
+            gpus.update([tensor.device] if tensor.is_cuda else [])
             return tensor
 
         copied(content, measure)
@@ -113,8 +115,8 @@ class Staging:
         staged: dict[str, Any] = copied(
             content, lambda tensor: next(parts).copy_(tensor, non_blocking=True)
         )
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        for gpu in gpus:  # a network may have parts on several
+            torch.cuda.synchronize(gpu)
         return staged
 
     def _arrange(self, shapes: list[Shape]) -> None:

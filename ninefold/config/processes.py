@@ -9,6 +9,7 @@ from typing import Any
 
 from ninefold import machine
 from ninefold.config import rules, sharding
+from ninefold.config.devices import listed
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, started_by
 
@@ -29,8 +30,9 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
     looks = named or (device != "cpu" and (device != "auto" or most != 1))
     gpus = _count_gpus() if looks else 0
     if named is not None:
-        field, value = ("device", device) if chosen is None else ("parallel.devices", chosen)
-        if max(named) >= gpus:
+        by_number = machine.numbers_of(chosen) is None
+        field, value = ("device", device) if by_number else ("parallel.devices", listed(chosen))
+        if max(named, default=-1) >= gpus:
             machine.require_gpus(field, value, named, machine.gpus())
         gpus = len(named)
     if device == "cuda" and not gpus:
@@ -65,10 +67,11 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
     return int(wanted)
 
 
-def named_gpus(device: str, chosen: list[int] | None) -> list[int] | None:
+def named_gpus(device: str, chosen: list[int | str] | str | None) -> list[int] | None:
     """The GPUs that parallel.devices=`chosen` or else device=cuda:N names; None if neither does."""
     _, named, gpu = device.partition(":")
-    return chosen or ([int(gpu)] if named else None)
+    numbers = machine.numbers_of(chosen)
+    return [int(gpu)] if numbers is None and named else numbers
 
 
 def _require_fitting(

@@ -220,10 +220,13 @@ def gpu_numbers(devices: Sequence[int] | None, count: int) -> tuple[int, ...]:
 
 def device_names(place: Place) -> list[str]:
     """One name for each device of the run; on a CPU one for each process."""
+    if place.world_size == 1:
+        return [
+            torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+            for device in place.devices
+        ]
     if place.device.type == "cpu":
         return ["cpu"] * place.world_size
-    if place.world_size == 1:
-        return [torch.cuda.get_device_name(index) for index in place.gpus]
     here = gpu_numbers(place.host_gpus or None, torch.cuda.device_count())
     wanted = place.world_size * len(place.devices)
     names = [torch.cuda.get_device_name(index) for index in here[:wanted]]

@@ -281,12 +281,10 @@ def peak_memory(run: Training) -> list[int]:
 
     On a GPU that of training, without evaluations.
     """
-    place = run.place
-    if place.device.type == "cuda":
-        mine = run.memory.bytes()
-    else:
-        unit = 1 if sys.platform == "darwin" else 1024
-        mine = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]
+    unit = 1 if sys.platform == "darwin" else 1024
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    of_gpus = iter(run.memory.bytes())
+    mine = [next(of_gpus) if d.type == "cuda" else resident for d in run.place.devices]
     return of_all_devices(run, mine)
 
 
