@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import devices, graph, kernels, losses, sharding
+from ninefold.config import devices, graph, kernels, losses, masks, sharding
 from ninefold.config.group_keys import GROUPS
 from ninefold.config.kinds import CALL, SECTION
 from ninefold.config.schema import ADDED_LATER, KEYS, in_sections
@@ -194,7 +194,7 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 "leave task.classes out",
             )
         )
-    found += devices.problems(job) + kernels.problems(job)
+    found += devices.problems(job) + kernels.problems(job) + masks.problems(job)
     if isinstance(task := job.get("task"), Mapping):
         found += _loss_problems(task.get("loss"))
     if dataset.get("cache") == "disk" and dataset.get("cache_rate", 1) != 1:
