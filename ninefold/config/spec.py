@@ -10,7 +10,7 @@ from pathlib import Path
 class RunSpec:
     """One run of a frozen job.
 
-    command: `train`, `evaluate`, `time` or `find_lr`.
+    command: `train`, `evaluate`, `time`, `find_lr` or `dry`.
     job: the frozen job, YAML.
     folder: the run folder.
     started: time.time() at launch.

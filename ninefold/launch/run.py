@@ -34,6 +34,7 @@ from ninefold.ranks import found, under_torchrun
 from ninefold.result import Result
 
 LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
+DRY = "dry"  # the command of a spec that one process carries out, whatever the job's number is
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
 
 
@@ -178,7 +179,7 @@ def start(spec: RunSpec, job: Job) -> None:
     settings = job.values["launch"]
     launchers: tuple[type[Launcher], ...] = (Torchrun, Inline, Elastic)
     launcher = next(kind for kind in launchers if kind.found(settings))
-    launcher(settings).run(spec, job.processes)
+    launcher(settings).run(spec, 1 if spec.command == DRY else job.processes)
 
 
 def follow() -> int:
@@ -265,7 +266,15 @@ def record(
             model=choices.get("model"),
             seed=values.get("seed"),
             batch_size=values.get("batch_size"),
+            processes=_processes(values),
             total_seconds=time.time() - started,
         ).write(folder)
     except OSError:
         return  # the run's own error is printed, and one line is enough
+
+
+def _processes(values: Mapping[Any, Any]) -> int | None:
+    """How many processes a job asks for, None if it leaves that open."""
+    parallel = values.get("parallel")
+    found = parallel.get("processes") if isinstance(parallel, dict) else None
+    return found if isinstance(found, int) else None
