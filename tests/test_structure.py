@@ -66,6 +66,7 @@ COMPOSING = {"main", "callback", "config", "study", "pack"} | {
     "train/run",
     "train/evaluate",
     "train/turns",
+    "train/dry",
 }
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {

@@ -56,7 +56,8 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             f"parallel={strategy} wants {wanted}",
             f"use --nproc-per-node {wanted}",
         )
-    if started is None and gpus and wanted > gpus:
+    dry = job["launch"].get("dry")
+    if started is None and gpus and wanted > gpus and not dry:
         raise ConfigError(
             "parallel.processes",
             wanted,

@@ -29,6 +29,7 @@ ATTEMPT = (
     "clock.sample=0",
     "clock.probe=0",
     "clock.ceiling=0",
+    "clock.link=0",
     "launch.inline=false",
     "launch.max_restarts=0",
 )

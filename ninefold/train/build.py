@@ -245,6 +245,7 @@ def training(
         numerics=Numerics(k, folder) if (k := OmegaConf.select(job, "numerics")) else None,
         graph=step_graph(bool(job.get("graph")), state, clock, place),
         ceiling_steps=OmegaConf.select(job, "clock.ceiling", default=0),
+        link_seconds=OmegaConf.select(job, "clock.link", default=0),
     )
 
 

@@ -7,6 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -128,6 +129,8 @@ def conditions(
         "planned_epochs": in_epochs(run.last_step, run.batches.steps_per_epoch),
         "score": run.objective.task.score,
         "compile_seconds": run.compile_seconds,
+        "link": asdict(run.link) if run.link else {},
+        "compute_seconds": run.compute_seconds,
         "peak_memory_bytes": peak_memory(run),
         "driver_memory_bytes": driver_memory(run),
         "memory_bytes": memory_by_kind(

@@ -187,4 +187,5 @@ def _run(run: Run, sweep: Mapping[str, Any]) -> RunLine:
         accuracy=of_score().value(run),
         error=None if run.error is None else one_line(run.error),
         why=why_not(run, sweep),
+        on_hosts=run.on_hosts,
     )
