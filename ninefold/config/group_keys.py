@@ -8,9 +8,10 @@ from __future__ import annotations
 from ninefold.config.keys import BY_OPTION, SECONDS, Key
 from ninefold.config.kinds import (
     CALL,
+    CUTS,
     DEVICE,
+    DEVICE_LIST,
     FLAG,
-    GPU_NUMBERS,
     GRAY_LEVELS,
     LOSS,
     NAMES,
@@ -66,14 +67,28 @@ OPTIONS: dict[str, Key] = {
     ),
     "parallel.device": Key(DEVICE, BY_OPTION, "The top-level key device."),
     "parallel.devices": Key(
-        GPU_NUMBERS,
+        DEVICE_LIST,
         None,
-        "Numbers of the GPUs to use, the first one for results; null: all that there are.",
+        "Numbers of the GPUs to use, the first one for results; null: all that there are. "
+        "parallel=split also takes names, the CPU's as the first one: [cpu,cuda:0].",
         may_change=True,
         later=True,
     ),
     "parallel.timeout": Key(
         SECONDS, BY_OPTION, "The key launch.timeout.", may_change=True, affects_results=False
+    ),
+    "parallel.at": Key(
+        CUTS,
+        BY_OPTION,
+        "The modules of the network with which the next device begins, such as [layer3]; auto: "
+        "such that the devices have about the same number of parameters.",
+        may_change=True,
+    ),
+    "parallel.chunks": Key(
+        whole(1),
+        BY_OPTION,
+        "Parts of a batch that go through the devices one after the other, so that these work at "
+        "the same time.",
     ),
     "parallel.loss_in_forward": Key(
         FLAG,

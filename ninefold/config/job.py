@@ -23,7 +23,7 @@ from ninefold.config import overrides as messages
 from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.machine import gpu_driver, require_compiler
-from ninefold.ranks import under_torchrun
+from ninefold.ranks import started_by
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
@@ -296,7 +296,7 @@ class TrainJob(Job):
         wrong = resume.differences(run, keys, now, values, self.choices)
         if wrong:
             return [resume.refusal(folder, wrong)]
-        if under_torchrun() and "parallel.processes" not in keys:
+        if started_by() and "parallel.processes" not in keys:
             self.frozen["parallel"]["processes"] = "auto"  # torchrun determines it
             keys.append("parallel.processes")
         self._continue(run, keys)

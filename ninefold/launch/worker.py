@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -39,7 +40,7 @@ from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing
 from ninefold.ranks import found
 from ninefold.secrets import redact
 from ninefold.signals import SIGNALS, Stop
-from ninefold.train import rates, turns
+from ninefold.train import dry, rates, turns
 from ninefold.train import run as training_run
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,18 @@ def find_lr(spec: RunSpec, inline: bool) -> None:
         rates.find_lr(spec, stop)
 
 
-COMMANDS = {"train": train, "evaluate": evaluate, "time": time_in_turns, "find_lr": find_lr}
+def dry_run(spec: RunSpec, inline: bool) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    dry.dry_run(spec)
+
+
+COMMANDS = {
+    "train": train,
+    "evaluate": evaluate,
+    "time": time_in_turns,
+    "find_lr": find_lr,
+    "dry": dry_run,
+}
 
 
 @contextmanager
@@ -194,6 +206,11 @@ PEER_GONE = (
     "Broken pipe",
     "Socket Timeout",
     "wait timeout",
+    "Connection refused",
+    "No route to host",
+    "Network is unreachable",
+    "connectFullMesh failed",
+    "remote process exited or there was a network error",
 )
 
 
@@ -226,6 +243,14 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
         return resource_failure(error, details, "see that it can be written to")
     if gpu := _gpu_failure(text, type(error).__name__, details):
         return gpu
+    if "Unable to find address for: " in text:
+        return ConfigError(
+            "GLOO_SOCKET_IFNAME",
+            os.environ.get("GLOO_SOCKET_IFNAME", "unset"),
+            f"no such interface on {socket.gethostname()}",
+            f"found {', '.join(name for _, name in socket.if_nameindex())}",
+            "set it on that host",
+        )
     if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
         said = text.partition("Last error:")[2].strip() or text  # NCCL's message
         return PeerError(

@@ -51,6 +51,7 @@ class Group(Parallel):
         device = resolve_device(self.device, gpu_of(numbers, ranks.local_rank))
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
+            init_method=ranks.init_method,
             store=None if ranks.launched else dist.HashStore(),
             rank=rank,
             world_size=world_size,

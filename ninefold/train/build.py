@@ -40,7 +40,7 @@ from ninefold.train import initial
 from ninefold.train.activations import checkpoint_activations
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
-from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
+from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.graph import step_graph
 from ninefold.train.hand_out import handed_out
@@ -163,7 +163,7 @@ def training(
     """
     mode = job.compile.mode
     if mode is not None:
-        require_one_copy(mode, place)
+        require_one_device(mode, place)
     workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
     dataset = built_dataset(job, workers)
     layout = memory_format(
@@ -195,7 +195,7 @@ def training(
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
         restore(state, checkpoints, parallel, place)
-    clock = Clock(place.device, job.clock.sample, meter(place))
+    clock = Clock(place.device, job.clock.sample, meter(place), place.gpus)
     clock.seconds = state.train_seconds
     if resume:
         clock.joules = math.nan  # the energy of the segments before is not known
@@ -245,6 +245,7 @@ def training(
         numerics=Numerics(k, folder) if (k := OmegaConf.select(job, "numerics")) else None,
         graph=step_graph(bool(job.get("graph")), state, clock, place),
         ceiling_steps=OmegaConf.select(job, "clock.ceiling", default=0),
+        link_seconds=OmegaConf.select(job, "clock.link", default=0),
     )
 
 
@@ -373,9 +374,15 @@ def examples_and_preparation(
     return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 
 
+def strategy(job: DictConfig) -> Parallel:
+    """The parallel strategy of `job`."""
+    parallel: Parallel = make(job.parallel, "parallel")
+    return parallel
+
+
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
     """Set up this process for `job`: malloc and kernels; build its strategy and precision."""
-    parallel: Parallel = make(job.parallel, "parallel")
+    parallel = strategy(job)
     if parallel.shards:
         give_back_freed()
     else:

@@ -22,6 +22,7 @@ from ninefold.dataset.preparation import Preparation
 from ninefold.errors import NumericsError, ResourceError, one_line
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
+from ninefold.measure.link import Link
 from ninefold.measure.memory import PeakMemory
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
@@ -59,10 +60,11 @@ class Training:
     profile: records some more undone steps. numerics: records what the first steps compute.
     graph: what computes the steps: as they are written, or replayed from a CUDA graph.
     ceiling_steps: undone steps on one batch that is on the device already.
+    link_seconds: of timing all-reduces, and steps without communication, before the training.
     loading: how each training process reads its batches.
     config: the frozen job, YAML, stored in checkpoints.
     notes: sentences about where its weights come from and which are trained.
-    compile_seconds, ceiling_images_per_second: measured by `warm_up`.
+    compile_seconds, ceiling_images_per_second, link, compute_seconds: measured by `warm_up`.
     left_out: checkpoints that were due while the one before was being written.
     result: what loggers get at the end; None until the run has ended well.
     """
@@ -100,9 +102,12 @@ class Training:
     notes: Sequence[str] = ()
     numerics: Numerics | None = None
     ceiling_steps: int = 0
+    link_seconds: float = 0
     layout: str = "contiguous_format"
     compile_seconds: float | None = None
     ceiling_images_per_second: float | None = None
+    link: Link | None = None
+    compute_seconds: float | None = None
     left_out: int = 0
     result: Result | None = None
 

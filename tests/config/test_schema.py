@@ -9,8 +9,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from ninefold.config import schema
+from ninefold.config.command_keys import NOT_OF_A_RUN
 from ninefold.config.group_keys import BUILT, GROUPS, OPTIONS
-from ninefold.config.keys import BY_OPTION, EVALUATE, NOT_OF_A_RUN, TRAIN, Key
+from ninefold.config.keys import BY_OPTION, EVALUATE, TRAIN, Key
 from ninefold.config.kinds import SECTION
 
 CONF = Path(__file__).parents[2] / "conf"
