@@ -16,7 +16,7 @@ from ninefold.config.job import GROUPS, ROOT, UNSAID, Job, job_of, not_a_name
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch import Refused, concurrent
 from ninefold.launch.run import check, failure_of
-from ninefold.ranks import under_torchrun
+from ninefold.ranks import started_by
 from ninefold.study import dry, find, plan, start, sweep
 
 CONF = ROOT / "conf" / "train.yaml"
@@ -60,7 +60,7 @@ class Check(Callback):
         problems = problems or rules.breach(
             "launch.grace", OmegaConf.select(config, "launch.grace")
         )
-        if under_torchrun() and not problems:
+        if started_by() and not problems:
             problems = [
                 ConfigError(
                     "hydra.mode",

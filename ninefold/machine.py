@@ -20,9 +20,14 @@ from ninefold.errors import ConfigError
 
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
 
+NVIDIA = Path("/proc/driver/nvidia/gpus")
 
-def environment() -> dict[str, Any]:
-    """Versions, driver, commit, machine and time (UTC) of this process. Imports torch."""
+
+def environment(processes: int = 1) -> dict[str, Any]:
+    """Versions, driver, commit, machine and time (UTC) of this process. Imports torch.
+
+    processes: of the run, all on this host.
+    """
     import torch
 
     versions: dict[str, str | None] = {
@@ -31,10 +36,7 @@ def environment() -> dict[str, Any]:
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
     }
     for package in ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
+        versions[package] = installed(package)
     root = Path(__file__).parents[1]
     commit = _output("git", "-C", str(root), "rev-parse", "HEAD")
     changes = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
@@ -47,8 +49,17 @@ def environment() -> dict[str, Any]:
         "hostname": platform.node(),
         "cpu": cpu(),
         "cores": cores(),
+        "hosts": [{"name": platform.node(), **this_host(), "ranks": list(range(processes))}],
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def installed(package: str) -> str | None:
+    """The version of an installed package; None if there is none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _output(*command: str) -> str | None:
@@ -92,6 +103,21 @@ def gpu_driver() -> bool:
     return any(Path(driver).exists() for driver in GPU_DRIVERS)
 
 
+def this_host() -> dict[str, Any]:
+    """Its processor, how many cores this process may use, and its GPUs."""
+    return {"cpu": cpu(), "cores": cores(), "gpus": gpu_models()}
+
+
+def gpu_models() -> list[str]:
+    """The names that NVIDIA's driver gives for the GPUs of this host. Starts no CUDA."""
+    return [
+        line.partition(":")[2].strip()
+        for path in sorted(NVIDIA.glob("*/information"))
+        for line in path.read_text().splitlines()
+        if line.startswith("Model:")
+    ]
+
+
 def gpus() -> list[str]:
     """Name and memory of each GPU that this process may use. Imports torch, starts CUDA."""
     import torch
@@ -100,6 +126,21 @@ def gpus() -> list[str]:
         return []
     found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     return [f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in found]
+
+
+def gpu_number(device: int | str) -> int | None:
+    """The number of a GPU that is named by it, or as `cuda:NUMBER`; None for `cpu`."""
+    if isinstance(device, int):
+        return device
+    kind, _, number = device.partition(":")
+    return None if kind == "cpu" else int(number)
+
+
+def numbers_of(devices: Sequence[int | str] | str | None) -> list[int] | None:
+    """The numbers of the GPUs in parallel.devices; None for null and auto: all that there are."""
+    if devices is None or isinstance(devices, str):
+        return None
+    return [number for device in devices if (number := gpu_number(device)) is not None]
 
 
 def require_gpus(field: str, value: object, wanted: Sequence[int], there: Sequence[str]) -> None:

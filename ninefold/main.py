@@ -25,8 +25,9 @@ from ninefold.config import overrides, resolvers
 from ninefold.config.job import ROOT, Job, TrainJob, job_of
 from ninefold.errors import Failure, Interrupted
 from ninefold.launch import Outcome, Refused, concurrent
-from ninefold.launch.run import failure_of, first_to_report, follow, record, run
-from ninefold.ranks import under_torchrun
+from ninefold.launch.run import failure_of, first_to_report, follow, run, settled
+from ninefold.launch.run_folder import record
+from ninefold.ranks import started_by
 from ninefold.result import FILE
 from ninefold.secrets import redact
 from ninefold.study import dry, find
@@ -38,16 +39,17 @@ def main(name: str) -> NoReturn:
     command = Command(name, sys.argv[1:])
     resolvers.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
-    os.environ.pop(concurrent.VARIABLE, None)  # of a run that starts a command
-    if not under_torchrun():  # under it, the agent handles signals to the ranks
+    for variable in (concurrent.VARIABLE, ranks.INIT_METHOD):
+        os.environ.pop(variable, None)  # of a run that starts a command
+    if not started_by():  # else the agent handles signals to the ranks
         command.handle_signals()
     try:
         code = command.execute()
-        if under_torchrun():
-            from ninefold.launch import torchrun
+        if started_by():
+            from ninefold.launch import per_rank
 
             with suppress(Failure):  # it has been printed
-                torchrun.dismiss(code)
+                per_rank.dismiss(code)
         code = command.finish(code)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -90,8 +92,8 @@ class Command:
         """Run the command and print its failures. Returns its exit code, before any report."""
         try:
             self._require_environment()
-            if under_torchrun() and ranks.found(os.environ).rank != 0:
-                leave(follow())
+            if started_by():
+                self._meet()
             if problems := overrides.of_arguments(self.argv, self.name, ROOT / "conf"):
                 raise Refused(problems)
             try:
@@ -111,7 +113,8 @@ class Command:
             self._print([kind("signal", name, "interrupted", what, do)])
             return kind.code
         except Refused as refused:
-            self._print(refused.failures)
+            if first_to_report(refused.failures[0]):
+                self._print(refused.failures)
             return refused.failures[0].code
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else 1
@@ -119,7 +122,8 @@ class Command:
             raise
         except Exception as error:
             failure = failure_of(error, self.argv)
-            self._print([failure])
+            if first_to_report(failure):
+                self._print([failure])
             return self._code or failure.code
 
     def _hydra(self) -> None:
@@ -244,19 +248,40 @@ class Command:
     def _require_environment(self) -> None:
         """Exit with a line for each problem of the environment variables that torchrun sets.
 
-        Under torchrun each rank prints it: there may be no store through which to agree on one.
+        Each rank prints it: there may be no store through which to agree on one.
         """
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch's sockets print more
         problems = ranks.problems(os.environ)
-        if under_torchrun() and not problems:
+        me = ranks.found(os.environ) if not problems else None
+        if me is not None and started_by() and not me.serves:
             try:
-                ranks.require_store()
+                ranks.require_store(me)
             except Failure as failure:
                 problems = [failure]
         if problems:
             self._print(problems)
             sys.stderr.flush()
             os._exit(problems[0].code)
+
+    def _meet(self) -> None:
+        """Meet the other ranks. On rank 0 it returns; the others do what that tells them, and exit.
+
+        Raises Failure.
+        """
+        from ninefold.launch import per_rank
+
+        try:
+            per_rank.meet(self.argv)
+        except Failure as failure:
+            if first_to_report(failure):
+                self._print([settled(failure)])
+            leave(settled(failure).code)
+        if ranks.found(os.environ).rank != 0:
+            leave(follow())
+        if self.name == "train":
+            more = per_rank.of_restart(self.argv)
+            sys.argv += more  # which Hydra reads
+            self.argv += more
 
     # Signals
 
@@ -313,8 +338,12 @@ class Command:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit; under torchrun without cleanup, which might wait for peers that are gone."""
-    if under_torchrun():
+    """Exit; as one of several ranks without cleanup, which might wait for peers that are gone."""
+    if started_by():
+        from ninefold.launch import per_rank
+
+        with suppress(Failure):
+            per_rank.leave(code)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

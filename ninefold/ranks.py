@@ -9,12 +9,13 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ninefold.errors import ConfigError, Failure, PeerError
 
 COUNTS = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}  # each is below the other
 STORE_TIMEOUT = 5  # seconds; the agent serves its store before it starts this process
+INIT_METHOD = "NINEFOLD_INIT_METHOD"  # set in this process once the ranks have met
 SPECIAL_STEPS = 2**32 - 16  # Slurm's numbers of the steps of sbatch and salloc begin here
 
 
@@ -26,6 +27,13 @@ class Ranks:
     local_rank: among those on this host, local_world_size of them.
     attempt: how often the processes were restarted.
     launched: whether a launcher started this process; it is alone if not.
+    host: name of this host.
+    run: what tells the store of this run from that of another on the same port.
+    address: name or IP of the host on which the store of all ranks is.
+    ports: its port, or several of which rank 0 takes the first that is free.
+    serves: whether rank 0 serves that store; else it is there before the ranks are, as the one of
+        torchrun's agent.
+    init_method: the URL through which torch forms the process group; None: the environment says.
     """
 
     rank: int = 0
@@ -34,23 +42,43 @@ class Ranks:
     local_world_size: int = 1
     attempt: int = 0
     launched: bool = False
+    host: str = field(default_factory=socket.gethostname)
+    run: str = ""
+    address: str = ""
+    ports: tuple[int, ...] = ()
+    serves: bool = False
+    init_method: str | None = None
 
 
 def found(environment: Mapping[str, str]) -> Ranks:
     """The ranks in `environment`, which torch elastic and torchrun set."""
-    return Ranks(
+    ranks = Ranks(
         rank=int(environment.get("RANK", "0")),
         world_size=int(environment.get("WORLD_SIZE", "1")),
         local_rank=int(environment.get("LOCAL_RANK", "0")),
         local_world_size=int(environment.get("LOCAL_WORLD_SIZE", "1")),
         attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
         launched="RANK" in environment,
+        init_method=environment.get(INIT_METHOD),
+    )
+    if "TORCHELASTIC_RUN_ID" not in environment:
+        return ranks
+    return replace(
+        ranks,
+        run=environment["TORCHELASTIC_RUN_ID"],
+        address=environment.get("MASTER_ADDR", ""),
+        ports=tuple(map(int, filter(None, [environment.get("MASTER_PORT")]))),
+        # TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 keeps the agent's to itself.
+        serves=environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
     )
 
 
-def under_torchrun() -> bool:
-    """Whether torchrun (or whatever sets its variables) started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
+def started_by() -> str:
+    """The launcher that started this process and others, one for each rank: `torchrun`.
+
+    Empty if this is the only process of its command, which starts those of its runs itself.
+    """
+    return "torchrun" if "TORCHELASTIC_RUN_ID" in os.environ else ""
 
 
 def problems(environment: Mapping[str, str]) -> list[Failure]:
@@ -126,12 +154,12 @@ def _tasks_of_srun(environment: Mapping[str, str]) -> list[Failure]:
     ]
 
 
-def require_store() -> None:
+def require_store(ranks: Ranks) -> None:
     """Check that something answers where torchrun's agent serves its store.
 
     Raises ConfigError if the host has no address, PeerError if nothing answers.
     """
-    host, port = store_address()
+    host, (port,) = ranks.address, ranks.ports
     deadline = time.monotonic() + STORE_TIMEOUT
     while True:
         try:
@@ -148,22 +176,52 @@ def require_store() -> None:
         except OSError as error:
             refused = isinstance(error, ConnectionRefusedError)
             if refused or time.monotonic() > deadline:
-                raise no_answer(error.strerror or str(error)) from error
+                raise no_answer(ranks, error.strerror or str(error)) from error
             time.sleep(0.2)
 
 
-def store_address() -> tuple[str, int]:
-    """Host and port of the store of torchrun's agent."""
-    return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-
-
-def no_answer(reason: str) -> PeerError:
-    """The failure of a process that cannot reach the store of torchrun's agent."""
-    host, port = store_address()
+def no_answer(ranks: Ranks, reason: str) -> PeerError:
+    """The failure of a process that cannot reach the store of all ranks."""
     return PeerError(
         "MASTER_PORT",
-        port,
-        f"no store answers on {host}",
+        ", ".join(map(str, ranks.ports)),
+        f"no store answers on {ranks.address}",
         reason,
-        "see that torchrun runs there and that this host may connect to it",
+        f"see that {started_by() or 'the launcher'} runs there and that this host may connect to "
+        "it",
+    )
+
+
+def network_problem(ranks: Ranks, environment: Mapping[str, str], gpus: bool) -> Failure | None:
+    """Why gloo on other hosts could not connect to this process; None if nothing is in the way.
+
+    gpus: whether processes talk through NCCL, which looks for a network by itself.
+    """
+    wanted = environment.get("GLOO_SOCKET_IFNAME")
+    if wanted:
+        there = [name for _, name in socket.if_nameindex()]
+        missing = [name for name in wanted.split(",") if name not in there]
+        if not missing:
+            return None
+        return ConfigError(
+            "GLOO_SOCKET_IFNAME",
+            wanted,
+            f"no interface {missing[0]} on {ranks.host}",
+            f"found {', '.join(there)}",
+            "set it on that host",
+        )
+    if gpus or ranks.world_size <= ranks.local_world_size:
+        return None
+    try:
+        address = socket.gethostbyname(ranks.host)
+    except OSError:
+        address = "no address"
+    if address != "no address" and not address.startswith("127."):
+        return None
+    return ConfigError(
+        "host",
+        ranks.host,
+        f"its name leads to {address}, where no other host can reach it",
+        "gloo listens where the name of its host leads",
+        "set GLOO_SOCKET_IFNAME, or correct /etc/hosts there",
     )

@@ -68,6 +68,7 @@ class Result:
     exit_code: exit code of a command that makes this run alone.
     epochs: epochs trained, a fraction if max_steps ended one early.
     planned_epochs: epochs to train if patience does not end the run earlier.
+    hosts: on how many hosts these processes were; environment.hosts says which.
     threads: CPU threads of all processes together.
     loader_workers: threads of each process that read batches ahead.
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
@@ -118,6 +119,7 @@ class Result:
     memory_format: str | None = None
     cudnn_benchmark: bool | None = None
     processes: int | None = None
+    hosts: int | None = None
     replicas: int | None = None
     devices: list[str] = field(default_factory=list)
     threads: int | None = None

@@ -21,7 +21,10 @@ TORCHRUN = {
 
 def test_a_process_that_no_launcher_started_is_alone() -> None:
     assert found({}) == Ranks(0, 1, 0, 1, attempt=0, launched=False)
-    assert found(TORCHRUN) == Ranks(3, 4, 1, 2, attempt=0, launched=True)
+    assert found(TORCHRUN) == Ranks(
+        3, 4, 1, 2, launched=True, run="x", address="node0", ports=(29500,), serves=True
+    )
+    assert not found({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}).serves
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -82,6 +83,27 @@ def fill_cache_of(text: str, test: bool) -> Files | None:
         job = OmegaConf.create(text)
         built = instantiate(_resolved(job.dataset), _convert_="all")
     return fill_cache(built, job.dataset, job.threads, test)
+
+
+def fingerprint_of(text: str, check: bool) -> str:
+    """sha256 of the names and sizes of the files that the frozen job `text` reads on this host.
+
+    check: check the data first, and download it if the job says so. Raises Failure.
+    """
+    with environment.noted(), _one_blas_thread():
+        job = OmegaConf.create(text)
+        node = _resolved(job.dataset)
+    if check:
+        built, _, _ = prepare(node, job.choices.dataset, job.loader.workers)
+    else:
+        built = instantiate(node, _convert_="all")
+    digest, root = hashlib.sha256(), node.get("root") or "/"
+    sources = getattr(built, "sources", lambda split: ())
+    for split in getattr(built, "splits", ("train", "test")):
+        for path in sources(split):
+            name = os.path.relpath(path, root)  # which each host may have in another place
+            digest.update(f"{split} {name} {os.stat(path).st_size}\n".encode())
+    return digest.hexdigest()
 
 
 def training_examples(dataset: Mapping[str, Any]) -> int:

@@ -92,6 +92,7 @@ TRAIN: dict[str, Key] = {
         "Load the tensors of init that fit and keep the others as they are drawn from the seed.",
         later=True,
     ),
+    "init_without": Key(NAMES, None, "Parts of the model that init leaves as drawn.", later=True),
     "freeze": Key(
         NAMES,
         None,

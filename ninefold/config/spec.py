@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class RunSpec:
     rates: of `find_lr`, its first and last learning rate, and how many there are.
     seat: which GPU its process is to be shown alone, counted around; None: all, see
         launch.concurrent.
+    timeout: seconds that a process waits for its peers.
+    hosts: of a run on several hosts, what result.json says of each; empty: this host alone.
     """
 
     command: str
@@ -43,3 +46,5 @@ class RunSpec:
     quiet: bool = False
     rates: tuple[float, float, int] | None = None
     seat: int | None = None
+    timeout: float = 1800
+    hosts: list[dict[str, Any]] = field(default_factory=list)

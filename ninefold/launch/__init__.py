@@ -80,7 +80,7 @@ class Command(Protocol):
 
 
 class Launcher:
-    """Base class of launchers, which start the processes of a run: elastic, inline, torchrun.
+    """Base class of launchers, which start the processes of a run: elastic, inline, per_rank.
 
     settings: the section `launch` of the job.
     """

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -29,8 +27,8 @@ from ninefold.errors import (
 from ninefold.files import write_durably
 from ninefold.launch import Launcher, Outcome, forkserver
 from ninefold.launch.concurrent import seat, takes_one_gpu
-from ninefold.launch.run_folder import exclusive
-from ninefold.ranks import found, under_torchrun
+from ninefold.launch.run_folder import exclusive, record
+from ninefold.ranks import started_by
 from ninefold.result import Result
 
 LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
@@ -70,12 +68,15 @@ def run(
                 cache=job.cache,
                 quiet=quiet,
                 seat=seat() if concurrent and takes_one_gpu(job.frozen) else None,
+                timeout=job.values["launch"]["timeout"],
             )
             start(spec, job)
             return Outcome(0, result=None if job.evaluates else Result.read(folder))
     except Exception as error:
         require_undisturbed()  # the error may be a consequence of the signal
         failures = [failure_of(error)]
+    if started_by():
+        failures = [settled(failures[0]), *failures[1:]]
     outcome = Outcome(failures[0].code, tuple(failures))
     ended = Result.of_end(folder)
     if outcome.stopped and not job.in_sweep and ended not in (None, before):
@@ -104,6 +105,13 @@ def check(job: Job, folder: Path) -> list[Failure]:
             return [failure]
     if not failures and job.resume is None and not job.in_sweep:
         failures = _occupied(job, folder)
+    if not failures and started_by():
+        from ninefold.launch import per_rank  # late, because it imports torch
+
+        try:
+            per_rank.compare_data(job)
+        except Failure as failure:
+            return [failure]
     job.checked = not failures
     return failures
 
@@ -115,7 +123,7 @@ def problems(job: Job) -> list[Failure]:
 
 def start_importing(job: Job) -> None:
     """Start the forkserver, which imports torch and what else a worker needs, unless inline."""
-    if not under_torchrun() and not job.values["launch"]["inline"]:
+    if not started_by() and not job.values["launch"]["inline"]:
         forkserver.start(job.values)
 
 
@@ -174,38 +182,45 @@ def start(spec: RunSpec, job: Job) -> None:
     # Imported here, because they import torch.
     from ninefold.launch.elastic import Elastic
     from ninefold.launch.inline import Inline
-    from ninefold.launch.torchrun import Torchrun
+    from ninefold.launch.meeting import here
+    from ninefold.launch.per_rank import PerRank
 
     settings = job.values["launch"]
-    launchers: tuple[type[Launcher], ...] = (Torchrun, Inline, Elastic)
+    launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Elastic)
     launcher = next(kind for kind in launchers if kind.found(settings))
+    if launcher is PerRank and not job.evaluates and (ends := here().ends) is not None:
+        ends.ended = lambda failure: record(
+            [failure], job.choices, job.values, spec.folder, spec.started
+        )
     launcher(settings).run(spec, 1 if spec.command == DRY else job.processes)
 
 
 def follow() -> int:
-    """A rank other than 0 under torchrun: wait for the job, run it, return the exit code."""
-    from ninefold.launch.torchrun import Torchrun
+    """A rank other than 0 of several: wait for the job, run it, return the exit code."""
+    from ninefold.launch.per_rank import PerRank
 
     try:
-        return Torchrun({}).follow()
+        return PerRank({}).follow()
     except Failure as failure:
         if first_to_report(failure):
-            print(failure, file=sys.stderr, flush=True)
-        return failure.code
+            print(settled(failure), file=sys.stderr, flush=True)
+        return settled(failure).code
+
+
+def settled(failure: Failure) -> Failure:
+    """The failure that the run ends with on all ranks, if `failure` ends it on this one."""
+    from ninefold.launch import per_rank
+
+    return per_rank.settled(failure)
 
 
 def first_to_report(failure: Failure) -> bool:
     """Whether this process prints `failure`: one rank of all does."""
-    if not under_torchrun():
+    if not started_by():
         return True
-    from ninefold.launch import torchrun
+    from ninefold.launch import per_rank
 
-    try:
-        return torchrun.first_to_report(failure)
-    except ConfigError:  # no store to agree through, on any rank
-        return found(os.environ).rank == 0
-    except Failure:  # this one cannot reach it
-        return True
+    return per_rank.first_to_report(failure)
 
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
@@ -242,39 +257,3 @@ def _failure_of(error: Exception, argv: Sequence[str]) -> Failure:
             "correct what it was given; HYDRA_FULL_ERROR=1 shows where",
         )
     return Failure("ninefold", "bug", what, "HYDRA_FULL_ERROR=1 shows where", "please report it")
-
-
-def record(
-    failures: Sequence[Failure],
-    choices: Mapping[Any, Any],
-    values: Mapping[Any, Any],
-    folder: Path,
-    started: float,
-) -> None:
-    """Write the result.json of a run that failed, unless it holds the result of a finished run."""
-    if Result.of_end(folder):
-        return
-    try:
-        Result(
-            status=failures[0].status,
-            exit_code=failures[0].code,
-            error="\n".join(map(str, failures)),
-            study=choices.get("experiments"),
-            parallel=choices.get("parallel"),
-            amp=choices.get("amp"),
-            dataset=choices.get("dataset"),
-            model=choices.get("model"),
-            seed=values.get("seed"),
-            batch_size=values.get("batch_size"),
-            processes=_processes(values),
-            total_seconds=time.time() - started,
-        ).write(folder)
-    except OSError:
-        return  # the run's own error is printed, and one line is enough
-
-
-def _processes(values: Mapping[Any, Any]) -> int | None:
-    """How many processes a job asks for, None if it leaves that open."""
-    parallel = values.get("parallel")
-    found = parallel.get("processes") if isinstance(parallel, dict) else None
-    return found if isinstance(found, int) else None

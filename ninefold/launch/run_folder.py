@@ -1,4 +1,4 @@
-"""The run folder while a run uses it: its log, its lock, and the failure after a signal."""
+"""The run folder while a run uses it: its log, its lock, and how a failure is recorded in it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import Busy, Failure, resource_failure
 from ninefold.progress import ToLog
+from ninefold.result import Result
 from ninefold.secrets import redact
 from ninefold.signals import failure as ending
 
@@ -131,3 +132,39 @@ def stopped(number: int, folder: Path) -> Failure:
         f"its last checkpoint is in {folder}" if saved else "it had no checkpoint yet",
         f"resume with: python train.py resume={folder}" if saved else "start it again",
     )
+
+
+def record(
+    failures: Sequence[Failure],
+    choices: Mapping[Any, Any],
+    values: Mapping[Any, Any],
+    folder: Path,
+    started: float,
+) -> None:
+    """Write the result.json of a run that failed, unless it holds the result of a finished run."""
+    if Result.of_end(folder):
+        return
+    try:
+        Result(
+            status=failures[0].status,
+            exit_code=failures[0].code,
+            error="\n".join(map(str, failures)),
+            study=choices.get("experiments"),
+            parallel=choices.get("parallel"),
+            amp=choices.get("amp"),
+            dataset=choices.get("dataset"),
+            model=choices.get("model"),
+            seed=values.get("seed"),
+            batch_size=values.get("batch_size"),
+            processes=_processes(values),
+            total_seconds=time.time() - started,
+        ).write(folder)
+    except OSError:
+        return  # the run's own error is printed, and one line is enough
+
+
+def _processes(values: Mapping[Any, Any]) -> int | None:
+    """How many processes a job asks for, None if it leaves that open."""
+    parallel = values.get("parallel")
+    found = parallel.get("processes") if isinstance(parallel, dict) else None
+    return found if isinstance(found, int) else None

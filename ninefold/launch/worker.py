@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -205,6 +206,11 @@ PEER_GONE = (
     "Broken pipe",
     "Socket Timeout",
     "wait timeout",
+    "Connection refused",
+    "No route to host",
+    "Network is unreachable",
+    "connectFullMesh failed",
+    "remote process exited or there was a network error",
 )
 
 
@@ -237,6 +243,14 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
         return resource_failure(error, details, "see that it can be written to")
     if gpu := _gpu_failure(text, type(error).__name__, details):
         return gpu
+    if "Unable to find address for: " in text:
+        return ConfigError(
+            "GLOO_SOCKET_IFNAME",
+            os.environ.get("GLOO_SOCKET_IFNAME", "unset"),
+            f"no such interface on {socket.gethostname()}",
+            f"found {', '.join(name for _, name in socket.if_nameindex())}",
+            "set it on that host",
+        )
     if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
         said = text.partition("Last error:")[2].strip() or text  # NCCL's message
         return PeerError(

@@ -220,10 +220,13 @@ def gpu_numbers(devices: Sequence[int] | None, count: int) -> tuple[int, ...]:
 
 def device_names(place: Place) -> list[str]:
     """One name for each device of the run; on a CPU one for each process."""
+    if place.world_size == 1:
+        return [
+            torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+            for device in place.devices
+        ]
     if place.device.type == "cpu":
         return ["cpu"] * place.world_size
-    if place.world_size == 1:
-        return [torch.cuda.get_device_name(index) for index in place.gpus]
     here = gpu_numbers(place.host_gpus or None, torch.cuda.device_count())
     wanted = place.world_size * len(place.devices)
     names = [torch.cuda.get_device_name(index) for index in here[:wanted]]
@@ -237,3 +240,22 @@ def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
     rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
     rows[place.rank] = values
     return parallel.total(rows).cpu()
+
+
+def of_rank_0(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
+    """Rank 0's `values`, on the CPU of every process; the other processes' tensors are alike.
+
+    They are handed out as bytes, so that they stay the same bit for bit.
+    """
+    plain = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    mine = plain if place.rank == 0 else torch.zeros_like(plain)
+    shared = parallel.total(mine.to(place.device)).cpu()
+    return shared.view(values.dtype).reshape(values.shape)
+
+
+def of_rank_0_text(text: str, parallel: Parallel, place: Place) -> str:
+    """Rank 0's `text`, on every process."""
+    data = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    size = of_rank_0(torch.tensor([len(data)]), parallel, place)
+    mine = data if place.rank == 0 else torch.zeros(int(size), dtype=torch.uint8)
+    return bytes(of_rank_0(mine, parallel, place).tolist()).decode()

@@ -24,9 +24,9 @@ from ninefold.ranks import Ranks, found
 _GROUPS: list[dist.ProcessGroup] = []
 
 
-def keep(groups: Iterable[dist.ProcessGroup | None]) -> None:
-    """Keep these process groups as long as the process lives."""
-    _GROUPS.extend(group for group in groups if group is not None)
+def keep(groups: Iterable[object]) -> None:
+    """Keep those of `groups` that are process groups as long as the process lives."""
+    _GROUPS.extend(group for group in groups if isinstance(group, dist.ProcessGroup))
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Group(Parallel):
         device = resolve_device(self.device, gpu_of(numbers, ranks.local_rank))
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
+            init_method=ranks.init_method,
             store=None if ranks.launched else dist.HashStore(),
             rank=rank,
             world_size=world_size,

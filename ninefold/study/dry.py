@@ -15,7 +15,7 @@ from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch.run import DRY, start
-from ninefold.ranks import under_torchrun
+from ninefold.ranks import started_by
 
 MEGA = 1e6
 COLUMNS = ("processes", "examples", "parameters", "gradients", "optimizer", "buffers")
@@ -30,8 +30,8 @@ def problems(config: DictConfig) -> list[Failure]:
         wrong, do = "a sweep has many jobs", "leave out -m and values with commas"
     elif config.resume is not None:
         wrong, do = f"resume={config.resume} is given", "leave out resume"
-    elif under_torchrun():
-        wrong, do = "torchrun starts processes", "leave out torchrun: python train.py ..."
+    elif launcher := started_by():
+        wrong, do = f"{launcher} starts processes", f"leave out {launcher}: python train.py ..."
     else:
         return []
     return [ConfigError("launch.dry", "true", wrong, "one process pretends to be all", do)]

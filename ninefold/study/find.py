@@ -18,7 +18,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, ResourceError
 from ninefold.files import write_json
 from ninefold.launch.run import start
-from ninefold.ranks import under_torchrun
+from ninefold.ranks import started_by
 from ninefold.study import max_batch
 from ninefold.study.plan import key_and_value
 from ninefold.study.screen import Announcements
@@ -35,7 +35,7 @@ def problems(config: DictConfig) -> list[Failure]:
         wrong, do = "a sweep has many jobs", "leave out -m and values with commas"
     elif config.resume is not None:
         wrong, do = f"resume={config.resume} is given", "leave out resume"
-    elif under_torchrun():
+    elif started_by():
         wrong, do = "torchrun starts one run", "leave out torchrun: python train.py ..."
     elif config.launch.inline:
         wrong, do = "launch.inline=true has one process for everything", "leave it out"

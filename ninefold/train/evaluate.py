@@ -20,12 +20,13 @@ from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
 from ninefold.errors import CheckpointError, ConfigError, one_line
 from ninefold.files import write_json
-from ninefold.machine import environment
-from ninefold.parallel import device_names
+from ninefold.parallel import Parallel, Place, device_names, of_rank_0, of_rank_0_text
 from ninefold.secrets import redact, redacted
 from ninefold.task import Objective
 from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
+from ninefold.train.kernels import require_one_kind
+from ninefold.train.run import environment_of
 
 ASSUMED = {"amp": "fp32", "task": "classification"}  # of a file without a configuration
 
@@ -37,12 +38,14 @@ def evaluate(spec: RunSpec) -> None:
     """
     wanted = OmegaConf.create(spec.job)
     assert isinstance(wanted, DictConfig)
-    found = restored(wanted)
-    job = found.job
-    parallel, amp = build.begin(job)
+    parallel = build.strategy(wanted)
     with parallel.join() as place:
+        found = restored(wanted, parallel, place)
+        job = found.job
+        _, amp = build.begin(job)
         torch.set_num_threads(place.share_of(job.threads))
         amp = amp.on(place.device)
+        require_one_kind(amp, place)
         verify(amp, amp.grad_scaler(place.device), place.device)
         if place.rank == 0:
             print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
@@ -82,11 +85,12 @@ def evaluate(spec: RunSpec) -> None:
             "dtype": amp.dtype,
             "memory_format": layout,
             "processes": place.world_size,
+            "hosts": max(1, len(spec.hosts)),
             "loader_workers": how.workers,
             "resident_bytes": how.resident,
             "devices": device_names(place),
             "notes": notes,
-            "environment": environment(),
+            "environment": environment_of(spec, place),
         }
         write_json(spec.folder / "evaluation.json", redacted(content))
         for note in notes:
@@ -143,14 +147,35 @@ class Restored:
             )
 
 
-def restored(wanted: DictConfig) -> Restored:
+def restored(
+    wanted: DictConfig, parallel: Parallel | None = None, place: Place | None = None
+) -> Restored:
     """Build the model of the checkpoint that `wanted` names, and load its weights.
 
     wanted: the frozen job of a command that takes a checkpoint; `checkpoint_file` names it,
     `weights` (average, raw or null: the average if there is one) chooses the weights.
+    parallel, place: of an evaluation in several processes, which all must call it: rank 0 reads the
+    file, which other hosts need not have.
     Raises CheckpointError, ConfigError.
     """
     path = Path(wanted.checkpoint_file)
+    if parallel is None or place is None or place.world_size == 1:
+        return _read(wanted, path)
+    if place.rank == 0:
+        found = _read(wanted, path)
+        of_rank_0_text(f"{found.weights}\n{OmegaConf.to_yaml(found.job)}", parallel, place)
+    else:
+        which, _, text = of_rank_0_text("", parallel, place).partition("\n")
+        job = OmegaConf.create(text)
+        assert isinstance(job, DictConfig)
+        found = Restored(build.network(job), job, path, which, LoadReport([], [], [], []))
+    with torch.no_grad():
+        for value in found.model.state_dict().values():
+            value.copy_(of_rank_0(value, parallel, place))
+    return found
+
+
+def _read(wanted: DictConfig, path: Path) -> Restored:
     content = read(path)
     found, which = chosen(content, wanted.get("weights"))
     job = overlay(stored_job(content, path, wanted), wanted, path)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from ninefold.amp import Amp
+from ninefold.errors import ConfigError
+from ninefold.parallel import Place
 
 AUTO = "auto"
 
@@ -31,6 +33,18 @@ def memory_format(
     if contiguous or (device.type == "cuda" and amp.full_float32(device)):
         return "contiguous_format"
     return "channels_last_3d" if len(shape) == 4 else "channels_last"
+
+
+def require_one_kind(amp: Amp, place: Place) -> None:
+    """Raise ConfigError if this process would enter autocast for one of two kinds of device."""
+    if amp.dtype != "float32" and len({device.type for device in place.devices}) > 1:
+        raise ConfigError(
+            "amp.dtype",
+            amp.dtype,
+            "it is entered for one kind of device",
+            "parts of the network are on the CPU and on GPUs",
+            "use amp=fp32, or GPUs alone",
+        )
 
 
 def choose_kernels(deterministic: bool, benchmark: bool) -> None:

@@ -18,7 +18,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.machine import environment
 from ninefold.measure.devices import gpu_memory
 from ninefold.measure.memory import memory_by_kind
-from ninefold.parallel import device_names, gather
+from ninefold.parallel import Place, device_names, gather
 from ninefold.progress import say
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
@@ -119,6 +119,7 @@ def conditions(
         "memory_format": run.layout,
         "cudnn_benchmark": torch.backends.cudnn.benchmark and place.device.type == "cuda",
         "processes": place.world_size,
+        "hosts": max(1, len(spec.hosts)),
         "replicas": place.replicas,
         "devices": device_names(place),
         "threads": int(threads),
@@ -139,8 +140,14 @@ def conditions(
         "messages": traffic.messages,
         "notes": notes,
         "overrides": spec.overrides,
-        "environment": environment() if place.rank == 0 else {},
+        "environment": environment_of(spec, place) if place.rank == 0 else {},
     }
+
+
+def environment_of(spec: RunSpec, place: Place) -> dict[str, Any]:
+    """The environment of rank 0, and the hosts of all ranks."""
+    found = environment(place.world_size)
+    return {**found, "hosts": spec.hosts} if spec.hosts else found
 
 
 def ended(
@@ -277,12 +284,10 @@ def peak_memory(run: Training) -> list[int]:
 
     On a GPU that of training, without evaluations.
     """
-    place = run.place
-    if place.device.type == "cuda":
-        mine = run.memory.bytes()
-    else:
-        unit = 1 if sys.platform == "darwin" else 1024
-        mine = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]
+    unit = 1 if sys.platform == "darwin" else 1024
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    of_gpus = iter(run.memory.bytes())
+    mine = [next(of_gpus) if d.type == "cuda" else resident for d in run.place.devices]
     return of_all_devices(run, mine)
 
 

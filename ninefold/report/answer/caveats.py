@@ -83,7 +83,7 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             "would change the times."
         )
     if any(
-        run.parallel == "ddp" and set(run.devices) - {"cpu"} and run.peak_memory_bytes
+        run.parallel in ("ddp", "fsdp") and set(run.devices) - {"cpu"} and run.peak_memory_bytes
         for run in evidence.group.runs
     ):
         found.append(

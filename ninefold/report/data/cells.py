@@ -56,7 +56,7 @@ class Group:
 
     @property
     def parallels(self) -> list[str]:
-        """The strategies of its runs, none, dp and ddp first."""
+        """The strategies of its runs, none, dp, ddp and fsdp first."""
         names = {run.strategy for run in self.runs if run.strategy}
         return sorted(names, key=lambda name: position(name, PARALLEL))
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from ninefold.report.answer.scaling_tree import Scaling
 from ninefold.report.answer.tree import Further, Group, Report, RunLine
 from ninefold.report.data.cells import MOST, score_of
-from ninefold.report.numbers import MISSING, counted, decimals_for, with_article
+from ninefold.report.numbers import MISSING, capitalized, counted, decimals_for, with_article
 from ninefold.report.render import matrix, pictures, scales
 from ninefold.report.render.heat import panels
 from ninefold.report.render.strips import number, signed, small, times
@@ -131,7 +131,7 @@ def _plain(report: Report) -> str:
     answer = report.answer
     lines = [f"{report.title}: {answer.sentence}"]
     for goal in answer.goals:
-        lines.append(f"{goal.goal.capitalize()}: {goal.cell or MISSING}. {goal.sentence}")
+        lines.append(f"{capitalized(goal.goal)}: {goal.cell or MISSING}. {goal.sentence}")
         lines += [f"- {reason}" for reason in goal.reasons]
     lines += [f"Keep in mind: {caveat}" for caveat in answer.caveats]
     lines += [f"Train with it: {answer.train}"] * bool(answer.train)

@@ -126,7 +126,7 @@ BYTES = replace(
 )
 ENERGY = Measure(
     "Energy per epoch",
-    "Of all devices over the inner clock, as NVML counts it for GPUs and RAPL for CPUs.",
+    "Of all devices while they train, as NVML counts it for GPUs and RAPL for CPUs.",
     _joules_per_epoch,
     key="energy",
     unit="J",

@@ -1,0 +1,83 @@
+"""A hash of the code that a run executes, to compare runs and hosts by."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# Packages of which every module may take part in a run; the others are found by their imports.
+NAMED_IN_CONF = ("dataset", "logger", "model", "parallel", "task")
+# `import ninefold.x`, and `from ninefold.x import a, b` with or without parentheses.
+IMPORT = re.compile(
+    r"^ *(?:from|import) +(ninefold[\w.]*)(?: +import +(\([^)]*\)|.*))?", re.MULTILINE
+)
+
+
+def code(targets: Iterable[str] = (), root: Path = ROOT) -> str:
+    """sha256 of all code that a run executes, so that figures of two hashes are not compared.
+
+    That is train.py, conf/, what a worker imports of ninefold, and the user's own modules among
+    `targets`. The report and the study's own modules are not: they change no run.
+    """
+    files = {path.relative_to(root).as_posix(): path for path in root.glob("conf/**/*.yaml")}
+    files["train.py"] = root / "train.py"
+    files |= {path.relative_to(root).as_posix(): path for path in _worker_modules(root)}
+    for target in targets:
+        for path in _user_modules(target, root):
+            files.setdefault(target, path)
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        content = path.read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _worker_modules(root: Path) -> set[Path]:
+    """Files of ninefold that a launcher's processes import, late imports included."""
+    package = root / "ninefold"
+    found: set[Path] = set()
+    queue = [package / "launch" / "worker.py", package / "launch" / "elastic.py"]
+    queue += [path for name in NAMED_IN_CONF for path in (package / name).glob("*.py")]
+    while queue:
+        path = queue.pop()
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        queue.append(path.parent / "__init__.py")
+        for name in _imported(path):
+            module = root.joinpath(*name.split("."))
+            queue += [module.with_suffix(".py"), module / "__init__.py"]
+    return found
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Names that a file imports from ninefold: of modules, and of what it takes from them."""
+    for module, names in IMPORT.findall(path.read_text(encoding="utf-8")):
+        yield module
+        yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
+
+
+def _user_modules(target: str, root: Path) -> list[Path]:
+    """The file of a _target_ that neither ninefold nor an installed package has; else none."""
+    first, *rest = target.split(".")
+    spec = None if first == "ninefold" else PathFinder.find_spec(first)
+    found = [*(spec.submodule_search_locations or []), spec.origin] if spec else []
+    if not found or found[0] is None:
+        return []
+    place = Path(found[0])
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    if any(place.is_relative_to(folder) for folder in installed):
+        return []
+    if place.is_file():
+        return [place]
+    for name in rest:
+        place /= name
+        if (file := place.with_suffix(".py")).is_file():
+            return [file]
+    return []

@@ -1,0 +1,288 @@
+"""How the ranks of a run end together: the first failure is told to all, and ends all.
+
+Keys in the store, after the name of the meeting:
+
+    news            there is a cause, or a rank asks who is still there
+    cause           why the run ends: the first failure
+    here/RANK       this rank is still there
+    beat/RANK       another number every some seconds, as a sign of life
+    done/RANK       this rank needs the store no more: it ends, or knows why all do
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from ninefold.errors import Failure, Interrupted, NumericsError, PeerError, Preempted, relay
+from ninefold.launch.members import Member
+from ninefold.launch.talk import Lost, Talk
+from ninefold.ranks import Ranks
+
+ROLL_CALL = 1.0  # seconds in which a rank that is still there answers
+LOOK = 0.4  # seconds between looks for news
+BEAT = 5  # looks between signs of life
+OWN_END = 2.0  # seconds that a rank has to find by itself that the run has ended
+SAVING = "checkpoint"  # name of the thread that writes one, for which the end waits
+# All ranks come to these by themselves, after the same step.
+AGREED = (NumericsError, Preempted, Interrupted)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The first failure of a run.
+
+    host, rank: of the process that found it.
+    kind, parts: class and parts of the Failure.
+    token: what tells it from the same failure found by another rank.
+    """
+
+    host: str
+    rank: int
+    kind: str
+    parts: list[str]
+    token: str
+
+    @property
+    def failure(self) -> Failure:
+        return relay(self.kind, self.parts)
+
+
+class Ends:
+    """The end of a run, seen from one of its ranks.
+
+    A thread looks for the cause that another rank has told, and ends this process if it does not
+    end by itself.
+
+    members: by rank; this one alone until all have met.
+    ended: called with the failure of another rank before this process is ended for it.
+    silence: seconds without an answer after which the store counts as lost.
+    grace: seconds in which a checkpoint that is being written is finished.
+    without_rank_0: whether rank 0 is gone: another rank records how the run ended.
+    """
+
+    def __init__(self, ranks: Ranks, talk: Talk, name: str, silence: float) -> None:
+        self.ranks = ranks
+        self.members = [Member(ranks.rank, ranks.local_rank, ranks.host)]
+        self.ended: Callable[[Failure], None] = lambda failure: None
+        self.silence, self.grace = silence, 30.0
+        self.without_rank_0 = False
+        self._talk, self._name = talk, name
+        self._cause: Cause | None = None
+        self._printed: bool | None = None  # by this rank, once it has told a failure
+        self._left = False
+        self._gone: set[int] = set()  # ranks that did not answer
+        self._beats: dict[int, tuple[str | None, float]] = {}  # the last of each rank, and when
+        self._telling = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True, name="ends").start()
+
+    @property
+    def cause(self) -> Failure | None:
+        """Why the run ends, once this rank has told it or heard of it."""
+        return None if self._cause is None else self._cause.failure
+
+    def tell(self, failure: Failure) -> bool:
+        """Tell all ranks why this one ends, unless one has told a cause before.
+
+        Returns whether this rank is to print it, and the same when it is called again. A rank that
+        only misses another first waits for a better cause; if there is none, it tells who is gone.
+        """
+        with self._telling:
+            if self._printed is None:
+                self._printed = self._told(failure)
+            return self._printed
+
+    def leave(self, code: int, patience: float) -> None:
+        """Before this process exits with `code`: keep the store that others still need.
+
+        If rank 0 serves it, it ends with rank 0, else with torchrun's agent on its host, which
+        exits once one of its processes has failed.
+        """
+        self._left = True
+        me = self.ranks
+        try:
+            self._put(f"done/{me.rank}", "yes")
+            serves = me.serves and me.rank == 0
+            if not serves and (code == 0 or me.rank - me.local_rank != 0):
+                return
+            deadline = time.monotonic() + (patience if code == 0 else OWN_END + 1)
+            waiting = {m.rank for m in self.members if serves or m.rank - m.local_rank != 0}
+            waiting -= self._gone
+            while waiting and time.monotonic() < deadline:
+                waiting -= {rank for rank in waiting if self._has(f"done/{rank}")}
+                time.sleep(0.05)
+        except Lost:
+            return  # nobody is left to ask it for anything
+
+    def rank_0_gone(self, error: Lost) -> PeerError:
+        """The failure of a rank that has lost the store."""
+        first = self.members[0]
+        what = "is gone and with it the store" if error.gone else "does not answer"
+        return PeerError(
+            "host",
+            first.host if first.rank == 0 else self.ranks.address,
+            f"rank 0 {what} ({error})",
+            f"{self.ranks.world_size} processes ran, this is rank {self.ranks.rank}",
+            "see what that host says, then resume",
+        )
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this rank prints what it cannot tell the others: one of each host does."""
+        here = [m.rank for m in self.members if m.host == self.ranks.host and m.rank != 0]
+        return self.ranks.rank in (0, min(here, default=self.ranks.rank))
+
+    def _told(self, failure: Failure) -> bool:
+        mine = self._as_cause(failure)
+        try:
+            if isinstance(failure, PeerError) and not self._gone:
+                mine = self._as_cause(self._missing(failure))
+            if self._cause is None:
+                said = self._talk.first(f"{self._name}/cause", json.dumps(asdict(mine)))
+                self._put("news", "cause")
+                self._cause = Cause(**json.loads(said))
+        except Lost as error:
+            self.without_rank_0 = True
+            if self._cause is None:
+                lost = isinstance(failure, PeerError)
+                self._cause = self._as_cause(self.rank_0_gone(error)) if lost else mine
+                return self.speaks
+        assert self._cause is not None
+        # What all ranks end with does not explain another failure.
+        agreed = isinstance(self._cause.failure, AGREED)
+        if agreed and not isinstance(failure, (*AGREED, PeerError)):
+            self._cause = mine
+        return self._cause.token == mine.token
+
+    def _watch(self) -> None:
+        """In a thread: look for news, and end this process if another rank has told a cause."""
+        answered, called = time.monotonic(), False
+        for beat in itertools.count():
+            if self._left or self._cause is not None:
+                break
+            time.sleep(LOOK)
+            try:
+                if beat % BEAT == 0:
+                    self._put(f"beat/{self.ranks.rank}", str(beat))
+                if self._has("news"):
+                    if not called:
+                        self._put(f"here/{self.ranks.rank}", "yes")
+                        called = True
+                    if (said := self._get("cause")) is not None:
+                        self._cause = self._cause or Cause(**json.loads(said))
+                        self._put(f"done/{self.ranks.rank}", "yes")
+                answered = time.monotonic()
+            except Lost as error:
+                if error.gone or time.monotonic() - answered > self.silence:
+                    self._end(self.rank_0_gone(error))
+                    return
+        if self._cause is not None and not isinstance(self._cause.failure, AGREED):
+            self._end(None)
+
+    def _end(self, gone: PeerError | None) -> None:
+        """End this process unless it does so by itself.
+
+        gone: that the store is lost; None: another rank has told a cause.
+        """
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < OWN_END or (saving() and waited < self.grace):
+            if self._left or self._telling.locked() or self._printed is not None:
+                return  # it has found an end of its own
+            time.sleep(0.05)
+        printed = gone is not None and self.tell(gone)
+        failure = self.cause or gone
+        assert failure is not None
+        if printed:
+            print(failure, file=sys.stderr, flush=True)
+        self.ended(failure)
+        self.leave(failure.code, 0)
+        os._exit(failure.code)
+
+    def _missing(self, failure: PeerError) -> Failure:
+        """Who does not answer in the next second; `failure` if all do, or one tells a cause."""
+        self._put(f"here/{self.ranks.rank}", "yes")
+        self._put("news", "roll call")
+        deadline = time.monotonic() + ROLL_CALL
+        while time.monotonic() < deadline:
+            if self._cause is None and (said := self._get("cause")) is not None:
+                self._cause = Cause(**json.loads(said))
+            if self._cause is not None:
+                return failure
+            time.sleep(0.1)
+        missing = [m for m in self.members if not self._has(f"here/{m.rank}")]
+        if not missing:
+            return failure
+        return self._of_missing(missing, failure.wrong)
+
+    def require_beats(self) -> None:
+        """Raise PeerError if a rank has shown no sign of life for `silence` seconds.
+
+        For waiting without a process group, which would find out.
+        """
+        now = time.monotonic()
+        for member in self.members:
+            beat = self._get(f"beat/{member.rank}")
+            if self._beats.setdefault(member.rank, (beat, now))[0] != beat:
+                self._beats[member.rank] = beat, now
+        missing = [m for m in self.members if now - self._beats[m.rank][1] > self.silence]
+        if missing:
+            raise self._of_missing(missing, f"it was silent for {self.silence:.0f} s")
+
+    def _of_missing(self, missing: Sequence[Member], found: str) -> PeerError:
+        """The failure of a rank that has `found` that others are gone."""
+        self._gone = {member.rank for member in missing}
+        self.without_rank_0 = 0 in self._gone
+        hosts = ", ".join(dict.fromkeys(member.host for member in missing))
+        file = "run.log" if missing[0].rank == 0 else f"run.rank{missing[0].rank}.log"
+        return PeerError(
+            "rank",
+            listed([member.rank for member in missing]) + f" on {hosts}" * self._several_hosts,
+            "it is gone or hangs",
+            f"rank {self.ranks.rank} found that {found}",
+            f"see its {file}, then resume",
+        )
+
+    def _as_cause(self, failure: Failure) -> Cause:
+        failure = self._with_host(failure)
+        kind = type(failure).__name__
+        return Cause(self.ranks.host, self.ranks.rank, kind, failure.parts, uuid.uuid4().hex)
+
+    def _with_host(self, failure: Failure) -> Failure:
+        """`failure` with the name of this host, if there are several and it does not say one."""
+        hosts = "|".join(re.escape(member.host) for member in self.members)
+        named = re.search(rf"\b({hosts})\b", " ".join(failure.parts))
+        if named or isinstance(failure, AGREED) or not self._several_hosts:
+            return failure
+        field, value, wrong, allowed, do = failure.parts
+        return type(failure)(field, value, f"{wrong} (on {self.ranks.host})", allowed, do)
+
+    @property
+    def _several_hosts(self) -> bool:
+        return self.ranks.world_size > self.ranks.local_world_size
+
+    def _put(self, key: str, value: str) -> None:
+        self._talk.set(f"{self._name}/{key}", value)
+
+    def _get(self, key: str) -> str | None:
+        return self._talk.get(f"{self._name}/{key}")
+
+    def _has(self, key: str) -> bool:
+        return self._talk.has(f"{self._name}/{key}")
+
+
+def saving() -> bool:
+    """Whether this process is writing a checkpoint."""
+    return any(thread.name == SAVING for thread in threading.enumerate())
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """Ranks for a message."""
+    return ", ".join(map(str, ranks))

@@ -1,0 +1,267 @@
+"""How the ranks of a run that torchrun or srun started find each other and agree.
+
+A process that has just started does not know which of the keys in a store are from processes that
+were restarted. So each rank says hello under a name that nobody had before, and rank 0 answers it
+with the name of the meeting, a fresh one too, with which all other keys begin:
+
+    RUN/served              rank 0 or torchrun's agent serves this store
+    RUN/hellos, RUN/hello/N how many hellos were said, and the name under which the N-th was
+    RUN/answer/NAME         the meeting
+    RUN/folder              the run folder, for ranks that are restarted
+    MEETING/member/RANK     a Member
+    MEETING/members         all of them, once rank 0 has found that they agree
+    MEETING/data            what each host is to compare with rank 0's, before anything is written
+    MEETING/checked/RANK    what it found
+    MEETING/order           the job, or an exit code
+    MEETING/cache/RANK      the cache of a host, which its local rank 0 makes
+
+How they end is in ninefold.launch.ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.rendezvous import register_rendezvous_handler
+
+from ninefold import ranks as environment
+from ninefold.errors import Failure, PeerError
+from ninefold.launch.ends import Ends, listed
+from ninefold.launch.members import Member, difference, hosts_of
+from ninefold.launch.talk import Lost, Talk, connected
+from ninefold.ranks import Ranks
+
+PATIENCE = 60.0  # seconds that rank 0 waits for the others, and they for it
+LIFE = 5.0  # seconds between looks for signs of life of ranks that are waited for
+SCHEME = "ninefold"  # of the URL through which torch forms the process group
+
+
+class Meeting:
+    """The ranks of one run, seen from one of them.
+
+    Every request to the store is answered in some seconds or fails.
+
+    ends: how this rank tells the others of a failure, and hears of theirs; None until rank 0 has
+        answered.
+    """
+
+    def __init__(self, ranks: Ranks, patience: float = PATIENCE) -> None:
+        """Connect to the store, or serve it. Raises PeerError if there is none.
+
+        patience: seconds to wait for ranks that start later than this one.
+        """
+        self.ranks = ranks
+        self.ends: Ends | None = None
+        self._patience = patience
+        self._run = f"ninefold/{ranks.run}"
+        self._name = ""
+        self._ordered = False
+        try:
+            store, self._port = connected(ranks, patience)
+        except (Lost, OSError) as error:
+            raise environment.no_answer(ranks, str(error)) from error
+        self._talk = Talk(store)
+
+    # Agreeing
+
+    def agree(self, mine: Member) -> None:
+        """Meet all ranks and compare what they say of themselves with what rank 0 says.
+
+        Raises the ConfigError of the first that differs: it is to be told, and is raised on all
+        ranks then. PeerError if one does not come.
+        """
+        with self._lost_is_a_failure():
+            self._name = self._answer() if mine.rank else f"ninefold/{uuid.uuid4().hex}"
+            self._put(f"member/{mine.rank}", asdict(mine))
+            ends = self.ends = Ends(self.ranks, self._talk, self._name, self._patience)
+            if mine.rank == 0:
+                ends.members = self._gather()
+                for member in ends.members[1:]:
+                    if wrong := difference(mine, member):
+                        raise wrong
+                self._put("members", list(map(asdict, ends.members)))
+            else:
+                ends.members = [Member(**said) for said in self.expect("members")["members"]]
+        os.environ[environment.INIT_METHOD] = f"{SCHEME}://{self._name.partition('/')[2]}"
+
+    def _gather(self) -> list[Member]:
+        """On rank 0: answer the hellos until every rank is a member. Raises PeerError."""
+        members: dict[int, Member] = {}
+        deadline, answered = time.monotonic() + self._patience, 0
+        while missing := [rank for rank in range(self.ranks.world_size) if rank not in members]:
+            hellos = self._talk.count(f"{self._run}/hellos", 0)
+            while answered < hellos:
+                name = self._talk.get(f"{self._run}/hello/{answered + 1}")
+                if name is None:
+                    break  # it is being said
+                self._talk.set(f"{self._run}/answer/{name}", self._name)
+                answered += 1
+            for rank in missing:
+                if (said := self._get(f"member/{rank}")) is not None:
+                    members[rank] = Member(**said)
+            if time.monotonic() > deadline:
+                raise PeerError(
+                    "rank",
+                    listed(missing),
+                    f"it did not come to rank 0 on {self.ranks.host}",
+                    f"it has {self._patience:.0f} s to start in",
+                    "see what it says on its own host",
+                )
+            time.sleep(0.02)
+        return [members[rank] for rank in sorted(members)]
+
+    def _answer(self) -> str:
+        """On another rank: say hello; returns the name of the meeting. Raises PeerError."""
+        name = uuid.uuid4().hex
+        number = self._talk.count(f"{self._run}/hellos")
+        self._talk.set(f"{self._run}/hello/{number}", name)
+        deadline = time.monotonic() + self._patience
+        while (meeting := self._talk.get(f"{self._run}/answer/{name}")) is None:
+            if time.monotonic() > deadline:
+                raise PeerError(
+                    "rank",
+                    self.ranks.rank,
+                    "rank 0 does not answer",
+                    f"it has {self._patience:.0f} s to start in",
+                    "see what rank 0 says on its own host",
+                )
+            time.sleep(0.02)
+        return meeting
+
+    @property
+    def members(self) -> list[Member]:
+        """All ranks, once they have agreed."""
+        return [] if self.ends is None else self.ends.members
+
+    @property
+    def hosts(self) -> list[dict[str, Any]]:
+        """name, cpu, cores, gpus and ranks of each host."""
+        return hosts_of(self.members)
+
+    @property
+    def first_ranks(self) -> list[int]:
+        """The rank of the first process of each host."""
+        return [host["ranks"][0] for host in self.hosts]
+
+    # Messages
+
+    def post(self, key: str, value: Any) -> None:
+        """Give `key` a JSON value. Raises PeerError."""
+        with self._lost_is_a_failure():
+            self._put(key, value)
+
+    def expect(self, *keys: str) -> dict[str, Any]:
+        """Wait for the first of `keys` that is posted; returns it and its value.
+
+        Raises the Failure that another rank ends with meanwhile, PeerError if one is gone. There is
+        no other limit, as a host may have a dataset to fetch.
+        """
+        began = looked = time.monotonic()
+        with self._lost_is_a_failure():
+            while True:
+                for key in keys:
+                    if (value := self._get(key)) is not None:
+                        return {key: value}
+                if self.ends is not None and (cause := self.ends.cause) is not None:
+                    raise cause
+                now = time.monotonic()
+                if self.ends is not None and now - looked > LIFE:
+                    self.ends.require_beats()
+                    looked = now
+                time.sleep(0.02 if now - began < 5 else 0.2)
+
+    def hand_out(self, order: Any) -> None:
+        """On rank 0: send the job, or an exit code, to the other ranks. Raises PeerError."""
+        self._ordered = True
+        self.post("order", order)
+
+    def dismiss(self, code: int) -> None:
+        """On rank 0: let ranks that still wait for a job exit with `code`. Raises PeerError."""
+        if self.ends is not None and not self._ordered:
+            self.hand_out(code)
+
+    @property
+    def earlier_folder(self) -> str | None:
+        """The run folder of the processes whose places these have taken, if they were restarted."""
+        with self._lost_is_a_failure():
+            return self._talk.get(f"{self._run}/folder")
+
+    def remember(self, folder: str) -> None:
+        """Keep the run folder for processes that are started in place of these."""
+        with self._lost_is_a_failure():
+            self._talk.set(f"{self._run}/folder", folder)
+
+    # Ends
+
+    def tell(self, failure: Failure) -> bool:
+        """Make `failure` the cause unless there is one; returns whether to print it here."""
+        if self.ends is None:
+            return self.ranks.local_rank == 0
+        return self.ends.tell(failure)
+
+    @property
+    def cause(self) -> Failure | None:
+        """Why the run ends, once this rank has told it or heard of it."""
+        return None if self.ends is None else self.ends.cause
+
+    def leave(self, code: int) -> None:
+        """Before this process exits with `code`."""
+        if self.ends is not None:
+            self.ends.leave(code, self._patience)
+
+    # The store
+
+    def group_store(self, timeout: timedelta) -> dist.Store:
+        """A store for the process group, with a connection of its own as requests wait there."""
+        store = dist.TCPStore(self.ranks.address, self._port, is_master=False, timeout=timeout)
+        return dist.PrefixStore(self._name, store)
+
+    def _put(self, key: str, value: Any) -> None:
+        self._talk.set(f"{self._name}/{key}", json.dumps(value))
+
+    def _get(self, key: str) -> Any:
+        said = self._talk.get(f"{self._name}/{key}")
+        return None if said is None else json.loads(said)
+
+    @contextmanager
+    def _lost_is_a_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except Lost as error:
+            if self.ends is None:
+                raise environment.no_answer(self.ranks, str(error)) from error
+            raise self.ends.rank_0_gone(error) from error
+
+
+_here: Meeting | Failure | None = None
+
+
+def here() -> Meeting:
+    """The meeting of this process. Raises the same PeerError each time if there is no store."""
+    global _here
+    if _here is None:
+        try:
+            _here = Meeting(environment.found(os.environ))
+        except Failure as failure:
+            _here = failure
+    if isinstance(_here, Failure):
+        raise _here
+    return _here
+
+
+def _group_store(url: str, timeout: timedelta, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
+    """Torch's way to a store by its URL: that of the process group which this rank is to join."""
+    met = here()
+    yield met.group_store(timeout), met.ranks.rank, met.ranks.world_size
+
+
+register_rendezvous_handler(SCHEME, _group_store)

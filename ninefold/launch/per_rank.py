@@ -1,0 +1,206 @@
+"""Run a job in the processes that torchrun started, one for each rank: rank 0 sends it to them.
+
+Imported late, because it imports torch: see ninefold.launch.run.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ninefold import ranks, signals
+from ninefold.checkpoint.manifest import has_checkpoint
+from ninefold.config import data, fingerprint, untrusted
+from ninefold.config.job import Job
+from ninefold.config.spec import RunSpec
+from ninefold.errors import DataError, Failure
+from ninefold.launch import Launcher, worker
+from ninefold.launch.ends import Ends
+from ninefold.launch.meeting import Meeting, here
+from ninefold.launch.members import Member
+from ninefold.launch.run_folder import log_file, record
+from ninefold.machine import gpu_driver, installed, this_host
+
+
+class PerRank(Launcher):
+    """Launcher for processes that torchrun started, on one host or several."""
+
+    @staticmethod
+    def found(settings: Mapping[str, Any]) -> bool:
+        return bool(ranks.started_by())
+
+    def run(self, spec: RunSpec, processes: int) -> None:
+        """On rank 0: send the job to the other ranks and run it here."""
+        met = here()
+        spec = replace(spec, hosts=met.hosts)
+        if spec.command == "train":
+            met.remember(str(spec.folder))
+        met.hand_out({**asdict(spec), "folder": str(spec.folder)})
+        share_cache(spec, lambda: spec.cache)
+        work(spec, met)
+
+    def follow(self) -> int:
+        """On any other rank: wait for the job and run it, or return the exit code to exit with."""
+        met = here()
+        message = met.expect("data", "order")
+        if asked := message.get("data"):
+            if met.ranks.rank in met.first_ranks:
+                met.post(f"checked/{met.ranks.rank}", facts_of_data(**asked))
+            message = met.expect("order")
+        order = message["order"]
+        if isinstance(order, int):
+            return order
+        spec = RunSpec(**{**order, "folder": Path(order["folder"])})
+        work(replace(spec, cache=cache_of_this_host(spec)), met)
+        return 0
+
+
+def work(spec: RunSpec, met: Meeting) -> None:
+    """Run `spec` here. Raises Failure."""
+    ends = met.ends
+    assert ends is not None
+    ends.silence, ends.grace = spec.timeout, spec.grace
+    if met.ranks.rank != 0:
+        ends.ended = lambda failure: log_end(spec, ends, failure)
+    try:
+        worker.run(spec)
+    except Failure as failure:
+        if met.ranks.rank != 0:
+            ends.tell(failure)
+            log_end(spec, ends, ends.cause or failure)
+        raise
+
+
+def log_end(spec: RunSpec, ends: Ends, failure: Failure) -> None:
+    """On a rank other than 0: log why the run ends. If rank 0 is gone, record it in its place."""
+    with suppress(OSError), log_file(spec.folder, ends.ranks.rank).open("a") as file:
+        print(f"the run ends: {failure}", file=file)
+    if ends.without_rank_0 and ends.speaks and spec.command == "train":
+        job = yaml.safe_load(spec.job)
+        record([failure], job.pop("choices"), job, spec.folder, spec.started)
+
+
+def meet(argv: Sequence[str]) -> None:
+    """Meet the other ranks and check that they run the same command with the same code.
+
+    Raises ConfigError if they do not, PeerError.
+    """
+    signals.follow_parent()
+    me, met = ranks.found(os.environ), here()
+    facts = {
+        "code": fingerprint.code(),
+        "python": platform.python_version(),
+        **{package: installed(package) or "none" for package in ("torch", "torchvision")},
+    }
+    met.agree(Member(me.rank, me.local_rank, me.host, facts, list(argv), this_host()))
+    if me.world_size > 1 and (wrong := ranks.network_problem(me, os.environ, gpu_driver())):
+        raise wrong
+
+
+def of_restart(argv: Sequence[str]) -> list[str]:
+    """On rank 0: the arguments with which ranks that were restarted go on in the same folder."""
+    before = here().earlier_folder
+    if before is None or any(argument.startswith("resume=") for argument in argv):
+        return []
+    quoted = before.replace("\\", "\\\\").replace("'", "\\'")
+    if not has_checkpoint(Path(before)):
+        return [f"hydra.run.dir='{quoted}'"]
+    print(f"restarted by {ranks.started_by()}: resuming {before}", flush=True)
+    return [f"resume='{quoted}'"]
+
+
+def compare_data(job: Job) -> None:
+    """On rank 0, before anything is written: check that each host has the data of `job`.
+
+    And the modules of the user's that it names. Raises Failure.
+    """
+    met = here()
+    others = met.first_ranks[1:]
+    if not others or job.values.get("dataset") is None:
+        return
+    targets = untrusted.targets_in(job.values).values()
+    asked: dict[str, Any] = {"text": job.text(), "targets": sorted(set(targets))}
+    met.post("data", asked)
+    mine = facts_of_data(**asked, check=False)  # it has just been checked here
+    for rank in others:
+        key = f"checked/{rank}"
+        theirs, host = met.expect(key)[key], met.members[rank].host
+        for name, value in mine.items():
+            if theirs[name] != value:
+                raise DataError(
+                    "hosts",
+                    host,
+                    f"its {name} differ from {met.members[0].host}'s "
+                    f"({theirs[name][:8]}, {value[:8]})",
+                    "all hosts train on the same examples with the same modules",
+                    "copy them there",
+                )
+
+
+def facts_of_data(text: str, targets: Sequence[str], check: bool = True) -> dict[str, str]:
+    """Hashes of what the frozen job `text` reads on this host, once it was checked if asked for.
+
+    targets: the functions and classes that it names. Raises Failure.
+    """
+    return {"data": data.fingerprint_of(text, check), "modules": fingerprint.code(targets)}
+
+
+def share_cache(spec: RunSpec, make: Callable[[], dict[str, str] | None]) -> dict[str, str] | None:
+    """The cache of this host, which its local rank 0 makes; returns when every host has its own.
+
+    Raises Failure.
+    """
+    if spec.cache is None:
+        return None
+    met = here()
+    me = met.ranks
+    first = me.rank - me.local_rank
+    if me.local_rank == 0:
+        met.post(f"cache/{first}", {"files": make()})
+    made = {key: files for r in met.first_ranks for key, files in met.expect(f"cache/{r}").items()}
+    found: dict[str, str] | None = made[f"cache/{first}"]["files"]
+    return found
+
+
+def cache_of_this_host(spec: RunSpec) -> dict[str, str] | None:
+    """On a rank other than 0: the cache that this host's processes share. Raises Failure."""
+
+    def make() -> dict[str, str] | None:
+        return data.fill_cache_of(spec.job, test=spec.command == "evaluate")
+
+    return share_cache(spec, make)
+
+
+def settled(failure: Failure) -> Failure:
+    """Tell the other ranks of `failure`; returns the one that the run ends with."""
+    try:
+        met = here()
+    except Failure:
+        return failure
+    met.tell(failure)
+    return met.cause or failure
+
+
+def first_to_report(failure: Failure) -> bool:
+    """Whether this rank prints `failure`, which all end with."""
+    try:
+        return here().tell(failure)
+    except Failure:  # there is no store to agree through
+        return True
+
+
+def dismiss(code: int) -> None:
+    """On rank 0, at its end: make ranks that still wait for a job exit with `code`."""
+    here().dismiss(code)
+
+
+def leave(code: int) -> None:
+    """Before this process exits with `code`."""
+    here().leave(code)

@@ -1,0 +1,169 @@
+"""A connection to a store that never makes its user wait for longer than some seconds."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Unanswered
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from ninefold.ranks import Ranks
+
+ANSWERS_IN = 5.0  # seconds that a request takes at most, and a look for the store
+LOOK = 1.0  # seconds to wait for one port, where there are several to try
+
+Answer = TypeVar("Answer")
+
+
+class Lost(Exception):
+    """The store did not answer.
+
+    gone: its connection is broken; it may only be slow if not.
+    """
+
+    def __init__(self, reason: str, gone: bool) -> None:
+        super().__init__(reason)
+        self.gone = gone
+
+
+class Talk:
+    """Sends the requests of all threads of this process to a store, one after another.
+
+    A request to a host that is no longer there can wait for as long as TCP does, so requests are
+    made by a thread that nobody waits for.
+    """
+
+    def __init__(self, store: dist.Store) -> None:
+        self._store = store
+        self._requests: queue.SimpleQueue[tuple[Callable[[dist.Store], Any], Future[Any]]]
+        self._requests = queue.SimpleQueue()
+        threading.Thread(target=self._serve, daemon=True, name="talk").start()
+
+    def ask(self, request: Callable[[dist.Store], Answer]) -> Answer:
+        """What `request` returns, in at most ANSWERS_IN seconds. Raises Lost."""
+        answer: Future[Answer] = Future()
+        self._requests.put((request, answer))
+        try:
+            return answer.result(timeout=ANSWERS_IN)
+        except Unanswered as error:
+            answer.cancel()
+            raise Lost(f"no answer in {ANSWERS_IN:.0f} s", gone=False) from error
+        except (dist.DistError, RuntimeError, ValueError) as error:
+            raise Lost(str(error).partition("\n")[0], gone=True) from error
+
+    def set(self, key: str, value: str) -> None:
+        self.ask(lambda store: store.set(key, value))
+
+    def has(self, key: str) -> bool:
+        return self.ask(lambda store: store.check([key]))
+
+    def get(self, key: str) -> str | None:
+        """The value of `key`; None if it has none yet."""
+        return self.ask(lambda store: store.get(key).decode() if store.check([key]) else None)
+
+    def count(self, key: str, more: int = 1) -> int:
+        """Add `more` to a counter; returns the sum."""
+        return int(self.ask(lambda store: store.add(key, more)))
+
+    def first(self, key: str, value: str) -> str:
+        """Give `key` this value unless it has one; returns the one that it has then."""
+        return self.ask(lambda store: store.compare_set(key, "", value)).decode()
+
+    def _serve(self) -> None:
+        while True:
+            request, answer = self._requests.get()
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                answer.set_result(request(self._store))
+            except Exception as error:
+                answer.set_exception(error)
+
+
+def connected(ranks: Ranks, patience: float) -> tuple[dist.Store, int]:
+    """A client of the store of all ranks, and its port. Rank 0 serves the store if it is to.
+
+    patience: seconds to look for a store that rank 0 is still to serve. Raises Lost, and OSError if
+    no port is free.
+    """
+    mark = f"ninefold/{ranks.run}/served"
+    if not ranks.serves:
+        (port,) = ranks.ports
+        client = _within(lambda: _client(ranks.address, port, ANSWERS_IN), ANSWERS_IN + 1)
+        _within(lambda: client.set(mark, "yes"), ANSWERS_IN)
+        return client, port
+    if ranks.rank == 0:
+        store = _served(ranks.ports)
+        store.set(mark, "yes")
+        return store, store.port
+    deadline = time.monotonic() + patience
+    said = "no port is known"
+    while True:
+        for port in ranks.ports:
+            try:
+                return _marked(ranks.address, port, mark), port
+            except Lost as error:
+                said = str(error)
+        if time.monotonic() > deadline:
+            raise Lost(said, gone=True)
+        time.sleep(0.2)
+
+
+def _marked(address: str, port: int, mark: str) -> dist.Store:
+    """A client of the store with the key `mark`; another run's store has another. Raises Lost."""
+    # A client of a store that is not there tries again and again, and says so on stderr.
+    try:
+        socket.create_connection((address, port), timeout=LOOK).close()
+    except OSError as error:
+        raise Lost(error.strerror or str(error), gone=True) from error
+    client = _within(lambda: _client(address, port, LOOK), LOOK + 0.5)
+    _within(lambda: client.wait([mark], timedelta(seconds=LOOK)), LOOK + 0.5)
+    client.set_timeout(timedelta(seconds=ANSWERS_IN))
+    return client
+
+
+def _client(address: str, port: int, seconds: float) -> dist.TCPStore:
+    return dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=seconds))
+
+
+def _served(ports: tuple[int, ...]) -> dist.TCPStore:
+    """Serve a store on the first of `ports` that is free. Raises OSError if none is."""
+    said = "no port is known"
+    for port in ports:
+        try:
+            return dist.TCPStore(
+                "localhost",
+                port,
+                is_master=True,
+                wait_for_workers=False,
+                timeout=timedelta(seconds=ANSWERS_IN),
+            )
+        except (dist.DistError, RuntimeError) as error:
+            said = str(error).partition("\n")[0]
+    raise OSError(said)
+
+
+def _within(call: Callable[[], Answer], seconds: float) -> Answer:
+    """What `call` returns, in at most so many seconds; it is left behind if not. Raises Lost."""
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return answer.result(timeout=seconds)
+    except Unanswered as error:
+        raise Lost("something else listens there", gone=False) from error
+    except (dist.DistError, RuntimeError, ValueError, OSError) as error:
+        raise Lost(str(error).partition("\n")[0], gone=True) from error

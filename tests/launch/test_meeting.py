@@ -1,0 +1,291 @@
+"""The ranks that torchrun starts meet, agree, and end together with one line.
+
+Here they are processes of this host that have what ranks of two hosts have; real hosts are in
+tests/faults/test_hosts.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from ninefold.errors import ConfigError
+from ninefold.launch import talk
+from ninefold.launch.meeting import Meeting
+from ninefold.launch.members import Member, difference
+from ninefold.launch.talk import Lost, Talk
+from ninefold.ranks import INIT_METHOD, Ranks, network_problem
+from tests.conftest import ROOT, Shell, result
+
+MEMBER = Member(
+    0, 0, "nodea", {"code": "3f" * 32, "torch": "2.15.0", "torchvision": "0.30"}, ["seed=1"]
+)
+
+
+# Agreeing
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        (
+            {"facts": {**MEMBER.facts, "code": "77" * 32, "torch": "2.14.0"}},
+            "error: hosts=nodeb: its ninefold is another than nodea's (77777777, 3f3f3f3f); all "
+            "hosts run the same code; copy it there",
+        ),
+        (
+            {"facts": {**MEMBER.facts, "torch": "2.14.0"}, "arguments": ["seed=2"]},
+            "error: hosts=nodeb: torch 2.14.0, nodea has 2.15.0; one version is allowed; "
+            "install it there",
+        ),
+        (
+            {"arguments": ["seed=1", "model=alexnet"]},
+            "error: hosts=nodeb: it was started with model=alexnet, nodea without; all hosts are "
+            "given one command; repeat it there",
+        ),
+        (
+            {"arguments": []},
+            "error: hosts=nodeb: it was started without seed=1, which nodea has; all hosts are "
+            "given one command; repeat it there",
+        ),
+    ],
+    ids=["code", "torch", "more arguments", "fewer arguments"],
+)
+def test_a_host_that_differs_is_named_with_the_first_difference(
+    other: dict[str, Any], line: str
+) -> None:
+    usual = {"facts": MEMBER.facts, "arguments": MEMBER.arguments}
+    assert difference(MEMBER, Member(1, 0, "nodeb", **usual)) is None
+    assert str(difference(MEMBER, Member(1, 0, "nodeb", **{**usual, **other}))) == line
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setenv(INIT_METHOD, "")  # so that what a meeting sets is taken back
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        return int(server.getsockname()[1])
+
+
+def ranks(number: int, *ports: int, serves: bool = True) -> Ranks:
+    return Ranks(
+        number, 2, 0, 1, launched=True, host=f"node{number}", run="x", address="127.0.0.1",
+        ports=ports, serves=serves,
+    )  # fmt: skip
+
+
+def met(first: Ranks, second: Ranks) -> list[Meeting]:
+    """The meeting of two ranks, as each of them has it."""
+    found: dict[int, Meeting] = {}
+
+    def meet(me: Ranks) -> None:
+        found[me.rank] = meeting = Meeting(me, patience=20)
+        meeting.agree(Member(me.rank, me.local_rank, me.host))
+
+    threads = [threading.Thread(target=meet, args=(me,)) for me in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return [found[0], found[1]]
+
+
+def left(meetings: list[Meeting]) -> None:
+    for meeting in reversed(meetings):
+        meeting.leave(0)
+
+
+def test_ranks_meet_where_rank_0_serves_on_the_first_free_port(port: int) -> None:
+    with closing(socket.create_server(("", 0))) as taken:
+        ports = (taken.getsockname()[1], port)
+        meetings = met(ranks(0, *ports), ranks(1, *ports))
+    assert [host["name"] for host in meetings[1].hosts] == ["node0", "node1"]
+    meetings[0].hand_out({"a": 1})
+    assert meetings[1].expect("data", "order") == {"order": {"a": 1}}
+    left(meetings)
+
+
+def test_restarted_ranks_meet_anew_in_the_store_of_the_agent_and_know_the_folder(
+    port: int,
+) -> None:
+    agent = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    agent.add("ninefold/x/hellos", 1)
+    agent.set("ninefold/x/hello/1", "of a process that is gone")
+    before = met(ranks(0, port, serves=False), ranks(1, port, serves=False))
+    assert before[0].earlier_folder is None
+    before[0].remember("runs/1")
+    before[0].hand_out(3)
+    after = met(ranks(0, port, serves=False), ranks(1, port, serves=False))
+    assert after[0].earlier_folder == "runs/1"
+    after[0].hand_out(4)
+    assert after[1].expect("order") == {"order": 4}
+    left(before)
+    left(after)
+
+
+def test_a_request_that_is_not_answered_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talk, "ANSWERS_IN", 0.1)
+    asked = Talk(dist.HashStore())
+    with pytest.raises(Lost, match="no answer") as lost:
+        asked.ask(lambda store: time.sleep(0.5))
+    assert not lost.value.gone
+    time.sleep(0.5)
+    asked.set("key", "value")
+    assert asked.get("key") == "value"
+
+
+def test_an_interface_that_is_not_there_and_a_name_of_the_loopback_are_refused() -> None:
+    me = ranks(0)
+    wrong = network_problem(me, {"GLOO_SOCKET_IFNAME": "lo,eth9"}, gpus=False)
+    assert str(wrong).startswith("error: GLOO_SOCKET_IFNAME=lo,eth9: no interface eth9 on node0;")
+    assert network_problem(me, {"GLOO_SOCKET_IFNAME": "lo"}, gpus=False) is None
+    here = Ranks(0, 2, 0, 1, host="localhost")
+    wrong = network_problem(here, {}, gpus=False)
+    assert isinstance(wrong, ConfigError)
+    assert str(wrong).startswith("error: host=localhost: its name leads to 127.0.0.1, where no ")
+    assert network_problem(here, {}, gpus=True) is None
+    assert network_problem(Ranks(0, 2, 0, 2, host="localhost"), {}, gpus=False) is None
+
+
+# Whole commands
+
+
+JOB = [
+    *("parallel=ddp", "dataset=synthetic", "dataset.train_count=96", "dataset.test_count=40"),
+    *("dataset.shape=[1,8,8]", "model.net._target_=tests.faults.net.Net", "batch_size=16"),
+    *("epochs=100000", "checkpoint.every=2"),
+    *("log_every=4", "clock.warmup=0", "clock.probe=0", "clock.sample=0", "logger=quiet"),
+    *("device=cpu", "threads=1", "launch.timeout=600"),
+]
+
+IMAGES = [
+    *("parallel=ddp", "dataset=folder", "dataset.root=${oc.env:DATA}", "dataset.classes=2"),
+    *("dataset.shape=[3,8,8]", "batch_size=16", "device=cpu", "threads=1"),
+]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """How each case ended, and where."""
+    folder = tmp_path_factory.mktemp("ranks")
+    shell = Shell(folder)
+
+    def two(name: str, *more: str, **case: Any) -> dict[str, Any]:
+        env = [case.pop("env", {}), case.pop("other", {})]
+        both = [*case.pop("job", JOB), f"hydra.run.dir={folder / name}", *more]
+        argv = [both, [*both, *case.pop("only", [])]]
+        return {"ranks": [{"argv": a, "env": e} for a, e in zip(argv, env, strict=True)], **case}
+
+    (folder / "start" / "run.rank1.log").mkdir(parents=True)  # where rank 1 writes its log
+    cases = {
+        "arguments": two("arguments", only=["seed=7"]),
+        "interface": two("interface", other={"GLOO_SOCKET_IFNAME": "eth9"}),
+        "data": two(
+            "data",
+            job=IMAGES,
+            env={"DATA": str(images(folder / "images"))},
+            other={"DATA": str(folder / "nowhere")},
+        ),
+        "start": two("start"),
+        "rank1": two("rank1", kill=1, when=str(folder / "rank1/checkpoints/manifest.json")),
+        "rank0": two("rank0", kill=0, when=str(folder / "rank0/checkpoints/manifest.json")),
+    }  # fmt: skip
+    target = folder / "ended.json"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/launch/fork_ranks.py"), str(target)],
+        input=json.dumps(cases),
+        text=True,
+        cwd=folder,
+        env={**os.environ, "NINEFOLD_TEST_TAG": shell.tag, "OMP_WAIT_POLICY": "PASSIVE"},
+        capture_output=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    yield folder, json.loads(target.read_text())
+    assert not shell.survivors()
+
+
+def images(root: Path) -> Path:
+    """A small set in folders."""
+    import numpy as np
+    from PIL import Image
+
+    for split in ("train", "test"):
+        for label in range(2):
+            folder = root / split / f"class{label}"
+            folder.mkdir(parents=True)
+            for number in range(8):
+                pixels = np.full((8, 8), 16 * number, dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    return root
+
+
+def lines(ranks: list[dict[str, Any]]) -> list[str]:
+    return [line for rank in ranks for line in rank["stderr"].splitlines()]
+
+
+HERE = socket.gethostname()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "begins"),
+    [
+        ("arguments", 2, f"error: hosts={HERE}: it was started with seed=7, {HERE} without; "),
+        ("interface", 2, f"error: GLOO_SOCKET_IFNAME=eth9: no interface eth9 on {HERE}; found "),
+        ("data", 4, "error: dataset.root="),
+    ],
+)
+def test_what_one_host_lacks_is_one_line_on_all_before_anything_is_written(
+    ended: tuple[Path, dict[str, Any]], name: str, code: int, begins: str
+) -> None:
+    folder, cases = ended
+    assert [rank["code"] for rank in cases[name]] == [code, code], cases[name]
+    (line,) = lines(cases[name])
+    assert line.startswith(begins)
+    assert HERE in line
+    assert not (folder / name).exists()
+
+
+def test_a_failure_before_the_group_is_formed_ends_all_ranks_with_it(
+    ended: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, cases = ended
+    assert [rank["code"] for rank in cases["start"]] == [5, 5], cases["start"]
+    (line,) = lines(cases["start"])
+    assert line.startswith("error: file=")
+    assert "run.rank1.log" in line
+    assert f"(on {HERE})" in line
+    assert result(folder / "start")["error"] == line
+    first, second = (rank["seconds"] for rank in cases["start"])
+    assert abs(first - second) < 5
+
+
+@pytest.mark.parametrize(
+    ("killed", "begins"),
+    [
+        (1, f"error: rank=1 on {HERE}: it is gone or hangs; rank 0 found that a peer went away"),
+        (0, f"error: host={HERE}: rank 0 is gone and with it the store ("),
+    ],
+)
+def test_a_killed_rank_is_named_by_the_others_and_in_the_result(
+    ended: tuple[Path, dict[str, Any]], killed: int, begins: str
+) -> None:
+    folder, cases = ended
+    ranks = cases[f"rank{killed}"]
+    assert (ranks[killed]["code"], ranks[1 - killed]["code"]) == (-9, 7), ranks
+    assert ranks[1 - killed]["seconds"] < 10
+    (line,) = lines(ranks)
+    assert line.startswith(begins)
+    found = result(folder / f"rank{killed}")
+    assert (found["error"], found["exit_code"]) == (line, 7)
