@@ -8,19 +8,28 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
-from benchmarks.inputs import BATCH, DATA, MEAN, PLACE, RIVAL, STD, examples, images_per_second
+from benchmarks.inputs import (
+    BATCH,
+    DATA,
+    MEAN,
+    PLACE,
+    RIVAL,
+    STD,
+    Slowed,
+    examples,
+    images_per_second,
+)
 from benchmarks.inputs import over_the_better as better
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
 from ninefold.dataset import Examples, train_and_val
@@ -35,26 +44,6 @@ COUNT, PACKED, SHAPE = 256, 768, (3, 180, 240)
 LATER = 3.0  # seconds added to each of our packings by the handicap
 EPOCHS = 5  # of ours in a turn, and of memmap[rows]
 SLOWED = 0.1  # seconds added to each of our batches, or to the start of a cell, by the handicap
-
-
-@dataclass
-class Slowed:
-    """An array that takes longer to read."""
-
-    array: Any
-    seconds: float
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        time.sleep(self.seconds)
-        values: npt.NDArray[np.uint8] = self.array[rows]
-        return values
 
 
 @contextmanager

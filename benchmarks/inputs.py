@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,20 +53,22 @@ def examples(count: int) -> Examples:
 
 @dataclass
 class Slowed:
-    """Images that take longer to gather."""
+    """An array that takes `seconds` longer to read."""
 
-    images: npt.NDArray[np.uint8]
+    array: Any
+    seconds: float = SLOWED
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.images.shape
+        return tuple(self.array.shape)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.array)
 
     def __getitem__(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        time.sleep(SLOWED)
-        return self.images[rows]
+        time.sleep(self.seconds)
+        values: npt.NDArray[np.uint8] = self.array[rows]
+        return values
 
 
 def ours(count: int, handicap: bool, prepare: ImagePreparation) -> Batches:

@@ -70,7 +70,7 @@ def examples_of(source: Source) -> Examples:
     return source.examples
 
 
-def seconds_a_step(run: Training, steps: int) -> float:
+def seconds_a_step(run: Training, steps: int, train: Callable[[Training], object] = train) -> float:
     """Seconds per step of `steps` more; what happens between steps counts, evaluations do not."""
     run.last_step = run.state.step + steps
     evaluated = run.state.evaluate_seconds

@@ -42,6 +42,8 @@ from ninefold.report.render.markdown import grid
 
 SUBJECTS = (
     "step",
+    "clipping",
+    "loggers",
     "inputs",
     "epoch",
     "scaling",

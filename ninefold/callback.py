@@ -17,7 +17,7 @@ from ninefold.errors import ConfigError, Failure
 from ninefold.launch import Refused, concurrent
 from ninefold.launch.run import check, failure_of
 from ninefold.ranks import started_by
-from ninefold.study import find, plan, start, sweep
+from ninefold.study import dry, find, plan, start, sweep
 
 CONF = ROOT / "conf" / "train.yaml"
 
@@ -32,6 +32,7 @@ class Check(Callback):
         """Check a single run. Raises Refused."""
         try:
             problems = plan.not_honored(config, CONF) or find.problems(config)
+            problems = problems or dry.problems(config)
             if not problems:
                 job = job_of(config, config.hydra)
                 problems = check(job, Path(config.hydra.run.dir))
@@ -53,7 +54,7 @@ class Check(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         problems = odd_options(config.hydra.overrides.task) or plan.not_honored(config, CONF)
-        problems = problems or find.problems(config)
+        problems = problems or find.problems(config) or dry.problems(config)
         if not problems and config.hydra.runtime.choices["hydra/sweeper"] != plan.SWEEPER:
             problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
         problems = problems or rules.breach(

@@ -128,6 +128,21 @@ def gpus() -> list[str]:
     return [f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in found]
 
 
+def gpu_number(device: int | str) -> int | None:
+    """The number of a GPU that is named by it, or as `cuda:NUMBER`; None for `cpu`."""
+    if isinstance(device, int):
+        return device
+    kind, _, number = device.partition(":")
+    return None if kind == "cpu" else int(number)
+
+
+def numbers_of(devices: Sequence[int | str] | str | None) -> list[int] | None:
+    """The numbers of the GPUs in parallel.devices; None for null and auto: all that there are."""
+    if devices is None or isinstance(devices, str):
+        return None
+    return [number for device in devices if (number := gpu_number(device)) is not None]
+
+
 def require_gpus(field: str, value: object, wanted: Sequence[int], there: Sequence[str]) -> None:
     """Raise ConfigError unless the GPUs numbered `wanted` are among `there`, see `gpus`."""
     missing = [number for number in wanted if number >= len(there)]

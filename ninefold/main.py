@@ -30,7 +30,7 @@ from ninefold.launch.run_folder import record
 from ninefold.ranks import started_by
 from ninefold.result import FILE
 from ninefold.secrets import redact
-from ninefold.study import find
+from ninefold.study import dry, find
 from ninefold.study import sweep as study
 
 
@@ -162,6 +162,9 @@ class Command:
         if isinstance(job, TrainJob) and (what := job.command_keys.get("find")) is not None:
             self._find(what, job, config, folder)
             return None
+        if isinstance(job, TrainJob) and job.values["launch"].get("dry"):
+            self._dry(job, folder)
+            return None
         outcome = self.run(job, folder)
         return outcome.result.best_accuracy if outcome.result else None
 
@@ -177,6 +180,15 @@ class Command:
         key = override.partition("=")[0]
         given = [word for word in self.argv if not word.startswith(("find", f"{key}=", "hydra."))]
         print("\n".join([*lines, f"train with it: {study.typed([*given, override])}"]), flush=True)
+
+    def _dry(self, job: TrainJob, folder: Path) -> None:
+        """Print what each process of `job` would hold and send."""
+        try:
+            print("\n".join(dry.lines(job, folder)), flush=True)
+        except Exception as error:
+            self.require_undisturbed()
+            failure = failure_of(error, self.argv)
+            self.keep(Outcome(failure.code, (failure,)), folder)
 
     @contextmanager
     def _in_another_process(self) -> Iterator[None]:

@@ -18,10 +18,25 @@ SWEEP = "sweep.json"  # in a study's folder: its recording
 NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size of the first steps
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 SCORE = "accuracy"  # the score's name in results that name none
+PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
+ONE_PROCESS = ("none", "dp", "split")  # strategies whose cells are called the same with any number
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 TIMING_LOOKS = (3, 4, 6, 8, 11, 15, 20)  # after which of these a study looks at the times so far
 # A further figure whose name ends in one of these words is an error in that unit.
 UNITS = ("mm", "cm", "m", "px", "voxels", "degrees", "s")
+
+
+def strategy_name(parallel: str, processes: int | str | None) -> str:
+    """Return what a cell's strategy is called where a study swept the processes: `ddp x4`.
+
+    processes: None where they were not swept.
+    """
+    return parallel if processes is None or parallel in ONE_PROCESS else f"{parallel} x{processes}"
+
+
+def are_numbers(values: object) -> bool:
+    """Whether the values that a study gave to a key are several whole numbers, as written."""
+    return isinstance(values, list) and len(values) > 1 and all(str(v).isdigit() for v in values)
 
 
 def location(turn_seconds: Sequence[float]) -> float:
@@ -71,12 +86,19 @@ class Result:
         point, the mean: of far less than a step, it is the host that steps wait for.
     probe_seconds: duration of a fixed piece of work before and after training.
     ceiling_images_per_second: throughput on batches that are already on the device.
+    link: of an all-reduce of s bytes over p processes, which takes alpha_seconds +
+        2 (p - 1) / p s / bytes_per_second; empty: not timed.
+    compute_seconds: of a step without communication, while all processes take such steps.
     energy_joules: of all devices from the first step of each epoch to its last, pauses for log
         points and checkpoints included, measured by energy_source (nvml, rapl).
     peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
         processes the peak resident set, evaluations included.
     driver_memory_bytes: what the driver counted at the end for the process of each GPU, which
         includes CUDA's context and the buffers of NCCL; empty: not known.
+    memory_bytes: what the tensors of the largest process take, without activations: parameters,
+        gradients, optimizer (its state and the moving averages), buffers.
+    traffic_bytes: that each process sends to others in a step, as calculated: the mean.
+    messages: collective operations of a step.
     gpus: clock, temperature, load and throttle reasons of each GPU before and after training.
     overrides: overrides of the command line other than cell, seed and paths.
     """
@@ -131,11 +153,16 @@ class Result:
     queued_seconds: float | None = None
     probe_seconds: list[float] = field(default_factory=list)
     ceiling_images_per_second: float | None = None
+    link: dict[str, float | None] = field(default_factory=dict)
+    compute_seconds: float | None = None
     energy_joules: float | None = None
     energy_source: str | None = None
     gpus: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: list[int] = field(default_factory=list)
     driver_memory_bytes: list[int] = field(default_factory=list)
+    memory_bytes: dict[str, float | None] = field(default_factory=dict)
+    traffic_bytes: int | None = None
+    messages: int | None = None
     notes: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)

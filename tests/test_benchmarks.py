@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import known_answers, ours
+from benchmarks import clipping, known_answers, ours
 from benchmarks.measure import (
     CONTROL,
     OURS,
@@ -30,6 +30,8 @@ from benchmarks.measure import (
     verdict,
 )
 from benchmarks.step import MLP
+from ninefold.train import loop
+from ninefold.train.clip import NoClip
 
 ROOT = Path(__file__).parents[1]
 
@@ -139,3 +141,23 @@ def test_studies_with_known_answers_count_false_verdicts_and_delays_that_were_fo
     assert false == "equal cells called different: 2 of 6 pairs"
     assert named == "named a cell that is as fast as any: 1; named none: 1"
     assert found[0] == "none-delayed found slower than none-fp32: 2 of 3"
+
+
+class Counting(NoClip):
+    calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+def test_the_rival_of_the_clipping_bench_is_the_training_loop_without_one_call() -> None:
+    trained = []
+    for train in (loop.train, clipping.loop_without(clipping.CALL)):
+        with ours.training(*MLP, "dataset.train_count=128", "clock.warmup=0", test=8) as run:
+            run.clip = counting = Counting()
+            ours.seconds_a_step(run, 2, train)
+            weights = [value.detach().clone() for value in run.state.model.parameters()]
+            trained.append((counting.calls, weights))
+    (called, one), (never, other) = trained
+    assert (called, never) == (2, 0)
+    assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))

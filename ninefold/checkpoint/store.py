@@ -87,10 +87,9 @@ class Checkpoints:
         """What the folder's manifest lists. Raises OSError if it is there but cannot be read."""
         return manifest.read(self.folder)
 
-    def newest(self, tell: bool = True) -> Path:
+    def newest(self) -> Path:
         """The newest checkpoint whose sha256 matches the manifest; warns of each that does not.
 
-        tell: whether to print the warnings too, for one of several processes. All log them.
         Raises CheckpointError if there is none.
         """
         files: Files = {}
@@ -112,8 +111,7 @@ class Checkpoints:
                 if digests[file] not in manifest.sums(files, name):
                     line = f"{path} is missing or damaged; trying the checkpoint before it"
                     log.warning(line)
-                    if tell:
-                        print(f"warning: {line}", file=sys.stderr, flush=True)
+                    print(f"warning: {line}", file=sys.stderr, flush=True)
             if digests[file] == sha256:
                 return path
         raise CheckpointError(

@@ -31,8 +31,8 @@ class AsyncWriter:
     Only one write at a time: the next `save` waits for the previous one. An error in a write is
     kept until the next `wait` or `save` raises it; `failed` says whether there is one.
 
-    The thread neither logs nor prints nor computes with torch's threads. So whenever a loader
-    process is forked, no lock that it needs is held by this thread, which it does not inherit.
+    The thread neither logs nor prints nor computes with torch's threads. So a process that a
+    dataset forks never waits for a lock that this thread held at that moment.
     """
 
     def __init__(self, checkpoints: Checkpoints, device: torch.device) -> None:
@@ -101,9 +101,11 @@ class Staging:
     def copy(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """`content` with its tensors copied here; it overwrites the previous copy."""
         shapes: list[Shape] = []
+        gpus: set[torch.device] = set()
 
         def measure(tensor: Tensor) -> Tensor:
             shapes.append(Shape.of(tensor))
+            gpus.update([tensor.device] if tensor.is_cuda else [])
             return tensor
 
         copied(content, measure)
@@ -113,8 +115,8 @@ class Staging:
         staged: dict[str, Any] = copied(
             content, lambda tensor: next(parts).copy_(tensor, non_blocking=True)
         )
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        for gpu in gpus:  # a network may have parts on several
+            torch.cuda.synchronize(gpu)
         return staged
 
     def _arrange(self, shapes: list[Shape]) -> None:

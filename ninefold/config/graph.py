@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ninefold.config.devices import listed
 from ninefold.errors import ConfigError, Failure
 
 COMPILE_MODES = ("reduce-overhead", "max-autotune")  # modes of torch.compile that record them
@@ -70,12 +71,13 @@ def _of_step(job: Mapping[str, Any]) -> list[Failure]:
                 "choose parallel=none, or set graph=false",
             )
         )
-    if len(gpus := parallel.get("devices") or []) > 1:
+    devices = parallel.get("devices")
+    if isinstance(devices, list) and len(devices) > 1:
         found.append(
             ConfigError(
                 "graph",
                 "true",
-                f"parallel.devices={gpus} are several GPUs",
+                f"parallel.devices={listed(devices)} are several devices",
                 "a step on one GPU can be recorded",
                 "name one, or set graph=false",
             )

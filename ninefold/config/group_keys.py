@@ -8,9 +8,10 @@ from __future__ import annotations
 from ninefold.config.keys import BY_OPTION, SECONDS, Key
 from ninefold.config.kinds import (
     CALL,
+    CUTS,
     DEVICE,
+    DEVICE_LIST,
     FLAG,
-    GPU_NUMBERS,
     GRAY_LEVELS,
     LOSS,
     NAMES,
@@ -24,6 +25,7 @@ from ninefold.config.kinds import (
     STRING,
     TARGET,
     TEXT,
+    UNITS,
     WINDOW,
     number,
     one_of,
@@ -32,7 +34,9 @@ from ninefold.config.kinds import (
 )
 
 GROUPS = {
-    "parallel": Key(SECTION, None, "How training is spread over devices and processes."),
+    "parallel": Key(
+        SECTION, None, "How training is spread over devices and processes.", may_change=True
+    ),
     "amp": Key(SECTION, None, "Precision: the dtype of the forward pass, and loss scaling."),
     "dataset": Key(SECTION, None, "The examples, and how images are prepared."),
     "task": Key(SECTION, None, "The loss and the scores."),
@@ -63,14 +67,28 @@ OPTIONS: dict[str, Key] = {
     ),
     "parallel.device": Key(DEVICE, BY_OPTION, "The top-level key device."),
     "parallel.devices": Key(
-        GPU_NUMBERS,
+        DEVICE_LIST,
         None,
-        "Numbers of the GPUs to use, the first one for results; null: all that there are.",
+        "Numbers of the GPUs to use, the first one for results; null: all that there are. "
+        "parallel=split also takes names, the CPU's as the first one: [cpu,cuda:0].",
         may_change=True,
         later=True,
     ),
     "parallel.timeout": Key(
         SECONDS, BY_OPTION, "The key launch.timeout.", may_change=True, affects_results=False
+    ),
+    "parallel.at": Key(
+        CUTS,
+        BY_OPTION,
+        "The modules of the network with which the next device begins, such as [layer3]; auto: "
+        "such that the devices have about the same number of parameters.",
+        may_change=True,
+    ),
+    "parallel.chunks": Key(
+        whole(1),
+        BY_OPTION,
+        "Parts of a batch that go through the devices one after the other, so that these work at "
+        "the same time.",
     ),
     "parallel.loss_in_forward": Key(
         FLAG,
@@ -98,6 +116,29 @@ OPTIONS: dict[str, Key] = {
     ),
     "parallel.sync_batchnorm": Key(
         FLAG, False, "Replace BatchNorm by SyncBatchNorm, on GPUs only."
+    ),
+    "parallel.replicas": Key(
+        whole(1),
+        1,
+        "Whole copies of the parameters, each spread over processes / replicas (HSDP).",
+    ),
+    "parallel.reshard_after_forward": Key(
+        FLAG,
+        True,
+        "Drop gathered parameters after the forward pass and gather them again for the backward "
+        "pass; false: more memory for a third less communication.",
+    ),
+    "parallel.units": Key(
+        UNITS,
+        "auto",
+        "Submodules whose parameters are gathered together, apart from all others; auto: children "
+        "of the network, and of lists in it, of at least `least` parameters.",
+    ),
+    "parallel.least": Key(whole(0), 1_000_000, "Parameters of a unit at least, with units=auto."),
+    "parallel.reduce_dtype": Key(
+        one_of(None, "float32", "bfloat16", "float16"),
+        None,
+        "dtype in which gradients are averaged over processes; null: their own.",
     ),
     "amp.dtype": Key(
         one_of("auto", "float32", "float16", "bfloat16"),
@@ -295,7 +336,10 @@ OPTIONS: dict[str, Key] = {
     "optimizer.lr": Key(number(0), BY_OPTION, "Learning rate."),
     "optimizer.weight_decay": Key(number(0, inclusive=True), BY_OPTION, "Weight decay."),
     "optimizer.fused": Key(
-        FLAG, True, "One kernel per step; with a GradScaler it also saves a synchronization."
+        FLAG,
+        True,
+        "One kernel per step; with a GradScaler it also saves a synchronization.",
+        may_change=True,
     ),
     "optimizer.groups": Key(
         PARAMETER_GROUPS,

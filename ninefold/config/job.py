@@ -204,7 +204,7 @@ class TrainJob(Job):
 
     def __init__(self, config: DictConfig, hydra: HydraConf) -> None:
         super().__init__(config, hydra)
-        self._processes_before: int | None = None  # of the run that is resumed
+        self._before: tuple[str, int] | None = None  # strategy and processes of the resumed run
         if config.resume is not None:
             self.resume = str(config.resume)
         if self.resume == resume.AUTO:
@@ -218,13 +218,7 @@ class TrainJob(Job):
         if (mode := self.values["compile"]["mode"]) is not None:
             require_compiler(mode, self.values["device"] != "cpu" and gpu_driver())
         super().settle()
-        before = self._processes_before
-        if before is not None and before != self.processes:
-            self.notes.append(
-                f"The run is resumed with {self.processes} process(es) instead of {before}: the "
-                "order of its examples is unchanged, its weights are not bitwise those of a run "
-                "without the change."
-            )
+        self.notes += resume.moved(self._before, (str(self.choices["parallel"]), self.processes))
 
     def training_examples(self) -> int:
         """The number of training examples of a settled job. Raises DataError."""
@@ -306,14 +300,15 @@ class TrainJob(Job):
             self.frozen["parallel"]["processes"] = "auto"  # torchrun determines it
             keys.append("parallel.processes")
         self._continue(run, keys)
+        moved = self.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
         return [
-            problem if problem.field in keys else resume.unfit(folder, problem)
+            problem if moved or problem.field in keys else resume.unfit(folder, problem)
             for problem in rules.problems(self.values, known)[:1]
         ]
 
     def _continue(self, run: resume.Stored, keys: list[str]) -> None:
         """Become the job of `run`, with this command's values of those `keys` that may change."""
-        self._processes_before = run.frozen["parallel"]["processes"]
+        self._before = run.choices["parallel"], run.frozen["parallel"]["processes"]
         self.frozen, self.choices = resume.carried_over(run, keys, self.frozen, self.choices)
         self.overrides = resume.all_overrides(run.folder, self.overrides)
         self.resume = str(run.folder)

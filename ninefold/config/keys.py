@@ -14,10 +14,8 @@ from ninefold.config.kinds import (
     FLAG,
     NAMES,
     PATH,
-    QUESTIONS,
     RUN,
     SECTION,
-    STUDY,
     TEXT,
     Kind,
     number,
@@ -94,6 +92,7 @@ TRAIN: dict[str, Key] = {
         "Load the tensors of init that fit and keep the others as they are drawn from the seed.",
         later=True,
     ),
+    "init_without": Key(NAMES, None, "Parts of the model that init leaves as drawn.", later=True),
     "freeze": Key(
         NAMES,
         None,
@@ -259,6 +258,13 @@ TRAIN: dict[str, Key] = {
         0,
         "Steps on a batch that is already in memory, then undone: the speed without loading data.",
     ),
+    "clock.link": Key(
+        number(0, inclusive=True, below=60),
+        0,
+        "Seconds of timed all-reduces before training, and of undone steps without communication, "
+        "from which the report predicts how processes scale; 0: none.",
+        later=True,
+    ),
     "launch": Key(SECTION, None, "Starting and stopping worker processes.", may_change=True),
     "launch.inline": Key(
         FLAG, False, "Run a job of one process inside the launcher, for a debugger."
@@ -281,93 +287,15 @@ TRAIN: dict[str, Key] = {
     "launch.cpu_processes": Key(
         whole(1), 1, "Processes that parallel.processes=auto means on a CPU."
     ),
-}
-
-# The keys of a command that looks for a value instead of training.
-FIND: dict[str, Key] = {
-    "find": Key(
-        optional(one_of("batch_size", "lr")),
-        None,
-        "Find the largest batch_size that fits into memory, or a learning rate, instead of "
-        "training; null: train.",
-    ),
-    "find_lr": Key(SECTION, None, "The learning rates that find=lr tries."),
-    "find_lr.low": Key(number(0), 1e-7, "Learning rate of its first step."),
-    "find_lr.high": Key(number(0), 1.0, "Learning rate of its last step."),
-    "find_lr.steps": Key(whole(10), 100, "Its steps, if the loss does not diverge before."),
-}
-
-# The keys of a sweep, which no single run has.
-SWEEP: dict[str, Key] = {
-    "study": Key(SECTION, None, "A sweep with repetitions; a round is one run of every cell."),
-    "study.seed": Key(SEED, 0, "Seed of the order in which the cells of a round are run."),
-    "study.repeats": Key(
-        whole(1, otherwise=(None, "auto")),
-        None,
-        "Rounds; null: one for each seed of the sweep, auto: until the answer is settled.",
-    ),
-    "study.ask": Key(
-        QUESTIONS,
-        None,
-        "The questions: [time], [accuracy] or [time, accuracy]. time: cells train in short turns, "
-        "all alive at once. accuracy: whole runs, without a check for drift. null: both from the "
-        "same whole runs.",
-    ),
-    "study.pairs": Key(
-        one_of("best", "all"),
-        "best",
-        "What timing rounds decide. best: which cell is the fastest, and cells that cannot be are "
-        "not measured further; all: every pair of cells.",
-    ),
-    "study.time_budget": Key(number(0), 3, "Minutes after which no further timing round starts."),
-    "study.slice": Key(number(0), 0.025, "Seconds of a turn in a timing round."),
-    "study.turns": Key(
-        whole(2, otherwise=("auto",)),
-        "auto",
-        "Turns that each process has in a timing round, besides one that is not counted; auto: as "
-        "many as let 12 rounds fill study.time_budget, or for as long as the processes took to "
-        "start, at least 4.",
-    ),
-    "study.budget": Key(
-        optional(number(0)), None, "Minutes after which no further round starts; null: no limit."
-    ),
-    "study.burn_in": Key(
-        whole(0),
-        50,
-        "Steps of a first run that is not counted, where cells are repeated; 0: none.",
-    ),
-    "study.drift": Key(
-        number(0),
-        0.1,
-        "Share by which the machine may become slower within a round before the round is repeated.",
-    ),
-    "study.retries": Key(whole(0), 2, "How often a round is repeated at most."),
-    "study.max_batch": Key(FLAG, False, "Also find the largest batch that fits, for each cell."),
-    "study.resume": Key(STUDY, None, "Folder of an interrupted study to resume."),
-    "study.mixed": Key(
+    "launch.dry": Key(
         FLAG,
         False,
-        "Resume even if code or machine changed; runs from before and after are reported in "
-        "separate tables.",
-    ),
-    "report": Key(SECTION, None, "What the report of a sweep recommends."),
-    "report.margin": Key(
-        number(0),
-        0.5,
-        "Percentage points of the score that a cell may lose against none-fp32 and still be safe.",
-    ),
-    "report.same": Key(
-        number(0, below=1), 0.02, "Times that differ by less than this share count as equal."
-    ),
-    "report.target": Key(
-        optional(number(0, below=1)),
-        None,
-        "Score from 0 to 1 whose time to reach is measured; null: that of none-fp32 minus the "
-        "margin.",
+        "Print what each process would hold and send instead of training; parallel.processes may "
+        "be any number.",
+        affects_results=False,
+        later=True,
     ),
 }
-
-NOT_OF_A_RUN = {**FIND, **SWEEP}
 
 EVALUATE: dict[str, Key] = {
     "ckpt": Key(
@@ -395,5 +323,9 @@ EVALUATE: dict[str, Key] = {
     "load.partial": Key(
         FLAG, False, "Load the tensors that fit and leave the others as initialized."
     ),
-    **{name: key for name, key in TRAIN.items() if name.partition(".")[0] in ("loader", "launch")},
+    **{
+        name: key
+        for name, key in TRAIN.items()
+        if name.partition(".")[0] in ("loader", "launch") and name != "launch.dry"
+    },
 }

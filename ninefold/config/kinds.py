@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ninefold.machine import gpu_number
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -118,6 +120,22 @@ def _is_groups(value: Any) -> bool:
     )
 
 
+def _are_devices(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    named = [isinstance(each, str) and bool(re.fullmatch(LISTED, each)) for each in value]
+    if not all(name or whole(0).accepts(each) for name, each in zip(named, value, strict=True)):
+        return False
+    return len(set(map(gpu_number, value))) == len(value)
+
+
+def _are_modules(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    known = all(each != "" if isinstance(each, str) else whole(0).accepts(each) for each in value)
+    return known and len(set(map(str, value))) == len(value)
+
+
 def _is_run(value: Any) -> bool:
     return value is None or value == "auto" or (Path(str(value)) / "config.yaml").is_file()
 
@@ -127,6 +145,7 @@ def _is_study(value: Any) -> bool:
 
 
 DEVICES = r"(auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?)"
+LISTED = r"(cpu|cuda:(0|[1-9][0-9]{0,3}))"  # a device in a list, which may also be a GPU's number
 TEXT_OR_NULL: Mapping[str, Any] = {"type": ["string", "null"]}
 FLAG = Kind("true, false are allowed", one_of(True, False).accepts, {"type": "boolean"})
 TEXT = Kind(
@@ -173,6 +192,14 @@ NAMES = Kind(
         value is None or (isinstance(value, list) and all(isinstance(each, str) for each in value))
     ),
     {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+)
+UNITS = Kind(
+    "auto or a list of names is allowed",
+    lambda value: (
+        value == "auto"
+        or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+    ),
+    {"anyOf": [{"enum": ["auto"]}, {"type": "array", "items": {"type": "string"}}]},
 )
 STRING = Kind("text is allowed", lambda value: isinstance(value, str), {"type": "string"})
 GRAY_LEVELS = Kind(
@@ -248,6 +275,41 @@ GPU_NUMBERS = Kind(
                 "uniqueItems": True,
             },
             {"type": "null"},
+        ]
+    },
+)
+DEVICE_LIST = Kind(
+    "auto, null, or a list of different devices such as [0,2] or [cpu,cuda:0], is allowed",
+    lambda value: value is None or value == "auto" or _are_devices(value),
+    {
+        "anyOf": [
+            {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        {"type": "integer", "minimum": 0},
+                        {"type": "string", "pattern": f"^{LISTED}$"},
+                    ]
+                },
+                "minItems": 1,
+                "uniqueItems": True,
+            },
+            {"enum": ["auto", None]},
+        ]
+    },
+)
+CUTS = Kind(
+    "a list of different names of modules such as [layer3], or auto, is allowed",
+    lambda value: value == "auto" or _are_modules(value),
+    {
+        "anyOf": [
+            {
+                "type": "array",
+                "items": {"type": ["string", "integer"]},
+                "minItems": 1,
+                "uniqueItems": True,
+            },
+            {"enum": ["auto"]},
         ]
     },
 )

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ninefold import machine
-from ninefold.config import rules
+from ninefold.config import rules, sharding
+from ninefold.config.devices import listed
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, started_by
 
@@ -29,8 +30,9 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
     looks = named or (device != "cpu" and (device != "auto" or most != 1))
     gpus = _count_gpus() if looks else 0
     if named is not None:
-        field, value = ("device", device) if chosen is None else ("parallel.devices", chosen)
-        if max(named) >= gpus:
+        by_number = machine.numbers_of(chosen) is None
+        field, value = ("device", device) if by_number else ("parallel.devices", listed(chosen))
+        if max(named, default=-1) >= gpus:
             machine.require_gpus(field, value, named, machine.gpus())
         gpus = len(named)
     if device == "cuda" and not gpus:
@@ -54,7 +56,8 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             f"parallel={strategy} wants {wanted}",
             f"use --nproc-per-node {wanted}",
         )
-    if started is None and gpus and wanted > gpus:
+    dry = job["launch"].get("dry")
+    if started is None and gpus and wanted > gpus and not dry:
         raise ConfigError(
             "parallel.processes",
             wanted,
@@ -65,10 +68,11 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
     return int(wanted)
 
 
-def named_gpus(device: str, chosen: list[int] | None) -> list[int] | None:
+def named_gpus(device: str, chosen: list[int | str] | str | None) -> list[int] | None:
     """The GPUs that parallel.devices=`chosen` or else device=cuda:N names; None if neither does."""
     _, named, gpu = device.partition(":")
-    return chosen or ([int(gpu)] if named else None)
+    numbers = machine.numbers_of(chosen)
+    return [int(gpu)] if numbers is None and named else numbers
 
 
 def _require_fitting(
@@ -83,6 +87,7 @@ def _require_fitting(
             "ddp takes any number",
             "use parallel=ddp",
         )
+    sharding.require_whole_copies(job["parallel"].get("replicas", 1), wanted)
     if job["launch"]["inline"] and wanted != 1:
         raise ConfigError(
             "launch.inline",

@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
+from ninefold.config.command_keys import FIND, NOT_OF_A_RUN, SWEEP
 from ninefold.config.group_keys import GROUPS, OPTIONS
-from ninefold.config.keys import BY_OPTION, FIND, NOT_OF_A_RUN, SWEEP, Key
+from ninefold.config.keys import BY_OPTION, Key
 from ninefold.config.kinds import SECTION
 from ninefold.config.schema import own_keys
 from ninefold.config.untrusted import EVALUATED

@@ -23,6 +23,9 @@ AUTO = "auto"
 # Prefixes of what may differ between a stored run and one whose figures it is to equal.
 WITHOUT_EFFECT = (*schema.WITHOUT_EFFECT, "choices.logger")
 MISSING = "absent"
+STRATEGY = "parallel"
+# Keys that may change, but not so that resume=auto takes runs that differ in them for one job.
+ONLY_IF_NAMED = (STRATEGY, "optimizer.fused")
 
 Tree = dict[str, Any]
 
@@ -127,12 +130,14 @@ def carried_over(run: Stored, keys: list[str], now: Tree, choices: Tree) -> tupl
     keys = ["logger" if key.startswith("logger") else key for key in keys if may_change(key)]
     if "launch.timeout" in keys and select(now, "parallel.timeout") != MISSING:
         keys.append("parallel.timeout")
+    if choices.get(STRATEGY) == options.get(STRATEGY):  # repeated: only what is named with it
+        keys = [key for key in keys if key != STRATEGY]
     for key in keys:
         value = select(now, key)
         if value == MISSING:
             continue
         OmegaConf.update(job, key, value, merge=False, force_add=True)
-        if key == "logger":
+        if key in ("logger", STRATEGY):
             options.pop(key, None)
             if key in choices:  # not where several are chosen, in a list
                 options[key] = choices[key]
@@ -202,7 +207,7 @@ def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:
     config = config.copy()
     with open_dict(config):
         for key, value in flat(before).items():
-            if may_change(key) and not key.startswith("logger"):
+            if may_vary(key) and not key.startswith("logger"):
                 OmegaConf.update(config, key, value, merge=False, force_add=True)
     with environment.kept():
         tree = OmegaConf.to_container(config, resolve=True)
@@ -216,7 +221,7 @@ def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:
 
 def fixed(job: Mapping[str, Any]) -> Tree:
     """The values, flat, in which two frozen jobs must agree to be the same job."""
-    return {k: v for k, v in settings(job).items() if not may_change(k) and k != "resume"}
+    return {k: v for k, v in settings(job).items() if not may_vary(k) and k != "resume"}
 
 
 def settings(job: Mapping[str, Any]) -> Tree:
@@ -229,6 +234,11 @@ def may_change(key: str) -> bool:
     return schema.is_any_of(key, schema.MAY_CHANGE)
 
 
+def may_vary(key: str) -> bool:
+    """Whether runs that resume=auto takes for the same job may have different values of `key`."""
+    return schema.is_any_of(key, tuple(k for k in schema.MAY_CHANGE if k not in ONLY_IF_NAMED))
+
+
 def select(tree: Any, key: str) -> Any:
     """The value of a dotted key, or MISSING."""
     for part in key.split("."):
@@ -239,6 +249,20 @@ def select(tree: Any, key: str) -> Any:
         else:
             return MISSING
     return tree
+
+
+def moved(before: tuple[str, int] | None, now: tuple[str, int]) -> list[str]:
+    """A note about strategy and number of processes, if those of the resumed run were others."""
+    if before is None or before == now:
+        return []
+    (strategy, processes), (strategy_now, processes_now) = before, now
+    on, instead = f"{processes_now} process(es)", f"{processes}"
+    if strategy != strategy_now:
+        on, instead = f"parallel={strategy_now} and {on}", f"{strategy} and {processes}"
+    return [
+        f"The run is resumed with {on} instead of {instead}: the order of its examples is "
+        "unchanged, its weights are not bitwise those of a run without the change."
+    ]
 
 
 def refusal(folder: Path, wrong: list[str]) -> ConfigError:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import graph, kernels, losses
+from ninefold.config import devices, graph, kernels, losses, masks, sharding
 from ninefold.config.group_keys import GROUPS
 from ninefold.config.kinds import CALL, SECTION
 from ninefold.config.schema import ADDED_LATER, KEYS, in_sections
@@ -194,7 +194,7 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 "leave task.classes out",
             )
         )
-    found += _devices_at_odds(job) + kernels.problems(job)
+    found += devices.problems(job) + kernels.problems(job) + masks.problems(job)
     if isinstance(task := job.get("task"), Mapping):
         found += _loss_problems(task.get("loss"))
     if dataset.get("cache") == "disk" and dataset.get("cache_rate", 1) != 1:
@@ -217,7 +217,7 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 "name one, or leave it out",
             )
         )
-    found += graph.problems(job)
+    found += graph.problems(job) + sharding.problems(job)
     if scheduler.get("T_max") == 0 and job.get("epochs"):
         found.append(
             ConfigError(
@@ -249,36 +249,6 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             )
         )
     return found
-
-
-def _devices_at_odds(job: Mapping[str, Any]) -> list[Failure]:
-    """What is wrong with naming GPUs by `device` and by `parallel.devices`."""
-    parallel, device = job.get("parallel"), job.get("device", "auto")
-    if not isinstance(parallel, Mapping):
-        return []
-    chosen = parallel.get("devices")
-    if isinstance(device, str) and ":" in device and "devices" in parallel:
-        number = device.partition(":")[2]
-        return [
-            ConfigError(
-                "device",
-                device,
-                "this strategy takes several GPUs",
-                "auto, cpu and cuda are allowed with it",
-                f"set parallel.devices=[{number}], or parallel=none",
-            )
-        ]
-    if chosen is not None and device == "cpu":
-        return [
-            ConfigError(
-                "parallel.devices",
-                chosen,
-                "these are numbers of GPUs, device is cpu",
-                "null is allowed on a CPU",
-                "leave one of them out",
-            )
-        ]
-    return []
 
 
 def _loss_problems(loss: Any) -> list[Failure]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ninefold.config.command_keys import NOT_OF_A_RUN
 from ninefold.config.group_keys import BUILT, GROUPS, OPTIONS
-from ninefold.config.keys import EVALUATE, NOT_OF_A_RUN, TRAIN, Key
+from ninefold.config.keys import EVALUATE, TRAIN, Key
 from ninefold.config.kinds import SECTION
 
 KEYS: dict[str, Key] = {**EVALUATE, **TRAIN, **NOT_OF_A_RUN, **GROUPS, **OPTIONS}

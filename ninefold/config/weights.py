@@ -31,14 +31,16 @@ def prepare(job: Mapping[str, Any]) -> None:
                 "leave one of them out",
             )
         _require_file(Path(init).expanduser(), init)
-    elif job.get("init_partial"):
-        raise ConfigError(
-            "init_partial",
-            "true",
-            "there is nothing to load, as init=null",
-            "a weights file or a run folder is allowed as init",
-            "set init, or leave init_partial out",
-        )
+    else:
+        for key in ("init_partial", "init_without"):
+            if value := job.get(key):
+                raise ConfigError(
+                    key,
+                    "true" if value is True else f"[{','.join(value)}]",
+                    "there is nothing to load, as init=null",
+                    "a weights file or a run folder is allowed as init",
+                    f"set init, or leave {key} out",
+                )
     if asked is not None and module is not None:
         _fetch(net, module, *asked)
 

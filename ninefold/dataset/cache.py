@@ -16,8 +16,9 @@ import mmap
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
@@ -37,6 +38,7 @@ NOT_IN_KEY = (
     *("root", "download", "cache", "cache_rate", "cache_dir", "resident"),
     *("mean", "std", "flip", "crop", "val"),
 )
+DECODERS = ("ninefold", "numpy", "pillow", "scipy", "nibabel")  # packages; nibabel may be absent
 OF_MEMORY = 0.8  # share of the free memory that may be used
 
 Files = dict[str, str]  # a cache: the path of each of its files by name
@@ -190,17 +192,28 @@ def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    return {package: version(package) for package in ("ninefold", "numpy", "pillow")}
+    found = {}
+    for package in DECODERS:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _file_of(kind: type) -> Path:
+    return Path(sys.modules[kind.__module__].__file__ or "")
 
 
 def key_of(dataset: Cacheable, node: Mapping[str, Any]) -> str:
     """The name of a dataset's cache: a SHA-256 of all that its decoded examples depend on.
 
-    These are the target and its code, the arguments except those that only augment, versions, and
-    the path, size and time of modification of each file that it reads.
+    These are the target, the code of its module and of this package, the arguments except those
+    that only augment, versions, and the path, size and time of modification of each file that it
+    reads.
     """
-    code = Path(sys.modules[type(dataset).__module__].__file__ or "").read_bytes()
-    about = [FORMAT, hashlib.sha256(code).hexdigest(), _versions(), _arguments(node)]
+    code = hashlib.sha256()
+    for file in (*sorted(Path(__file__).parent.glob("*.py")), _file_of(type(dataset))):
+        code.update(file.read_bytes())
+    about = [FORMAT, code.hexdigest(), _versions(), _arguments(node)]
     digest = hashlib.sha256(_text({"about": about}).encode())
     root = os.path.join(os.path.expanduser(str(node.get("root") or "")), "")
     for split in _splits(dataset):

@@ -45,22 +45,26 @@ class ClassNumbers:
             stored[~known] = VALUES
         return np.asarray(table(self.classes, self.ignore, self.values)[stored], np.int16)
 
-    def mistake(self, name: str, stored: npt.NDArray[Any], unit: str) -> tuple[str, str, str]:
+    def mistake(
+        self, name: str, stored: npt.NDArray[Any], unit: str, black_and_white: str | None = None
+    ) -> tuple[str, str, str]:
         """What is wrong with the mask `name`, which holds values that are not allowed.
 
         Also what is allowed and what to do. unit: what there is a value for, pixels or voxels.
+        black_and_white: what to do about masks of 0 and 255 alone.
         """
         wrong = stored[self.of(stored) < 0]
         value, count = Counter(wrong.tolist()).most_common(1)[0]
         and_void = "" if self.ignore is None else f" and ignore={self.ignore}"
         if self.values is not None:
             allowed, do = f"dataset.values={list(self.values)}", "correct dataset.values"
+            black_and_white = None
         else:
             allowed = f"0 to {self.classes - 1}"
             do = f"set dataset.classes={int(wrong.max()) + 1}"
-            if unit == "pixels" and set(np.unique(stored).tolist()) <= BLACK_AND_WHITE:
-                do = "for black and white masks set dataset.values=[0,255]"
         do = f"{do} or dataset.ignore={value}" if 0 <= value <= MOST else "correct the mask"
+        if black_and_white and set(np.unique(stored).tolist()) <= BLACK_AND_WHITE:
+            do = f"{black_and_white} or set dataset.ignore=255"
         return (
             f"mask {name} has the value {value} in {count:,} {unit}",
             f"{allowed}{and_void} are allowed",

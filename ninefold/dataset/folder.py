@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from ninefold.dataset.images import (
     OPENED,
     Tree,
     bad_image,
+    ignore_warnings,
     listed,
     pixels,
     read_or,
@@ -155,7 +155,7 @@ class Folder:
         raise self._tree.wrong(
             f"it holds no folder {' or '.join(FOLDERS[split])}",
             f"found {listed(entry.name for entry in self._tree.entries(root))}",
-            f"it must hold {HOLDS}",
+            self._tree.elsewhere(lambda folder: split == "train" and (folder / split).is_dir()),
         )
 
 
@@ -170,8 +170,7 @@ class Files(Unread):
     dtype: ClassVar[type[np.uint8]] = np.uint8
 
     def __post_init__(self) -> None:
-        # Warnings about metadata; for the whole process, as warning filters are not per thread.
-        warnings.filterwarnings("ignore", module="PIL")
+        ignore_warnings()
 
     @property
     def shape(self) -> tuple[int, ...]:

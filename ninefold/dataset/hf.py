@@ -15,7 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset import Examples, Rows, Split, Unread, checked
-from ninefold.dataset.images import MODES, listed, pixels, read_or, reason
+from ninefold.dataset.images import (
+    bad_image,
+    ignore_warnings,
+    listed,
+    pixels,
+    read_or,
+    reason,
+    require_shape,
+)
 from ninefold.errors import ConfigError, DataError, Failure, memory_failure
 
 NAME = r"\w[\w.-]*(/\w[\w.-]*)?"  # of a dataset of the hub: no path, no address
@@ -59,14 +67,7 @@ class HF:
         """Fetch it if asked to, and check splits, columns, labels and the first image of each."""
         if self.download and self.name is not None:
             self._splits(fetch=True)
-        if len(self.shape) != 3 or self.shape[0] not in MODES:
-            raise DataError(
-                "dataset.shape",
-                list(self.shape),
-                "images cannot be made so",
-                "[1 or 3 channels, height, width] is allowed",
-                "correct dataset.shape",
-            )
+        require_shape(self.shape)
         for split in ("train", "test"):
             examples = self.load(split)
             examples.inputs[np.arange(1)]
@@ -296,6 +297,9 @@ class Pictures(Unread):
     value: str
     exif: bool = False
 
+    def __post_init__(self) -> None:
+        ignore_warnings()
+
     @property
     def shape(self) -> tuple[int, ...]:
         return (len(self.table), *self.size)
@@ -304,18 +308,9 @@ class Pictures(Unread):
         images = np.empty((len(rows), *self.size), np.uint8)
         files = self.table[rows.tolist()].column(0)
         for image, file, row in zip(images, files, rows.tolist(), strict=True):
-            with read_or(partial(self._unusable, row)):
+            with read_or(partial(bad_image, self.value, f"row {row}", field=self.field)):
                 content = file.as_py()
                 data = content["bytes"]
                 found = content["path"] if data is None else io.BytesIO(data)
                 image[:] = pixels(found, self.size, self.exif)
         return images
-
-    def _unusable(self, row: int, wrong: str) -> DataError:
-        return DataError(
-            self.field,
-            self.value,
-            f"row {row} is no usable image ({wrong})",
-            "whole files of 8 bits per channel that Pillow reads are",
-            "replace or remove it",
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,6 +72,16 @@ class Tree:
             if entry.name.lower().endswith(ENDINGS) and not entry.is_dir()
         )
 
+    def elsewhere(self, data: Callable[[Path], bool], otherwise: str | None = None) -> str:
+        """What to do where `root` holds no data: name a folder in it that does, if there is one.
+
+        data: whether a folder holds it. otherwise: what to do if none does.
+        """
+        for entry in sorted(self.entries(self.path), key=lambda entry: entry.name):
+            if entry.is_dir() and data(Path(entry.path)):
+                return f"set dataset.root={entry.path}"
+        return otherwise or f"it must hold {self.holds}"
+
     def require_readable(self, path: str) -> None:
         """Raise DataError unless `path` is a regular, readable file that is not empty."""
         if wrong := unusable(path):
@@ -106,9 +117,10 @@ def require_shape(shape: Sequence[int]) -> None:
         )
 
 
-def bad_image(root: str, path: str, wrong: str) -> DataError:
+def bad_image(root: str, path: str, wrong: str, field: str = "dataset.root") -> DataError:
+    """The failure of an image. root: of its dataset, or another value of the key `field`."""
     return DataError(
-        "dataset.root",
+        field,
         root,
         f"{path} is no usable image ({wrong})",
         "whole files of 8 bits per channel that Pillow reads are",
@@ -161,6 +173,14 @@ def pixels(
             plain = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
         found = np.asarray(plain)
         return found[None] if found.ndim == 2 else found.transpose(2, 0, 1)
+
+
+def ignore_warnings() -> None:
+    """Ignore Pillow's, which are about metadata.
+
+    For the whole process, as warning filters are not per thread.
+    """
+    warnings.filterwarnings("ignore", module="PIL")
 
 
 def reason(error: Exception) -> str:

@@ -21,8 +21,11 @@ import numpy.typing as npt
 from PIL import Image
 
 from ninefold.dataset import Rows, Unread
+from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
 from ninefold.errors import DataError, Failure, memory_failure
 
+LOOKED_AT = 8  # items whose masks are looked at before the start
+DIVIDE = "divide black and white masks by 255 in the class"
 COMPARED = 16  # items that are read in two epochs to see whether they may be cached
 NOT_THEIRS = tuple(
     os.path.join(folder, "")
@@ -43,17 +46,19 @@ class Items:
         self,
         data: Any,
         shape: tuple[int, ...],
-        classes: int,
+        numbers: ClassNumbers,
         keys: Sequence[str] | None,
         field: str,
         target: str,
         log: str,
     ) -> None:
-        """shape, classes, keys: see Mapped. field, target: the key and the class, for errors.
+        """shape, keys: see Mapped. field, target: the key and the class, for errors.
 
-        log: where the traceback of an error in the class can be read. Raises DataError.
+        numbers: of the classes, and of void in masks.
+        log: where the traceback of an error in the class can be read.
+        Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
-        self._data, self.shape, self._classes, self._keys = data, shape, classes, keys
+        self._data, self.shape, self._numbers, self._keys = data, shape, numbers, keys
         self._field, self._target, self._log = field, target, log
         try:
             self._count = len(data)
@@ -106,6 +111,19 @@ class Items:
                 f"dataset.cache={cache} would keep item {changed[0]} as it is in the first epoch",
                 "it has random transforms: it differs in the second",
                 "leave dataset.cache out, or take them out of the class",
+            )
+
+    def require_several_classes(self) -> None:
+        """Raise DataError if the first masks hold 0 and 255 alone, which are one class and void."""
+        if self._numbers.ignore != 255 or self.target_dtype not in (np.uint8, np.int16):
+            return
+        rows = np.arange(min(LOOKED_AT, len(self)))
+        found = set(np.unique(self.part(1, rows, 0, 0)).tolist())
+        if 255 in found and found <= BLACK_AND_WHITE:
+            raise self._wrong(
+                f"{len(rows)} masks hold the values {', '.join(map(str, sorted(found)))} only",
+                "255 is void, as dataset.ignore=255, so that one class is left",
+                DIVIDE,
             )
 
     def _item(self, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -190,15 +208,7 @@ class Items:
         if array.dtype.kind in "iub" and array.ndim == 0:
             array = self._class(number, int(array))
         elif array.dtype.kind in "iub" and array.shape == shape[1:]:
-            dtype, most = (np.uint8, 255) if self._classes <= 256 else (np.int16, 2**15 - 1)
-            low, high = int(array.min()), int(array.max())
-            if low < 0 or high > most:
-                raise self._wrong(
-                    f"the mask of item {number} has values from {low} to {high}",
-                    f"0 to {most} are allowed",
-                    "correct it in the class; 255 is usual for pixels to ignore",
-                )
-            array = array.astype(dtype)
+            array = self._mask(number, array)
         elif array.dtype.kind == "f":
             array = array.astype(np.float32)
         else:
@@ -216,13 +226,23 @@ class Items:
             )
         return array
 
+    def _mask(self, number: int, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if self.target_dtype is None:
+            self._numbers.require_usable()
+        found = self._numbers.of(stored)
+        if found.min() < 0:
+            name, unit = f"of item {number}", "pixels" if stored.ndim == 2 else "voxels"
+            raise self._wrong(*self._numbers.mistake(name, stored, unit, DIVIDE))
+        return found.astype(self._numbers.dtype)
+
     def _class(self, number: int, label: int) -> npt.NDArray[np.int64]:
-        if not 0 <= label < self._classes:
+        classes = self._numbers.classes
+        if not 0 <= label < classes:
             raise DataError(
                 "dataset.classes",
-                self._classes,
+                classes,
                 f"item {number} of {self._field} has the class {label}",
-                f"0 to {self._classes - 1} are allowed",
+                f"0 to {classes - 1} are allowed",
                 f"set dataset.classes={label + 1} or more" if label >= 0 else "count from 0",
             )
         return np.array(label, np.int64)

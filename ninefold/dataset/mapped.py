@@ -14,6 +14,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Examples, Split
+from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.items import Items, Part, first_cause, generators, raised, their_frame
 from ninefold.errors import ConfigError, DataError
 from ninefold.ranks import found
@@ -24,8 +25,9 @@ class Mapped:
     """Items of the classes that `train` and `test` describe: (input, target), or mappings.
 
     An input is a PIL image, an array or a tensor of `shape`, channels first or last: uint8, or
-    floats, which become float32. A target is a class, a mask or points. torch, numpy and random are
-    seeded for each item by (seed, epoch, index), in evaluations by (0, 0, index).
+    floats, which become float32. A target is a class, a mask of class numbers or points. torch,
+    numpy and random are seeded for each item by (seed, epoch, index), in evaluations by
+    (0, 0, index).
     """
 
     train: Mapping[str, Any] | None = None
@@ -40,6 +42,7 @@ class Mapped:
     flip: bool = False
     crop: int = 0
     val: float = 0
+    ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count
     class_names: Sequence[str] | None = None
     cache: str | None = None
     cache_rate: float = 1.0
@@ -52,6 +55,7 @@ class Mapped:
         """
         for split in ("train", "test"):
             items = self._items(split, "HYDRA_FULL_ERROR=1 shows the traceback")
+            items.require_several_classes()
             if self.cache is not None:
                 items.require_no_random_transforms(self.cache)
             moved = "flip" if self.flip else f"crop={self.crop}" if self.crop else None
@@ -141,4 +145,5 @@ class Mapped:
                 "__len__ and __getitem__ are needed",
                 "an iterable one cannot be shuffled or resumed: give items by number",
             )
-        return Items(data, tuple(self.shape), self.classes, self.keys, field, target, log)
+        numbers = ClassNumbers(self.classes, self.ignore)
+        return Items(data, tuple(self.shape), numbers, self.keys, field, target, log)

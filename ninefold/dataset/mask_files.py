@@ -14,6 +14,8 @@ from PIL import Image
 from ninefold.dataset.class_numbers import DecodedMasks
 from ninefold.dataset.images import bad_image, read_or
 
+USE_VALUES = "for black and white masks set dataset.values=[0,255]"
+
 
 @dataclass(frozen=True)
 class MaskFiles(DecodedMasks):
@@ -53,7 +55,7 @@ class MaskFiles(DecodedMasks):
 
     def _require_allowed(self, path: str, stored: npt.NDArray[Any]) -> None:
         if self.numbers.of(stored).min() < 0:
-            raise self.tree.wrong(*self.numbers.mistake(path, stored, "pixels"))
+            raise self.tree.wrong(*self.numbers.mistake(path, stored, "pixels", USE_VALUES))
 
     def _stored(self, path: str, decode: bool = True) -> npt.NDArray[Any]:
         """A mask's pixels as they are stored [height, width]; without `decode` only their shape."""

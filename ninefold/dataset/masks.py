@@ -13,7 +13,7 @@ from ninefold.dataset import Examples, Split
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
 from ninefold.dataset.folder import FOLDERS, Files
 from ninefold.dataset.images import OPENED, Tree, listed, require_shape, spread
-from ninefold.dataset.mask_files import MaskFiles
+from ninefold.dataset.mask_files import USE_VALUES, MaskFiles
 from ninefold.errors import ConfigError
 from ninefold.progress import bar
 
@@ -127,15 +127,15 @@ class Masks:
     def _folders(self, name: str) -> tuple[Path, Path] | None:
         """The folders of the images and masks of a split, if there are such."""
         root = self._tree.path
-        for images, masks in LAYOUTS:
-            if (root / images.format("train")).is_dir() and (root / masks.format("train")).is_dir():
-                pair = root / images.format(name), root / masks.format(name)
-                return pair if all(folder.is_dir() for folder in pair) else None
-        raise self._tree.wrong(
-            "no training images with masks are found",
-            f"found {listed(entry.name for entry in self._tree.entries(root))}",
-            f"it must hold {HOLDS}",
-        )
+        layout = layout_of(root)
+        if layout is None:
+            raise self._tree.wrong(
+                "no training images with masks are found",
+                f"found {listed(entry.name for entry in self._tree.entries(root))}",
+                self._tree.elsewhere(lambda folder: layout_of(folder) is not None),
+            )
+        images, masks = (root / part.format(name) for part in layout)
+        return (images, masks) if images.is_dir() and masks.is_dir() else None
 
     def _read(self, split: Split) -> list[tuple[str, str]]:
         pairs = self._pairs(split)
@@ -209,7 +209,7 @@ class Masks:
                 raise self._tree.wrong(
                     f"{count} masks hold the values {', '.join(map(str, sorted(classes)))} only",
                     "255 is void, as dataset.ignore=255, so that one class is left",
-                    "for black and white masks set dataset.values=[0,255]",
+                    USE_VALUES,
                 )
         elif self.ignore not in (self.values or ()) and classes == {self.ignore}:
             raise self._tree.wrong(
@@ -217,6 +217,14 @@ class Masks:
                 f"found {self.ignore} only, which is dataset.ignore",
                 "correct dataset.ignore, or the masks",
             )
+
+
+def layout_of(root: Path) -> tuple[str, str] | None:
+    """The first of LAYOUTS of which the folders for training are in `root`."""
+    for layout in LAYOUTS:
+        if all((root / part.format("train")).is_dir() for part in layout):
+            return layout
+    return None
 
 
 def stem(path: str) -> str:

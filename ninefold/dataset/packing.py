@@ -9,6 +9,7 @@ import pickle
 import re
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -222,6 +223,7 @@ def _received(connection: Connection) -> tuple[int, int]:
 def _work(connection: Connection, parent: int) -> None:
     """Entry point of a process that decodes: writes the chunks that it receives."""
     signals.follow_parent(parent)
+    warnings.filterwarnings("ignore", module="PIL")  # as `ignore_warnings` does in the launcher
     try:
         parts, paths = pickle.loads(connection.recv_bytes())
         while True:

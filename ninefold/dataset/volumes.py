@@ -270,8 +270,11 @@ class Volumes:
             raise self._tree.wrong(
                 f"it holds no landmarks{', only masks in ' + MASKS if masks else ' and no masks'}",
                 f"looked for {', '.join(POINTS)} and {MASKS} in {root}",
-                "write landmarks.json: {case: {name: [x, y, z]}}, or put masks of the cases as "
-                f"CASE.nii.gz into {MASKS}",
+                self._tree.elsewhere(
+                    lambda folder: (folder / "imagesTr").is_dir(),
+                    "write landmarks.json: {case: {name: [x, y, z]}}, or put masks of the cases as "
+                    f"CASE.nii.gz into {MASKS}",
+                ),
             )
         return Points(
             file, self._tree, self.shape, self.spacing, self.classes, self.landmarks, self.order,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +33,7 @@ from ninefold.train.evaluate import Restored, class_names, restored
 
 DESCRIPTION = "export.json"
 EXAMPLES = 64  # of the test set, with which a file is verified
+UNVERIFIED = ".ninefold-export-"  # the beginning of a folder's name; TemporaryDirectory adds eight
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def export(wanted: Wanted) -> None:
     predicting = build.predicting(found.job, found.model)
     source = graph.source(found.model, predicting, inputs, targets, prepare, wanted.prepare)
     wanted.file.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".export-", dir=wanted.file.parent) as folder:
+    with alone(wanted.file.parent) as folder:
         new = Path(folder, wanted.file.name)  # a pt2 file has its own name in it
         kind.write(source, new, {"weights": found.weights})
         comparison = check.compared(source, kind.open(source, new), task)
@@ -75,26 +80,26 @@ def export(wanted: Wanted) -> None:
         digest = durably_hashed(new)
         size = new.stat().st_size
         os.replace(new, wanted.file)
-    sync_folder(wanted.file.parent)
-    entry = {
-        "format": wanted.format,
-        "file": wanted.file.name,
-        "sha256": digest,
-        "bytes": size,
-        "inputs": [described(formats.INPUT, source.inputs)],
-        "outputs": [described(formats.OUTPUT, output)],
-        **about(found, examples, wanted.prepare, prepare, task),
-        "difference": comparison.difference,
-        "verified": {
-            "examples": comparison.examples,
-            "allowed": comparison.allowed,
-            "decisions": comparison.decisions,
-            "changed": comparison.changed,
-        },
-        "versions": {name: version(name) for name in ("torch", *kind.packages)},
-    }
-    path = wanted.file.parent / DESCRIPTION
-    write_json(path, redacted({**entry, "others": others(path, wanted.file.name)}))
+        sync_folder(wanted.file.parent)
+        entry = {
+            "format": wanted.format,
+            "file": wanted.file.name,
+            "sha256": digest,
+            "bytes": size,
+            "inputs": [described(formats.INPUT, source.inputs)],
+            "outputs": [described(formats.OUTPUT, output)],
+            **about(found, examples, wanted.prepare, prepare, task),
+            "difference": comparison.difference,
+            "verified": {
+                "examples": comparison.examples,
+                "allowed": comparison.allowed,
+                "decisions": comparison.decisions,
+                "changed": comparison.changed,
+            },
+            "versions": {name: version(name) for name in ("torch", *kind.packages)},
+        }
+        path = wanted.file.parent / DESCRIPTION
+        write_json(path, redacted({**entry, "others": others(path, wanted.file.name)}))
     for note in found.notes:
         print(f"note: {note}")
     taken, given = (
@@ -105,6 +110,30 @@ def export(wanted: Wanted) -> None:
         f"examples outputs differ by {comparison.difference:.1e} at most",
         flush=True,
     )
+
+
+@contextmanager
+def alone(parent: Path) -> Iterator[str]:
+    """A folder in `parent` for what is not verified yet, gone at the end: one export at a time.
+
+    Removes what exports that were killed left there. On a file system that does not lock folders,
+    as NFS, exports do not wait for each other, and nothing is removed.
+    """
+    descriptor = os.open(parent, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            left = []
+        else:
+            name = re.compile(rf"{re.escape(UNVERIFIED)}\w{{8}}")
+            left = [path for path in parent.iterdir() if name.fullmatch(path.name)]
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
+        with TemporaryDirectory(prefix=UNVERIFIED, dir=parent) as folder:
+            yield folder
+    finally:
+        os.close(descriptor)
 
 
 def first(examples: Examples, count: int) -> tuple[torch.Tensor, torch.Tensor]:

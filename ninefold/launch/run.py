@@ -32,6 +32,7 @@ from ninefold.ranks import started_by
 from ninefold.result import Result
 
 LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
+DRY = "dry"  # the command of a spec that one process carries out, whatever the job's number is
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
 
 
@@ -191,7 +192,7 @@ def start(spec: RunSpec, job: Job) -> None:
         ends.ended = lambda failure: record(
             [failure], job.choices, job.values, spec.folder, spec.started
         )
-    launcher(settings).run(spec, job.processes)
+    launcher(settings).run(spec, 1 if spec.command == DRY else job.processes)
 
 
 def follow() -> int:

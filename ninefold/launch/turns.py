@@ -122,15 +122,19 @@ class Paused:
                     answers.append(answer)
                     waiting.unregister(channel)
                 if not ready:
-                    self.kill()
-                    raise PeerError(
-                        "study.ask",
-                        "time",
-                        f"{self.spec.folder.name} did not answer in {within:.0f} s",
-                        f"its log is in {self.spec.folder}",
-                        "see what it was doing, and resume the study",
-                    )
+                    raise self.given_up(within or 0.0)
         return answers
+
+    def given_up(self, seconds: float) -> PeerError:
+        """Kill processes that did not answer within `seconds`; return the failure to raise."""
+        self.kill()
+        return PeerError(
+            "study.ask",
+            "time",
+            f"{self.spec.folder.name} did not answer in {seconds:.0f} s",
+            f"its log is in {self.spec.folder}",
+            "see what it was doing, and resume the study",
+        )
 
     def _cause(self) -> Failure:
         """Why a process has ended, once elastic has seen it; kills what is left."""
@@ -204,8 +208,7 @@ class Turns:
             except TimeoutError:
                 run.require_alive()
                 if time.monotonic() > deadline:
-                    run.kill()
-                    run.require_alive()
+                    raise run.given_up(TO_START) from None
                 continue
             connection.setblocking(True)
             channel = Channel(connection)

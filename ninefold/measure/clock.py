@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,8 @@ class Clock:
     It runs between `start` and `stop`, without what is inside `with clock.paused()`: log points,
     evaluation, checkpoints.
 
+    device: of the process, whose phases are timed. gpus: all that it computes on, which both ends
+        wait for; empty: the device alone.
     sample: the phases of one step in so many are timed, on CUDA by events in the stream, so that
     the host never waits, on a CPU by the host's clock. 0: of no step.
     seconds: of the clock so far.
@@ -35,12 +37,19 @@ class Clock:
         or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
     """
 
-    def __init__(self, device: torch.device, sample: int, meter: Meter | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        sample: int,
+        meter: Meter | None = None,
+        gpus: Sequence[int] = (),
+    ) -> None:
         self.seconds = self.joules = 0.0
         self.meter = meter or Meter()
         self.sampled_steps = 0
         self._stops, self._waited = 0, 0.0
         self._device = device
+        self._gpus = gpus or ([device.index or 0] if device.type == "cuda" else [])
         self._joules_before = self._read = 0.0
         self._sample = sample
         self._since = 0.0
@@ -135,8 +144,8 @@ class Clock:
         self.joules += self._joules_before - before
 
     def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        for index in self._gpus:
+            torch.cuda.synchronize(index)
 
     def _now(self) -> Any:
         if self._device.type != "cuda":

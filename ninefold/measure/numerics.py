@@ -70,7 +70,7 @@ class Numerics:
         Dropout is off in them, as each process would drop other elements.
         scaled: whether a GradScaler is enabled, which may skip steps.
         """
-        sample = Sample(model)
+        sample = Sample(model, parallel.whole)
         seen: dict[str, Any] = {}
 
         def see(optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
@@ -129,9 +129,15 @@ def normalizes_batches(model: nn.Module) -> bool:
 
 
 class Sample:
-    """At most MOST elements of all trainable parameters of a model, at even distances."""
+    """At most MOST elements of all trainable parameters of a model, at even distances.
 
-    def __init__(self, model: nn.Module) -> None:
+    whole: puts a tensor together that a strategy has spread, see `Parallel.whole`.
+    """
+
+    def __init__(
+        self, model: nn.Module, whole: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    ) -> None:
+        self._whole = whole
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         total = sum(p.numel() for p in self.parameters)
         count = min(total, MOST)
@@ -148,7 +154,7 @@ class Sample:
         kept = [
             torch.zeros(len(places))
             if tensor is None
-            else tensor.detach().flatten()[places].float().cpu()
+            else self._whole(tensor.detach()).flatten()[places].float().cpu()
             for tensor, places in zip(tensors, self._places, strict=True)
         ]
         return torch.cat(kept).numpy()

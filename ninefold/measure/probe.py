@@ -60,7 +60,7 @@ class Probe:
         """`gpus` of a result: what NVML said before and after training; None where it did not."""
         if len(self.states) < 2:
             return []
-        names = device_names(self._place)
+        names = [name for name in device_names(self._place) if name != "cpu"]
         return [
             {"index": index, "name": name, "before": _row(before), "after": _row(after)}
             for index, (name, before, after) in enumerate(

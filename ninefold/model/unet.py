@@ -60,7 +60,7 @@ class UNet(nn.Module):
         for block in self.up:
             beside = levels.pop()
             features = F.interpolate(features, beside.shape[2:], mode="nearest")
-            features = block(torch.cat([beside, features], dim=1))
+            features = block(torch.cat([beside.to(features.device), features], dim=1))
         logits: Tensor = self.head(features)
         return logits
 

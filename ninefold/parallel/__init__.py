@@ -8,15 +8,17 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ninefold.machine import gpus, require_gpus
+
+KERNELS = ("foreach", "fused")  # options of an optimizer that are not the checkpoint's to decide
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Place:
 
     rank: of this process among the world_size processes of the run.
     device: where inputs are put and losses come out.
-    replicas: copies of the model that share one global batch, in the whole run.
+    replicas: parts of a global batch that are computed at the same time, in the whole run, each by
+        a copy of the model.
     devices: all devices of this process; by default `device` alone.
     local_rank: of this process among the local_size processes of the run on this host.
     host_gpus: numbers of the GPUs of these processes, in the order of local ranks; empty: from 0.
@@ -60,12 +63,35 @@ class Place:
         return max(1, each + (self.local_rank < rest))
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """What a process exchanges with the others in a training step, apart from a few numbers.
+
+    sent: bytes that it sends, the mean over the processes.
+    messages: collective operations, each of which has a latency.
+    """
+
+    sent: int = 0
+    messages: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.sent + other.sent, self.messages + other.messages)
+
+    def __mul__(self, times: int) -> Traffic:
+        return Traffic(self.sent * times, self.messages * times)
+
+
 class Parallel(ABC):
     """A parallel strategy. Only `join` and `wrap` must be written; the rest suits one process.
 
     Its yaml also has `processes`, how many the launcher starts (`auto`: one for each GPU), and
     `max_processes`, how many the strategy can use (null: any number).
+
+    shards: whether a process holds parts of the parameters only. Then parameters are contiguous,
+    and every process must take part in each forward pass, also in evaluations.
     """
+
+    shards: ClassVar[bool] = False
 
     @abstractmethod
     def join(self) -> AbstractContextManager[Place]:
@@ -87,14 +113,22 @@ class Parallel(ABC):
         """The elementwise sum of `values` over the processes, in a tensor like it."""
         return values
 
+    def whole(self, tensor: Tensor) -> Tensor:
+        """The whole of a tensor that is spread as parameters are, on each process.
+
+        Every process must call it.
+        """
+        return tensor
+
     def state(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
     ) -> dict[str, Any]:
         """What a checkpoint holds of `model`, `optimizer` and `average`, by these three names.
 
-        On rank 0 with whole tensors under the plain model's names, live ones or copies. Every
-        process must call it. average: the moving averages by the names of their parameters, laid
-        out as these; empty without ema.
+        On rank 0 with whole tensors under the plain model's names, live ones or copies; on other
+        ranks, if the strategy `shards`, with tensors on the meta device. Every process must call
+        it. average: the moving averages by the names of their parameters, laid out as these; empty
+        without ema.
         """
         return {
             "model": model.state_dict(),
@@ -111,20 +145,43 @@ class Parallel(ABC):
     ) -> None:
         """Copy what `state` returned, or a checkpoint holds, into the three. See `state`.
 
-        Every process must call it. Raises KeyError, ValueError or RuntimeError if it does not fit.
+        If the strategy `shards`, ranks other than 0 give tensors on the meta device. Every process
+        must call it. Raises KeyError, ValueError or RuntimeError if it does not fit.
         """
         state = OrderedDict(saved["model"])
         # Of this version of each module: some, as torchvision's MNASNet, load nothing else.
         state._metadata = model.state_dict()._metadata  # type: ignore[attr-defined]
         model.load_state_dict(state)
-        optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
+        content = copy.deepcopy(saved["optimizer"])
+        for group, own in zip(content["param_groups"], optimizer.param_groups, strict=False):
+            group.update({key: own[key] for key in KERNELS if key in own})
+        optimizer.load_state_dict(content)
         lay_out_as_parameters(optimizer)
         for name, value in average.items():
             value.copy_(saved["average"][name])
 
+    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic:
+        """What the processes would exchange in a training step at `place`, as calculated.
+
+        model: the plain model, before or after `wrap`, also on the meta device.
+        place: may be one with more processes than this run has. accumulate: micro-batches a step.
+        """
+        return Traffic()
+
     def notes(self, place: Place) -> list[str]:
         """Sentences about what has no effect, or another one, at this place."""
         return []
+
+
+def size_of(tensor: Tensor) -> int:
+    """Bytes of the elements of `tensor`, those of other processes included."""
+    return tensor.numel() * tensor.element_size()
+
+
+def here(tensor: Tensor) -> Tensor:
+    """The part of `tensor` that this process holds: all of it, unless a strategy has spread it."""
+    local: Callable[[], Tensor] | None = getattr(tensor, "to_local", None)
+    return tensor if local is None else local()
 
 
 def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
@@ -163,10 +220,13 @@ def gpu_numbers(devices: Sequence[int] | None, count: int) -> tuple[int, ...]:
 
 def device_names(place: Place) -> list[str]:
     """One name for each device of the run; on a CPU one for each process."""
+    if place.world_size == 1:
+        return [
+            torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+            for device in place.devices
+        ]
     if place.device.type == "cpu":
         return ["cpu"] * place.world_size
-    if place.world_size == 1:
-        return [torch.cuda.get_device_name(index) for index in place.gpus]
     here = gpu_numbers(place.host_gpus or None, torch.cuda.device_count())
     wanted = place.world_size * len(place.devices)
     names = [torch.cuda.get_device_name(index) for index in here[:wanted]]

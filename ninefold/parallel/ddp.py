@@ -2,88 +2,32 @@
 
 from __future__ import annotations
 
-import gc
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ninefold.errors import ConfigError
-from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
-from ninefold.ranks import Ranks, found
+from ninefold.parallel import Place, Traffic, size_of
+from ninefold.parallel.group import Group, share_buffers
 
-# DDP's reducer holds a reference to the process group. If it were the last one, freeing the reducer
-# would delete the group while holding Python's lock, and wait for gloo's threads, one of which may
-# be waiting for that lock to free the last tensor it reduced (seen with torch 2.10). So the groups,
-# which are small, live as long as the process; models do not.
-_GROUPS: list[dist.ProcessGroup] = []
+MIB = 1 << 20
+FIRST_BUCKET, BUCKET = 1 * MIB, 25 * MIB  # DDP's own sizes
 
 
 @dataclass(frozen=True)
-class DDP(Parallel):
-    """The keys are DistributedDataParallel's own; `timeout` is the process group's, in seconds.
+class DDP(Group):
+    """The keys are DistributedDataParallel's own; `timeout` is the process group's, in seconds."""
 
-    Rank, world size and the store's address come from the environment that torch elastic and
-    torchrun set; without one the group has this process alone.
-    """
-
-    processes: int = 1
-    max_processes: int | None = None
-    device: str = "auto"
-    devices: Sequence[int] | None = None
-    timeout: float = 1800
     gradient_as_bucket_view: bool = True
     broadcast_buffers: bool = True
     find_unused_parameters: bool = False
     static_graph: bool = False
     bucket_cap_mb: float | None = None
     sync_batchnorm: bool = False
-
-    @contextmanager
-    def join(self) -> Iterator[Place]:
-        ranks = found(os.environ)
-        rank, world_size = ranks.rank, ranks.world_size
-        numbers = gpus_of_host(self.devices, torch.cuda.device_count(), ranks, os.environ)
-        device = resolve_device(self.device, gpu_of(numbers, ranks.local_rank))
-        dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
-            init_method=ranks.init_method,
-            store=None if ranks.launched else dist.HashStore(),
-            rank=rank,
-            world_size=world_size,
-            timeout=timedelta(seconds=self.timeout),
-        )
-        if _GROUPS:  # free the models of the runs before this one, which are in reference cycles
-            gc.collect()
-        assert dist.group.WORLD is not None
-        _GROUPS.append(dist.group.WORLD)
-        failed = True
-        try:
-            yield Place(
-                rank,
-                world_size,
-                device,
-                replicas=world_size,
-                local_rank=ranks.local_rank,
-                local_size=ranks.local_world_size,
-                host_gpus=numbers if device.type == "cuda" else (),
-            )
-            failed = False
-        finally:
-            # After a failure NCCL would wait here for peers that wait for this process, and the
-            # failure would go unreported: then the process ends with its group.
-            if not failed:
-                dist.destroy_process_group()
-            elif world_size == 1:
-                with suppress(Exception):  # after an error of the GPU it fails too
-                    dist.destroy_process_group()
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         if self.sync_batchnorm:
@@ -116,10 +60,32 @@ class DDP(Parallel):
         assert isinstance(wrapped, Replica)
         return nullcontext() if last else wrapped.parallel.no_sync()
 
-    def total(self, values: Tensor) -> Tensor:
-        values = values.clone()
-        dist.all_reduce(values)
-        return values
+    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic:
+        size = place.world_size
+        if size == 1:
+            return Traffic()
+        gradients = [size_of(p) for p in model.parameters() if p.requires_grad]
+        found = Traffic(2 * (size - 1) * sum(gradients) // size, self.buckets(gradients))
+        buffers = list(model.buffers()) if self.broadcast_buffers else []
+        shared = sum(size_of(buffer) for buffer in buffers)
+        kinds = {buffer.dtype for buffer in buffers}  # one broadcast each
+        return found + Traffic((size - 1) * shared // size, len(kinds))
+
+    def buckets(self, sizes: Sequence[int]) -> int:
+        """The number of buckets for gradients of these `sizes` in bytes, in the model's order.
+
+        The last ones are ready first. A bucket is full when its size has reached the limit.
+        """
+        given = self.bucket_cap_mb
+        first, limit = (
+            (FIRST_BUCKET, BUCKET) if given is None else (int(given * MIB), int(given * MIB))
+        )
+        count, filled = 0, 0
+        for size in reversed(sizes):
+            filled += size
+            if filled >= (limit if count else first):
+                count, filled = count + 1, 0
+        return count + (filled > 0)
 
     def notes(self, place: Place) -> list[str]:
         if place.world_size == 1:
@@ -127,33 +93,6 @@ class DDP(Parallel):
                 "parallel=ddp has one process here: it measures the cost of DDP, not its scaling."
             ]
         return []
-
-
-def gpus_of_host(
-    devices: Sequence[int] | None, count: int, ranks: Ranks, environment: Mapping[str, str]
-) -> tuple[int, ...]:
-    """The number of the GPU of each process of this host, as each process numbers its own.
-
-    devices: those to use, None: all. count: how many this process is shown. A launcher may show
-    each of several processes one of its own (Slurm's --gpus-per-task=1): number 0 to all of them.
-    """
-    local = ranks.local_world_size
-    if devices is None and count == 1 < local and environment.get("CUDA_VISIBLE_DEVICES"):
-        return (0,) * local
-    return gpu_numbers(devices, max(count, ranks.local_rank + 1))
-
-
-def gpu_of(numbers: Sequence[int], local_rank: int) -> int:
-    """The GPU of the process `local_rank` of this host. Raises ConfigError if it has none."""
-    if local_rank >= len(numbers):
-        raise ConfigError(
-            "parallel.devices",
-            list(numbers),
-            f"process {local_rank} of this host has no GPU",
-            f"{len(numbers)} named",
-            "name one for each process, or start fewer",
-        )
-    return numbers[local_rank]
 
 
 class Replica(nn.Module):
@@ -175,8 +114,6 @@ class Replica(nn.Module):
 
     def train(self, mode: bool = True) -> Replica:
         if self.training and not mode:
-            with torch.no_grad():
-                for buffer in self.network.buffers():
-                    dist.broadcast(buffer, src=0)
+            share_buffers(self.network)
         super().train(mode)
         return self

@@ -29,6 +29,7 @@ ATTEMPT = (
     "clock.sample=0",
     "clock.probe=0",
     "clock.ceiling=0",
+    "clock.link=0",
     "launch.inline=false",
     "launch.max_restarts=0",
 )
@@ -94,7 +95,8 @@ def of_job(
             raise failure
         result = outcome.result
         assert result is not None
-        return sum(result.peak_memory_bytes) if set(result.devices) == {"cpu"} else None
+        known = zip(result.devices, result.peak_memory_bytes, strict=False)
+        return sum(peak for name, peak in known if name == "cpu") or None
 
     job = job_with()
     for failure in launch.check(job, folder):

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ninefold.config import rules
 from ninefold.config.job import UNSAID, TrainJob
 from ninefold.errors import ConfigError, Failure
+from ninefold.result import PROCESSES, are_numbers, strategy_name
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
@@ -37,9 +38,15 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """`none-fp32`, followed by the other keys: `none-fp32 optimizer.lr=0.1`."""
-        parallel, amp, *others = self.keys.items()
-        return " ".join([f"{parallel[1]}-{amp[1]}", *(f"{key}={text}" for key, text in others)])
+        """`none-fp32`, followed by the other keys: `none-fp32 optimizer.lr=0.1`.
+
+        Numbers of processes follow the strategy: `ddp x4-fp32`.
+        """
+        keys = dict(self.keys)
+        parallel, amp = keys.pop("parallel"), keys.pop("amp")
+        if keys.get(PROCESSES, "").isdigit():
+            parallel = strategy_name(parallel, keys.pop(PROCESSES))
+        return " ".join([f"{parallel}-{amp}", *(f"{key}={text}" for key, text in keys.items())])
 
     @property
     def folder(self) -> str:
@@ -69,10 +76,11 @@ class Plan:
         self.swept = _swept(jobs)
         overrides = dict.fromkeys(tuple(t for t in job if key_of(t) != "seed") for job in jobs)
         composed = {each: compose(each) for each in overrides}
-        self.cells = [Cell(self._keys(config, each), each) for each, config in composed.items()]
-        self.seeds, self.stages = _repeated(
-            _seeds(jobs, [composed[cell.overrides] for cell in self.cells]), study["repeats"]
-        )
+        self._scales = are_numbers(self.swept.get(PROCESSES))
+        if self._scales and "parallel" in self.swept:
+            composed = _possible(composed)
+        self.cells = [self._cell(each, config, study) for each, config in composed.items()]
+        self.seeds, self.stages = _repeated(_seeds(jobs, list(composed.values())), study["repeats"])
         self.looks = len(self.stages)
         self._require_folders(bool(study["mixed"] or (self.compares and study["retries"])))
 
@@ -149,6 +157,18 @@ class Plan:
                 "put ${hydra.job.num} into it",
             )
 
+    def _cell(
+        self, overrides: tuple[str, ...], config: DictConfig, study: Mapping[str, Any]
+    ) -> Cell:
+        """The cell of these overrides; with weak scaling its batch grows with its processes."""
+        keys = self._keys(config, overrides)
+        batch, processes = config.batch_size, config.parallel.get("processes")
+        numbers = isinstance(batch, int) and isinstance(processes, int)
+        if not (self._scales and study["scaling"] == "weak" and numbers):
+            return Cell(keys, overrides)
+        others = tuple(text for text in overrides if key_of(text) != "batch_size")
+        return Cell(keys, (*others, f"batch_size={batch * processes}"))
+
     def _keys(self, config: DictConfig, overrides: Sequence[str]) -> dict[str, str]:
         own = dict(key_and_value(text) for text in overrides)
         choices = config.hydra.runtime.choices
@@ -202,6 +222,30 @@ def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
         if key in UNSAID:
             raise in_one_cell(key, ",".join(texts))
     return swept
+
+
+def _possible(composed: dict[tuple[str, ...], DictConfig]) -> dict[tuple[str, ...], DictConfig]:
+    """The cells without those of more processes than their strategy can have.
+
+    So `parallel=none,ddp parallel.processes=1,2` has one cell of none. Raises ConfigError if it
+    leaves none.
+    """
+    found = {
+        overrides: config
+        for overrides, config in composed.items()
+        if (most := config.parallel.get("max_processes")) is None
+        or config.parallel.processes <= most
+    }
+    if found:
+        return found
+    config = next(iter(composed.values()))
+    raise ConfigError(
+        PROCESSES,
+        config.parallel.processes,
+        "none of these strategies takes so many processes",
+        f"parallel.max_processes={config.parallel.max_processes} is the most",
+        "sweep parallel=ddp too",
+    )
 
 
 def _seeds(jobs: Sequence[Sequence[str]], cells: Sequence[DictConfig]) -> list[Any]:

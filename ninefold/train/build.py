@@ -40,13 +40,14 @@ from ninefold.train import initial
 from ninefold.train.activations import checkpoint_activations
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
-from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_copy
+from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.graph import step_graph
+from ninefold.train.hand_out import handed_out
 from ninefold.train.kernels import choose_kernels, memory_format
 from ninefold.train.losses import LossTracker
 from ninefold.train.optimizer import parameter_groups, start_momentum
-from ninefold.train.process import keep_freed, seed_generators
+from ninefold.train.process import give_back_freed, keep_freed, seed_generators
 from ninefold.train.reading import memory_of, reading
 from ninefold.train.schedule import schedule
 from ninefold.train.state import State
@@ -162,10 +163,12 @@ def training(
     """
     mode = job.compile.mode
     if mode is not None:
-        require_one_copy(mode, place)
+        require_one_device(mode, place)
     workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
     dataset = built_dataset(job, workers)
-    layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device)
+    layout = memory_format(
+        job.model.memory_format, dataset.shape, amp, place.device, contiguous=parallel.shards
+    )
     load = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, load), load("test")
     prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
@@ -192,7 +195,7 @@ def training(
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
         restore(state, checkpoints, parallel, place)
-    clock = Clock(place.device, job.clock.sample, meter(place))
+    clock = Clock(place.device, job.clock.sample, meter(place), place.gpus)
     clock.seconds = state.train_seconds
     if resume:
         clock.joules = math.nan  # the energy of the segments before is not known
@@ -235,12 +238,14 @@ def training(
             model,
             state.optimizer,
             state.scaler,
+            parallel.whole,
         ),
         probe=Probe(OmegaConf.select(job, "clock.probe", default=0), parallel, place),
         memory=PeakMemory(place.gpus),
         numerics=Numerics(k, folder) if (k := OmegaConf.select(job, "numerics")) else None,
         graph=step_graph(bool(job.get("graph")), state, clock, place),
         ceiling_steps=OmegaConf.select(job, "clock.ceiling", default=0),
+        link_seconds=OmegaConf.select(job, "clock.link", default=0),
     )
 
 
@@ -332,10 +337,13 @@ def restore(state: State, checkpoints: Checkpoints, parallel: Parallel, place: P
 
     Raises CheckpointError if there is none, or it is of another model or optimizer.
     """
-    path = checkpoints.newest(tell=place.rank == 0)
-    content = read(path, "resume")
+    path = checkpoints.folder.parent
+    found = None
+    if place.rank == 0:  # the folder may be on this host only
+        path = checkpoints.newest()
+        found = read(path, "resume")
     try:
-        state.restore(content, parallel, place)
+        state.restore(handed_out(found, parallel, place), parallel, place)
     except (KeyError, ValueError, RuntimeError) as error:
         if memory_failure(error, "a run was being resumed"):
             raise
@@ -374,8 +382,11 @@ def strategy(job: DictConfig) -> Parallel:
 
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
     """Set up this process for `job`: malloc and kernels; build its strategy and precision."""
-    keep_freed()
     parallel = strategy(job)
+    if parallel.shards:
+        give_back_freed()
+    else:
+        keep_freed()
     amp: Amp = make(job.amp, "amp")
     amp.pin()
     choose_kernels(bool(job.get("deterministic")), bool(job.get("cudnn_benchmark")))

@@ -28,17 +28,18 @@ class Compiled(nn.Module):
         return output
 
 
-def require_one_copy(mode: str, place: Place) -> None:
-    """Raise ConfigError if this process would train several copies of the network.
+def require_one_device(mode: str, place: Place) -> None:
+    """Raise ConfigError if this process would train on several devices.
 
-    The copies would call the code compiled for the first one, with its weights.
+    Copies of the network would call the code compiled for the first one, with its weights; parts
+    of it would be compiled together, for one device.
     """
-    if place.replicas > place.world_size:
+    if len(place.devices) > 1:
         raise ConfigError(
             "compile.mode",
             mode,
-            "one process cannot train several copies of a compiled network",
-            f"it has {place.replicas // place.world_size} GPUs here",
+            "one process cannot train a compiled network on several devices",
+            f"it has {len(place.devices)} here",
             "choose parallel=ddp, show it one GPU (CUDA_VISIBLE_DEVICES=0) or leave compile out",
         )
 

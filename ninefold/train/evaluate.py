@@ -25,6 +25,7 @@ from ninefold.secrets import redact, redacted
 from ninefold.task import Objective
 from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
+from ninefold.train.kernels import require_one_kind
 from ninefold.train.run import environment_of
 
 ASSUMED = {"amp": "fp32", "task": "classification"}  # of a file without a configuration
@@ -44,6 +45,7 @@ def evaluate(spec: RunSpec) -> None:
         _, amp = build.begin(job)
         torch.set_num_threads(place.share_of(job.threads))
         amp = amp.on(place.device)
+        require_one_kind(amp, place)
         verify(amp, amp.grad_scaler(place.device), place.device)
         if place.rank == 0:
             print(redact(one_line(f"{found.path}: {found.report}")), flush=True)

@@ -68,7 +68,7 @@ def evaluate(
     forward.eval()
     loss = torch.zeros((), dtype=torch.float64, device=place.device)
     sums: Tensor | None = None
-    count = broken = 0
+    count = broken = passes = 0
     for inputs, targets in shard(source, batch_size, prepare, place):
         if interrupted():
             broken = 1
@@ -77,14 +77,26 @@ def evaluate(
         loss += more
         sums = measured if sums is None else sums + measured
         count += len(inputs)
+        passes += 1
+    # Where processes take each pass together, as many as the one with most examples; and where
+    # there are more processes than examples one, for zeros of the right shape.
+    wanted = most_passes(len(source), batch_size, place) if parallel.shards else 1
+    for _ in range(wanted - passes):
+        inputs, targets = next(shard(source, 1, prepare, Place(0, 1, place.device)))
+        _, measured = forward(inputs, targets, measure=True)
+        sums = torch.zeros_like(measured) if sums is None else sums
     counts = parallel.total(torch.tensor([count, broken], device=place.device)).tolist()
     if counts[1]:
         forward.train(was_training)
         raise Unfinished
-    if sums is None:  # more processes than examples: zeros of the right shape
-        inputs, targets = next(shard(source, 1, prepare, Place(0, 1, place.device)))
-        sums = torch.zeros_like(forward(inputs, targets, measure=True)[1])
+    assert sums is not None
     sums = parallel.total(sums)
     forward.train(was_training)
     assert counts[0] == len(source), f"{counts[0]} of {len(source)} examples counted"
     return Evaluation(parallel.total(loss).item() / counts[0], counts[0], task.scores(sums, names))
+
+
+def most_passes(count: int, batch_size: int, place: Place) -> int:
+    """Forward passes of the process with most of `count` examples, see `shard`."""
+    each, size = -(-count // place.world_size), max(1, batch_size // place.world_size)
+    return -(-each // size)

@@ -19,16 +19,7 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> list[str]:
     Raises ConfigError if there is none under a prefix, or none would be left to train.
     """
     names = [name for name, _ in model.named_parameters()]
-    for prefix in prefixes or ():
-        if not any(under(name, prefix) for name in names):
-            raise ConfigError(
-                "freeze",
-                f"[{prefix}]",
-                "no parameter begins so",
-                f"did you mean {nearest(prefix, names)}?",
-                "name the beginning of parameters, or leave it out",
-            )
-    frozen = [name for name in names if any(under(name, prefix) for prefix in prefixes or ())]
+    frozen = below(names, prefixes, "freeze")
     if frozen and len(frozen) == len(names):
         raise ConfigError(
             "freeze",
@@ -44,6 +35,23 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> list[str]:
         count += model.get_parameter(name).requires_grad_(False).numel()
     every = sum(parameter.numel() for parameter in model.parameters())
     return [f"freeze: {count:,} of {every:,} parameters are not trained."]
+
+
+def below(names: Sequence[str], prefixes: Sequence[str] | None, field: str) -> list[str]:
+    """Those of `names` that are under one of `prefixes`; see `freeze`.
+
+    field: the key that holds the prefixes. Raises ConfigError if there is none under a prefix.
+    """
+    for prefix in prefixes or ():
+        if not any(under(name, prefix) for name in names):
+            raise ConfigError(
+                field,
+                f"[{prefix}]",
+                "no parameter begins so",
+                f"did you mean {nearest(prefix, names)}?",
+                "name the beginning of parameters, or leave it out",
+            )
+    return [name for name in names if any(under(name, prefix) for prefix in prefixes or ())]
 
 
 def kept_frozen(model: nn.Module, prefixes: Sequence[str] | None) -> nn.Module:

@@ -245,12 +245,12 @@ def step_graph(wanted: bool, state: State, clock: Clock, place: Place) -> NoGrap
     """
     if not wanted or place.device.type != "cuda":
         return NoGraph()
-    if place.replicas > 1 or len(place.gpus) > 1:
+    if (count := max(place.replicas, len(place.devices))) > 1:
         raise ConfigError(
             "graph",
             "true",
             "a CUDA graph is recorded of one process on one GPU",
-            f"the run has {place.replicas}",
+            f"the run has {count}",
             "show it one GPU (CUDA_VISIBLE_DEVICES=0), or set graph=false",
         )
     return Graph(state, clock, CudaGraphs(place.device), place.device)

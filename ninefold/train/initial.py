@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ninefold.config import untrusted
 from ninefold.errors import CheckpointError, one_line
 from ninefold.model import Input, Pretrained
 from ninefold.progress import say
+from ninefold.train.freeze import below
 
 
 def without_fetching(net: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,12 +31,13 @@ def without_fetching(net: Mapping[str, Any]) -> dict[str, Any]:
 def load(model: nn.Module, job: Mapping[str, Any], tell: bool) -> list[str]:
     """Load the weights that a new run starts with into `model`, as drawn; return notes about them.
 
-    job: as plain containers; its keys init, init_partial and model.net count. tell: whether to
+    job: as plain containers; its keys that begin with init, and model.net count. tell: whether to
     print how a file fits. Raises CheckpointError, ConfigError, DataError.
     """
     here = images(job)
     if (init := job.get("init")) is not None:
-        return _from_file(model, init, here, bool(job["init_partial"]), tell)
+        without = below(list(model.state_dict()), job.get("init_without"), "init_without")
+        return _from_file(model, init, here, bool(job["init_partial"]), without, tell)
     return _pretrained(model, job["model"]["net"], here)
 
 
@@ -61,13 +64,20 @@ def _pretrained(model: nn.Module, net: Mapping[str, Any], here: Input | None) ->
 
 
 def _from_file(
-    model: nn.Module, init: str, here: Input | None, partial: bool, tell: bool
+    model: nn.Module,
+    init: str,
+    here: Input | None,
+    partial: bool,
+    without: Sequence[str],
+    tell: bool,
 ) -> list[str]:
     path = Path(init)
     path = path / "checkpoints" / "last.pt" if path.is_dir() else path
     content = read(path, "init")
     tensors, which = chosen(content, None)
-    report = load_weights(model, aligned(tensors, model.state_dict().keys()))
+    fitting = aligned(tensors, model.state_dict().keys())
+    report = load_weights(model, {k: v for k, v in fitting.items() if k not in without})
+    report = replace(report, missing=[name for name in report.missing if name not in without])
     if tell:
         say(one_line(f"init={path}: {report}"))
     if not report.loaded or not (report.complete or partial):
@@ -79,13 +89,13 @@ def _from_file(
             str(report),
             f"choose the right file or model{keep if report.loaded else ''}",
         )
-    notes = [f"The initial weights are those of {path} ({which}).", *left_out(report)]
+    notes = [f"The initial weights are those of {path} ({which}).", *left_out(report, without)]
     return [one_line(note) for note in notes] + differing(_images_of(content), here)
 
 
-def left_out(report: LoadReport) -> list[str]:
-    """Sentences that name every tensor that was not loaded."""
-    kept = [*report.missing, *report.mismatched]
+def left_out(report: LoadReport, without: Sequence[str]) -> list[str]:
+    """Sentences that name every tensor that was not loaded. without: those not meant to be."""
+    kept = [*without, *report.missing, *report.mismatched]
     return [
         f"{what}: {', '.join(names)}."
         for what, names in (

@@ -8,23 +8,43 @@ from collections.abc import Sequence
 import torch
 
 from ninefold.amp import Amp
+from ninefold.errors import ConfigError
+from ninefold.parallel import Place
 
 AUTO = "auto"
 
 
-def memory_format(wanted: str, shape: Sequence[int], amp: Amp, device: torch.device) -> str:
+def memory_format(
+    wanted: str,
+    shape: Sequence[int],
+    amp: Amp,
+    device: torch.device,
+    contiguous: bool = False,
+) -> str:
     """The name of the memory format that model.memory_format=`wanted` means.
 
     auto: channels last, which tensor cores and CPUs prefer. But contiguous on CUDA where products
     are computed in full float32: those kernels use no tensor cores, and are slower with channels
-    last.
-    shape: of an example. amp: settled on `device`.
+    last. And contiguous where the strategy keeps its parameters so.
+    shape: of an example. amp: settled on `device`. contiguous: whether the strategy does.
     """
     if wanted != AUTO:
         return wanted
-    if device.type == "cuda" and amp.full_float32(device):
+    if contiguous or (device.type == "cuda" and amp.full_float32(device)):
         return "contiguous_format"
     return "channels_last_3d" if len(shape) == 4 else "channels_last"
+
+
+def require_one_kind(amp: Amp, place: Place) -> None:
+    """Raise ConfigError if this process would enter autocast for one of two kinds of device."""
+    if amp.dtype != "float32" and len({device.type for device in place.devices}) > 1:
+        raise ConfigError(
+            "amp.dtype",
+            amp.dtype,
+            "it is entered for one kind of device",
+            "parts of the network are on the CPU and on GPUs",
+            "use amp=fp32, or GPUs alone",
+        )
 
 
 def choose_kernels(deterministic: bool, benchmark: bool) -> None:
@@ -38,13 +58,26 @@ def choose_kernels(deterministic: bool, benchmark: bool) -> None:
     torch.backends.cudnn.benchmark = benchmark
 
 
-def notes(wanted: str, layout: str, benchmark: bool, device: torch.device) -> list[str]:
+def notes(
+    wanted: str, layout: str, benchmark: bool, device: torch.device, contiguous: bool = False
+) -> list[str]:
     """Sentences about what has no effect, or another one than in other cells, on `device`.
 
     layout: what model.memory_format=`wanted` means here. benchmark: the key cudnn_benchmark.
+    contiguous: whether the strategy keeps its parameters so.
     """
     found = []
-    if wanted == AUTO and layout == "contiguous_format":
+    if contiguous and wanted == AUTO:
+        found.append(
+            "model.memory_format=auto is contiguous here, as parameters that are spread over "
+            "processes must be, and may be channels last in cells of other strategies."
+        )
+    elif contiguous and layout != "contiguous_format":
+        found.append(
+            f"model.memory_format={layout} is that of the inputs: parameters that are spread over "
+            "processes are contiguous."
+        )
+    elif wanted == AUTO and layout == "contiguous_format":
         found.append(
             "model.memory_format=auto is contiguous here and channels last in precisions that "
             "tensor cores compute: full float32 does not run on them."

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8  # glibc's malloc.h
+LARGE = 1 << 20  # bytes
 
 
 def keep_freed() -> None:
@@ -26,6 +27,17 @@ def keep_freed() -> None:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, -1)
         mallopt(M_ARENA_MAX, 1)
+
+
+def give_back_freed() -> None:
+    """Have malloc return freed blocks of LARGE bytes to the kernel at once, as it does by default
+    until it has learned from a program's use not to.
+
+    Where parameters are gathered for a short time only, memory that is kept would be as much as if
+    they were never dropped.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def seed_generators(seed: int, gpus: Sequence[int] = ()) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from ninefold.config.spec import RunSpec
+from ninefold.errors import NumericsError
 from ninefold.files import write_json
 from ninefold.signals import Stop, failure
 from ninefold.train.loop import stepper
@@ -25,14 +26,15 @@ from ninefold.train.turns import without_files
 from ninefold.train.warmup import warm_up
 
 SMOOTHING = 0.98  # of the moving average of the losses
-DIVERGED = 4.0  # times the best smoothed loss
+CENTERED = 0.9  # of the average to both sides, of which the slope is read
+DIVERGED = 4.0  # times the best moving average
 
 
 @dataclass(frozen=True)
 class Rates:
     """What the losses say.
 
-    smoothed: the moving average of the losses, without the bias of its start.
+    smoothed: the average of the losses around each, see `centered`.
     steepest: the rate at which it falls fastest, by the logarithm of the rate.
     diverges: the rate at which the loss is DIVERGED times the best or not finite; None: nowhere.
     suggestion: `steepest`, and a tenth of `diverges` where that is less.
@@ -53,6 +55,7 @@ def find_lr(spec: RunSpec, stop: Stop) -> None:
         run.forward.train()
         tried = [low * (high / low) ** (n / (steps - 1)) for n in range(steps)]
         found = losses_at(run, tried)
+        require_any(found)
         if run.place.rank != 0:
             return
         rates = read(tried, found)
@@ -72,6 +75,7 @@ def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
     groups = run.state.optimizer.param_groups
     own = [group["lr"] for group in groups]
     found: list[float] = []
+    watch = Watch()
     for rate in rates:
         for group, first in zip(groups, own, strict=True):
             group["lr"] = rate * first / own[0]
@@ -82,9 +86,21 @@ def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
             number = int(rows[:, SIGNAL].max())
             raise failure(number)("signal", Signals(number).name, "stopped", "", "")
         found.append(math.nan if rows[:, BAD].any() else float(rows[:, LAST].mean()))
-        if diverged(found):
+        if watch.diverged(found[-1]):
             break
     return found
+
+
+def require_any(found: Sequence[float]) -> None:
+    """Raise NumericsError if the very first loss, of the lowest rate, is not finite."""
+    if not math.isfinite(found[0]):
+        raise NumericsError(
+            "find",
+            "lr",
+            f"the loss of the first step is {found[0]}",
+            "it is not the learning rate that makes it so",
+            "train without find=lr, which says where it begins",
+        )
 
 
 def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
@@ -93,29 +109,47 @@ def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
         yield from run.batches.epoch(epoch, 0, lambda: None, lambda phase: None)
 
 
-def smooth(found: Sequence[float]) -> list[float]:
-    """The moving average of the losses, divided by the sum of its weights."""
-    average, smoothed = 0.0, []
-    for number, loss in enumerate(found, 1):
-        average = SMOOTHING * average + (1 - SMOOTHING) * loss
-        smoothed.append(average / (1 - SMOOTHING**number))
-    return smoothed
+class Watch:
+    """Sees a loss that diverges, as the losses come."""
+
+    def __init__(self) -> None:
+        self._sum = self._weights = 0.0  # the average is divided by them: it has no bias at first
+        self._best = math.inf
+
+    def diverged(self, loss: float) -> bool:
+        """Whether the next loss is not finite, or DIVERGED times the best average so far."""
+        if not math.isfinite(loss):
+            return True
+        self._sum = SMOOTHING * self._sum + loss
+        self._weights = SMOOTHING * self._weights + 1
+        self._best = min(self._best, self._sum / self._weights)
+        return loss > DIVERGED * self._best
 
 
-def diverged(found: Sequence[float]) -> bool:
-    """Whether the last of the losses is not finite, or far above the best."""
-    return not math.isfinite(found[-1]) or found[-1] > DIVERGED * min(smooth(found))
+def centered(found: Sequence[float]) -> list[float]:
+    """The average around each loss, with weights that fall alike to both sides.
+
+    A moving average of what came before would show a fall many steps after it.
+    """
+    count = len(found)
+    weights = CENTERED ** np.abs(np.arange(1 - count, count))
+    around = slice(count - 1, 2 * count - 1)
+    sums, total = (np.convolve(each, weights)[around] for each in (found, np.ones(count)))
+    averages: list[float] = (sums / total).tolist()
+    return averages
 
 
 def read(rates: Sequence[float], found: Sequence[float]) -> Rates:
     """What the losses with the first of these rates say."""
-    end = rates[len(found) - 1] if diverged(found) else None
+    watch = Watch()
+    bad = (n for n, loss in enumerate(found) if watch.diverged(loss))
+    diverges = next((rates[number] for number in bad), None)
     finite = [loss for loss in found if math.isfinite(loss)]
-    smoothed = smooth(finite)
+    smoothed = centered(finite)
     slopes = np.gradient(smoothed) if len(smoothed) > 1 else np.zeros(1)
     steepest = rates[int(np.argmin(slopes))]
-    tenth = math.inf if end is None else end / 10
-    return Rates(smoothed, steepest, end, min(steepest, tenth))
+    tenth = math.inf if diverges is None else diverges / 10
+    return Rates(smoothed, steepest, diverges, min(steepest, tenth))
 
 
 def draw(path: Path, rates: Sequence[float], found: Sequence[float], read: Rates) -> None:

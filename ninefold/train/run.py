@@ -7,6 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
 from ninefold.machine import environment
 from ninefold.measure.devices import gpu_memory
+from ninefold.measure.memory import memory_by_kind
 from ninefold.parallel import Place, device_names, gather
 from ninefold.progress import say
 from ninefold.result import FILE, Result
@@ -83,7 +85,11 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
         *compiled.notes(job.compile.mode, place.device),
         *graph.notes(bool(job.get("graph")), place.device),
         *kernels.notes(
-            job.model.memory_format, run.layout, bool(job.get("cudnn_benchmark")), place.device
+            job.model.memory_format,
+            run.layout,
+            bool(job.get("cudnn_benchmark")),
+            place.device,
+            contiguous=run.parallel.shards,
         ),
     ]
     if place.local_size > job.threads:
@@ -101,8 +107,9 @@ def conditions(
 
     Every process must call it; rank 0's is complete.
     """
-    place = run.place
+    place, state = run.place, run.state
     threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
+    traffic = run.parallel.traffic(state.model, place, run.accumulate)
     return {
         **identity(job),
         "dtype": amp.dtype,
@@ -122,8 +129,15 @@ def conditions(
         "planned_epochs": in_epochs(run.last_step, run.batches.steps_per_epoch),
         "score": run.objective.task.score,
         "compile_seconds": run.compile_seconds,
+        "link": asdict(run.link) if run.link else {},
+        "compute_seconds": run.compute_seconds,
         "peak_memory_bytes": peak_memory(run),
         "driver_memory_bytes": driver_memory(run),
+        "memory_bytes": memory_by_kind(
+            state.model, state.optimizer, state.average.named(), run.parallel, place
+        ),
+        "traffic_bytes": traffic.sent,
+        "messages": traffic.messages,
         "notes": notes,
         "overrides": spec.overrides,
         "environment": environment_of(spec, place) if place.rank == 0 else {},
@@ -270,12 +284,10 @@ def peak_memory(run: Training) -> list[int]:
 
     On a GPU that of training, without evaluations.
     """
-    place = run.place
-    if place.device.type == "cuda":
-        mine = run.memory.bytes()
-    else:
-        unit = 1 if sys.platform == "darwin" else 1024
-        mine = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]
+    unit = 1 if sys.platform == "darwin" else 1024
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    of_gpus = iter(run.memory.bytes())
+    mine = [next(of_gpus) if d.type == "cuda" else resident for d in run.place.devices]
     return of_all_devices(run, mine)
 
 

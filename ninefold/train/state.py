@@ -52,10 +52,12 @@ class State:
         self._parameters = list(self.model.parameters())
 
     def capture(self, parallel: Parallel, place: Place) -> dict[str, Any]:
-        """A copy of `content` on the CPU. Every process must call it."""
-        captured: dict[str, Any] = copied(
-            self.content(parallel, place), lambda tensor: tensor.to("cpu", copy=True)
-        )
+        """A copy of `content` on the CPU, as `restore` takes it. Every process must call it."""
+
+        def copy(tensor: Tensor) -> Tensor:
+            return tensor if tensor.is_meta else tensor.to("cpu", copy=True)
+
+        captured: dict[str, Any] = copied(self.content(parallel, place), copy)
         return captured
 
     def content(self, parallel: Parallel, place: Place) -> dict[str, Any]:
@@ -90,7 +92,7 @@ class State:
             parameter.grad = None
 
     def restore(self, saved: Mapping[str, Any], parallel: Parallel, place: Place) -> None:
-        """Continue from what `capture` returned, or a checkpoint holds. Every process must call it.
+        """Continue from what `capture` or `handed_out` returned. Every process must call it.
 
         On another number of processes the random generators keep their initial state.
         Raises KeyError, ValueError or RuntimeError if it is of another model or optimizer.

@@ -22,11 +22,12 @@ from ninefold.dataset.preparation import Preparation
 from ninefold.errors import NumericsError, ResourceError, one_line
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
+from ninefold.measure.link import Link
 from ninefold.measure.memory import PeakMemory
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
-from ninefold.parallel import Parallel, Place, gather
+from ninefold.parallel import Parallel, Place, gather, here
 from ninefold.result import Result
 from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
@@ -59,10 +60,11 @@ class Training:
     profile: records some more undone steps. numerics: records what the first steps compute.
     graph: what computes the steps: as they are written, or replayed from a CUDA graph.
     ceiling_steps: undone steps on one batch that is on the device already.
+    link_seconds: of timing all-reduces, and steps without communication, before the training.
     loading: how each training process reads its batches.
     config: the frozen job, YAML, stored in checkpoints.
     notes: sentences about where its weights come from and which are trained.
-    compile_seconds, ceiling_images_per_second: measured by `warm_up`.
+    compile_seconds, ceiling_images_per_second, link, compute_seconds: measured by `warm_up`.
     left_out: checkpoints that were due while the one before was being written.
     result: what loggers get at the end; None until the run has ended well.
     """
@@ -100,9 +102,12 @@ class Training:
     notes: Sequence[str] = ()
     numerics: Numerics | None = None
     ceiling_steps: int = 0
+    link_seconds: float = 0
     layout: str = "contiguous_format"
     compile_seconds: float | None = None
     ceiling_images_per_second: float | None = None
+    link: Link | None = None
+    compute_seconds: float | None = None
     left_out: int = 0
     result: Result | None = None
 
@@ -185,15 +190,15 @@ def require_finite(run: Training, rows: Tensor) -> None:
 def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
     """The error for a loss that was not finite; rows: see `losses`.
 
-    Every process must call it: the parameters of the first one that saw a bad loss are named.
+    Every process must call it: the parameters of those that first saw a bad loss are named.
     """
     bad = rows[:, BAD]
     rank = int(bad.argmax())
     names = [name for name, _ in run.state.model.named_parameters()]
-    here = [not bool(torch.isfinite(p).all()) for p in run.state.model.parameters()]
-    flags = torch.tensor(here, dtype=torch.float32, device=run.place.device)
-    on_rank = gather(flags, run.parallel, run.place)[rank].tolist()
-    found = [name for name, is_bad in zip(names, on_rank, strict=True) if is_bad]
+    wrong = [not bool(torch.isfinite(here(p)).all()) for p in run.state.model.parameters()]
+    flags = torch.tensor(wrong, dtype=torch.float32, device=run.place.device)
+    on_first = gather(flags, run.parallel, run.place)[bad == bad.max()].amax(dim=0).tolist()
+    found = [name for name, is_bad in zip(names, on_first, strict=True) if is_bad]
     where = f"first in parameter {found[0]}" if found else "all parameters were finite before it"
     step = run.state.step - int(bad.max()) + 1
     return numerics_error(

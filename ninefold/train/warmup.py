@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 
 import torch
 from torch import Tensor
 
 from ninefold.dataset.batches import Batches
+from ninefold.measure.link import time_link
 from ninefold.parallel import gather
 from ninefold.signals import held_back
 from ninefold.train.training import Training
+
+ALONE = 5, 500  # steps without communication: at least, at most
 
 
 def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
     """Take `run.warmup_steps` steps and undo them: only caches, buffers and kernels stay warm.
 
     They compile the network if that is asked for. Before them come the steps that `run.numerics`
-    records, after them those of `run.profile` and of the ceiling. Then model, optimizer, scaler,
-    schedule and random generators are restored.
+    records, after them those of `run.profile`, of the ceiling and without communication. Then
+    model, optimizer, scaler, schedule and random generators are restored.
     """
     numerics = run.numerics if run.state.step == 0 else None
-    if not (run.warmup_steps or run.profile or numerics or run.ceiling_steps):
+    asked = (run.warmup_steps, run.profile, numerics, run.ceiling_steps, run.link_seconds)
+    if not any(asked):
         return
     before = run.state.capture(run.parallel, run.place)
     seconds = []
@@ -57,6 +61,10 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
                 run.profile.record(batches, step)
         if run.ceiling_steps:
             run.ceiling_images_per_second = ceiling(run, step, *next(batches))
+        if run.link_seconds:
+            run.link = time_link(run.link_seconds, run.parallel, run.place)
+            if not run.parallel.shards:  # its parameters have to be gathered
+                run.compute_seconds = alone(run, step, batches)
     if run.compiles:  # what these steps took beyond the time of the last one
         run.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
     content = run.state.content(run.parallel, run.place)  # the optimizer has its state by now
@@ -79,6 +87,32 @@ def ceiling(
     seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
     slowest = float(gather(seconds, run.parallel, run.place).max())
     return run.ceiling_steps * run.batch_size / slowest
+
+
+def alone(
+    run: Training,
+    step: Callable[[Tensor, Tensor], None],
+    batches: Iterator[tuple[Tensor, Tensor]],
+) -> float:
+    """Seconds of a step without communication, while all processes take such steps: the slowest's.
+
+    Each process goes on with the gradients of its own examples alone. Every process must call it.
+    """
+    least, most = ALONE
+
+    def seconds_of(count: int) -> float:
+        run.place.synchronize()
+        began = time.perf_counter()
+        for inputs, targets in islice(batches, count):
+            step(inputs, targets)
+        run.place.synchronize()
+        seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
+        return float(gather(seconds, run.parallel, run.place).max())
+
+    with run.graph.off(), run.parallel.accumulating(run.forward, last=False):
+        each = seconds_of(least) / least
+        count = min(max(least, round(run.link_seconds / each)), most)
+        return seconds_of(count) / count
 
 
 def start_measuring(run: Training) -> None:

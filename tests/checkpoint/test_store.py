@@ -131,15 +131,6 @@ def test_a_flipped_byte_is_detected_and_the_checkpoint_before_it_taken(
     assert capsys.readouterr() == ("", f"warning: {said}\n")
 
 
-def test_of_several_processes_one_tells_of_a_damaged_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
-    flip_a_byte(tmp_path / "last.pt")
-    assert require_whole(checkpoints.newest(tell=False)) == 1
-    assert capsys.readouterr() == ("", "")
-
-
 def test_the_best_is_taken_where_it_is_the_newest_that_is_left(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1, 2, 3, best=3)
     (tmp_path / "last.pt").unlink()

@@ -25,7 +25,7 @@ ANY = (
     *("dataset.train", "dataset.test", "dataset.keys", "dataset.name", "dataset.config"),
     *("dataset.revision", "dataset.image", "dataset.label", "dataset.landmarks"),
     *("ckpt", "model.output", "task.loss", "optimizer.groups", "init", "freeze"),
-    "checkpoint_activations",
+    *("init_without", "checkpoint_activations"),
 )
 FIELDS = [field for field, key in KEYS.items() if key.kind is not SECTION and field not in ANY]
 
@@ -172,7 +172,7 @@ def test_the_keys_of_an_option_are_those_in_its_file_and_later_ones_of_its_group
     assert inner["dataset"] == digits | {
         "val", "cache", "cache_rate", "cache_dir", "resident", "exif", "targets",
     }  # fmt: skip
-    assert inner["clock"] == {"warmup", "sample", "probe", "ceiling"}
+    assert inner["clock"] == {"warmup", "sample", "probe", "ceiling", "link"}
     assert "model" not in inner
 
 

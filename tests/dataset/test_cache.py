@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from ninefold.dataset import Split, train_and_val
+from ninefold.dataset import Split, cache, train_and_val
 from ninefold.dataset.cache import Files, Partly, keep, kept, key_of, make, mapped, reader, spread
 from ninefold.dataset.cache_folder import damage
 from ninefold.dataset.folder import Folder
@@ -186,6 +186,20 @@ def test_arguments_that_change_the_decoded_examples_are_in_the_key_and_others_ar
     assert key_of(other, node(other)) == before
 
 
+def test_a_change_of_the_code_that_decodes_gives_a_new_key(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = folder(root, cache="disk")
+    copied = root.parent / "code"
+    shutil.copytree(Path(cache.__file__).parent, copied)
+    before = key_of(dataset, node(dataset))
+    monkeypatch.setattr(cache, "__file__", str(copied / "cache.py"))
+    assert key_of(dataset, node(dataset)) == before
+    with (copied / "images.py").open("a") as file:
+        file.write("# changed\n")
+    assert key_of(dataset, node(dataset)) != before
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "train.inputs.npy has [0-9,]+ bytes instead of 5,744": lambda path: os.truncate(
         path / "train.inputs.npy", 4000
@@ -262,6 +276,15 @@ def test_a_bad_file_is_the_line_that_it_is_without_a_cache_and_leaves_nothing(
         made(replace(plain, cache=how), processes)
     assert str(cached.value) == str(uncached.value)
     assert not (root.parent / "cache").exists() or not list((root.parent / "cache").iterdir())
+
+
+def test_processes_that_decode_print_no_warnings_of_pillow(
+    root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for path in (root / "train" / "dog").iterdir():
+        Image.new("P", (12, 10), 3).save(path, transparency=bytes([128] * 4))
+    made(folder(root, cache="ram"), 2)
+    assert "Warning" not in capfd.readouterr().err
 
 
 def test_a_cache_in_memory_is_one_copy_that_a_process_cannot_change(root: Path) -> None:

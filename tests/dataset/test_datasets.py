@@ -393,7 +393,7 @@ def test_gray_color_and_transparent_images_come_in_the_channels_asked_for(
 
 def test_a_palette_with_transparency_is_read_without_a_warning(pictures: Path) -> None:
     path = pictures / "train" / "dog" / "new.png"
-    Image.new("P", (12, 12), 3).save(path, transparency=bytes([0, 128, 255]))
+    Image.new("P", (12, 12), 3).save(path, transparency=bytes([128] * 4))
     assert decoded(pictures, path, shape=(3, 12, 12)).shape == (3, 12, 12)
 
 

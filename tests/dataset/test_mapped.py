@@ -86,9 +86,30 @@ def test_masks_are_bytes_and_points_floats_that_stay_as_they_are() -> None:
     masks = item("mask").load("train")
     assert masks.targets[np.array([4])].dtype == np.uint8
     assert masks.targets.shape == (40, 6, 4)
+    many = item("mask", classes=300, ignore=None).load("train")
+    assert many.targets[np.array([4])].dtype == np.int16
     points = item("points").load("train")
     ((_, targets),) = shard(Gathered(points.first(2)), 2, TypedPreparation(channels=3), ALONE)
     assert targets.tolist() == np.stack([np.full((2, 2), n) for n in (0, 1)]).tolist()
+
+
+def test_a_mask_may_hold_class_numbers_and_the_number_of_void() -> None:
+    rows = np.arange(40)
+    expected = np.stack([made("void mask", n)[1] for n in rows.tolist()])
+    assert set(np.unique(expected)) == {0, 1, 2, 255}
+    found = item("void mask", classes=3).load("train").targets[rows]
+    np.testing.assert_array_equal(found, expected)
+    item("mask", classes=5, ignore=None).prepare()
+    with pytest.raises(DataError, match="mask of item 0 has the value 255 in 6 pixels; 0 to 2 are"):
+        item("void mask", classes=3, ignore=None).prepare()
+
+
+def test_black_and_white_masks_are_not_taken_for_void() -> None:
+    said = r"8 masks hold the values 0, 255 only; 255 is void, .*; divide black and white masks by"
+    with pytest.raises(DataError, match=said):
+        item("black and white", classes=2).prepare()
+    with pytest.raises(DataError, match=r"the value 255 in .*; 0 to 1 are allowed; divide black"):
+        item("black and white", classes=2, ignore=None).prepare()
 
 
 def test_an_item_has_the_same_draws_for_one_seed_and_epoch_and_others_in_the_next() -> None:

@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,10 +28,12 @@ from ninefold.errors import ConfigError
 from ninefold.export import check, formats, graph
 from ninefold.export.__main__ import SUFFIXES, main
 from ninefold.export.resize import Resize
+from ninefold.export.run import alone
 from ninefold.model import Output
 from ninefold.parallel import Place
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
+from ninefold.task.segmentation import Segmentation
 from ninefold.train import build, evaluation
 from tests.conftest import Shell
 from tests.dataset import scenes
@@ -121,50 +125,81 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     ]  # fmt: skip
 
 
+SYNTHETIC = ["dataset=synthetic", "dataset.classes=3", "dataset.shape=[3,32,32]",
+             "dataset.train_count=48", "dataset.test_count=40"]  # fmt: skip
+TRAINED = {
+    "convnet": ["dataset=digits", "model=convnet", "epochs=2"],
+    "alexnet": [*SYNTHETIC, "model=alexnet", "max_steps=3"],
+    "resnet18": ["dataset=digits", "model=resnet18", "model.net.stem=imagenet", "max_steps=20"],
+    "unet": ["max_steps=4"],
+    "timm": ["dataset=digits", "model=timm", "model.net.name=mobilenetv3_small_050",
+             "model.input_size=32", "max_steps=20"],
+}  # fmt: skip
+
+
 @pytest.mark.slow
-def test_the_accuracy_of_a_file_is_that_of_evaluation_json(shell: Shell) -> None:
-    """And weights of a file that is evaluated are bitwise those of the checkpoint."""
-    commands = [
-        ["train.py", "epochs=2", "model=convnet", "hydra.run.dir=run"],
+@torch.no_grad()
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_score_of_a_file_is_that_of_evaluation_json_by_the_same_decisions(
+    name: str, masks: Path, shell: Shell
+) -> None:
+    """On the whole test set; weights of a file that are evaluated are bitwise the checkpoint's."""
+    job_of_it = [*(job_of(name, masks) if name == "unet" else []), *TRAINED[name]]
+    of_the_data = [word for word in job_of_it if word.startswith(("model", "dataset", "task"))]
+    for done in one_after_another(
+        shell,
+        ["train.py", *job_of_it, "batch_size=16", "logger=quiet", "hydra.run.dir=run"],
         ["evaluate.py", "ckpt=run", "hydra.run.dir=before"],
-    ]
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done
+    ):
+        assert done.returncode == 0, done.stderr
     for kind in SUFFIXES:
         done = shell.run("-m", "ninefold.export", "ckpt=run", f"format={kind}")
         assert (done.returncode, done.stderr) == (0, ""), done
-    done = shell.evaluate("ckpt=run/export/model.safetensors", "model=convnet", "dataset=digits",
-                          "hydra.run.dir=after")  # fmt: skip
+    done = shell.evaluate("ckpt=run/export/model.safetensors", "hydra.run.dir=after", *of_the_data)
     assert done.returncode == 0, done.stderr
-    before, after = (
-        json.loads((shell.folder / name / "evaluation.json").read_text())
-        for name in ("before", "after")
+    evaluated, again = (
+        json.loads((shell.folder / folder / "evaluation.json").read_text())
+        for folder in ("before", "after")
     )
-    assert (after["accuracy"], after["loss"]) == (before["accuracy"], before["loss"])
-    assert after["accuracy"] > 0.8
+    assert (again["accuracy"], again["loss"]) == (evaluated["accuracy"], evaluated["loss"])
+    assert name != "convnet" or evaluated["accuracy"] > 0.8
     saved = read(shell.folder / "run" / "checkpoints" / "last.pt")
     job = OmegaConf.create(saved["config"])
     assert isinstance(job, DictConfig)
-    examples, _, _ = build.examples_and_preparation(job, FP32, ALONE)
+    examples, prepare, layout = build.examples_and_preparation(job, FP32, ALONE)
+    assert len(examples) == evaluated["count"]
+    model = build.network(job).to(memory_format=getattr(torch, layout)).eval()
+    model.load_state_dict(saved["model"])
+    task = build.checked_task(job, model, examples, prepare)
+    assert isinstance(task, Classification | Segmentation)
     rows = np.arange(len(examples))
     raw = torch.from_numpy(np.array(examples.inputs[rows]))
-    for kind in ("onnx", "pt2"):
-        call = opened(shell.folder / "run" / "export" / f"model{SUFFIXES[kind]}", kind, job)
-        right = int((call(raw).argmax(dim=1).numpy() == examples.targets[rows]).sum())
-        assert right / len(raw) == before["accuracy"]
+    prepared, targets = prepare(raw, torch.from_numpy(np.array(examples.targets[rows])), None)
+    expected = task.choices(torch.cat([model(some) for some in prepared.split(16)]))
+    for kind, suffix in SUFFIXES.items():
+        call = opened(shell.folder / "run" / "export" / f"model{suffix}", kind, job)
+        given = prepared if kind == "safetensors" else raw
+        found = torch.cat([call(some.contiguous()) for some in given.split(16)])
+        decided, others = check.compared_choices(expected, task.choices(found))
+        assert (decided, others) == (expected[..., 0].numel(), 0)
+        scores = task.scores(task.measure(found, targets), examples.names)
+        assert scores.score == evaluated["accuracy"], kind
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"), [("resnet18", ["model.net.stem=imagenet"]), ("alexnet", [])]
+)
 def test_safetensors_hold_the_checkpoints_tensors_bitwise_for_a_plain_network(
-    tmp_path: Path,
+    tmp_path: Path, name: str, options: list[str]
 ) -> None:
     from safetensors.torch import load_file
-    from torchvision.models import resnet18
+    from torchvision import models
 
-    run_folder(tmp_path, "dataset=digits", "model=resnet18", "model.net.stem=imagenet")
+    run_folder(tmp_path, "dataset=digits", f"model={name}", *options)
     assert main([f"ckpt={tmp_path}", "format=safetensors"]) == 0
     path = tmp_path / "export" / "model.safetensors"
-    model = resnet18(num_classes=10)
+    model = models.get_model(name, num_classes=10)
     model.load_state_dict(load_file(str(path)))
     saved = read(tmp_path / "checkpoints" / "last.pt")["model"]
     loaded = read(path)
@@ -371,18 +406,59 @@ def test_a_preparation_that_a_graph_would_not_repeat_bitwise_is_refused() -> Non
     assert graph.source(model, model, raw, torch.zeros(5), doubled, False).inputs.max() > 255
 
 
+def interrupted(shell: Shell, number: int) -> subprocess.Popen[str]:
+    """An export that got a signal while its file was being written."""
+    process = shell.start("-m", "ninefold.export", f"ckpt={shell.folder}", "format=pt2")
+    while not list(shell.folder.glob("export/.ninefold-export-*")):
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(number)
+    return process
+
+
 @pytest.mark.slow
 def test_a_signal_leaves_nothing_of_an_export(shell: Shell) -> None:
     run_folder(shell.folder, "dataset=digits", "model=resnet18")
-    process = shell.start("-m", "ninefold.export", f"ckpt={shell.folder}", "format=pt2")
-    while not list(shell.folder.glob("export/.export-*")):
-        time.sleep(0.05)
-        assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
+    process = interrupted(shell, signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75
     assert err.startswith("error: signal=SIGTERM: the export was stopped; ")
     assert os.listdir(shell.folder / "export") == []
+
+
+@pytest.mark.slow
+def test_the_next_export_removes_what_is_left_of_one_that_was_killed(shell: Shell) -> None:
+    run_folder(shell.folder, "dataset=digits", "model=resnet18")
+    interrupted(shell, signal.SIGKILL).communicate(timeout=60)
+    (left,) = os.listdir(shell.folder / "export")
+    assert left.startswith(".ninefold-export-")
+    done = shell.run("-m", "ninefold.export", f"ckpt={shell.folder}", "format=safetensors")
+    assert done.returncode == 0, done.stderr
+    found = sorted(os.listdir(shell.folder / "export"))
+    assert found == ["export.json", "model.safetensors"]
+
+
+def test_exports_to_a_folder_wait_for_each_other_and_remove_what_killed_ones_left(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".ninefold-export-0a_b1cd2").mkdir()
+    (tmp_path / ".ninefold-export-0a_b1cd2" / "model.pt2").touch()
+    (tmp_path / ".ninefold-exports").mkdir()  # somebody's own
+    done = threading.Event()
+
+    def second() -> None:
+        with alone(tmp_path):
+            done.set()
+
+    other = threading.Thread(target=second)
+    with alone(tmp_path) as folder:
+        assert sorted(os.listdir(tmp_path)) == sorted([Path(folder).name, ".ninefold-exports"])
+        other.start()
+        assert not done.wait(0.2)
+        assert Path(folder).is_dir()
+    other.join(10)
+    assert done.is_set()
+    assert os.listdir(tmp_path) == [".ninefold-exports"]
 
 
 class Parts(torch.nn.Linear):

@@ -455,6 +455,14 @@ def _dangling(path: Path) -> None:
 
 IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an empty root": (_emptied, "it holds no folder train"),
+    "a root above the data": (
+        lambda root: (
+            root.rename(root.with_name("s")),
+            root.mkdir(),
+            root.with_name("s").rename(root / "s"),
+        ),
+        "found s; set dataset.root=",
+    ),
     "one class only": (
         lambda root: [shutil.rmtree(root / split / "class1") for split in ("train", "test")],
         "one class only",

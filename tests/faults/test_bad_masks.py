@@ -52,6 +52,10 @@ FILES: dict[str, tuple[Spoil, str]] = {
         lambda r: (shutil.rmtree(r), r.mkdir()),
         "no training images with masks are found; found nothing; .*trainannot",
     ),
+    "a root above the data": (
+        lambda r: (r.rename(r.with_name("s")), r.mkdir(), r.with_name("s").rename(r / "s")),
+        "no training images with masks are found; found s; set dataset.root=.*/s$",
+    ),
     "no masks at all": (
         lambda r: shutil.rmtree(r / "trainannot"),
         "no training images with masks are found; found test, testannot, train,",
@@ -200,6 +204,8 @@ KEYS: list[Key] = [
     ("dataset.classes=3 dataset.ignore=11 dataset.class_names=[a,b]", 2, "dataset.class_names",
      "it lists 2", False),
     ("dataset.classes=3 dataset.ignore=11 task.ignore=x", 2, "task.ignore=x", "whole", False),
+    ("dataset.classes=3 dataset.ignore=11 task.ignore=0", 2, "task.ignore=0", "the same", False),
+    ("dataset.classes=3 dataset.ignore=11 task.ignore=null", 2, "task.ignore=null", "11", False),
     ("dataset.classes=3 dataset.ignore=11 task.loss=5", 2, "task.loss=5", "_target_", False),
     ("dataset.classes=3 dataset.ignore=11 dataset.valuess=1", 2, "dataset.valuess=1", "did you",
      False),

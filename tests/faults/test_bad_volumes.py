@@ -61,6 +61,10 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "an empty root": (
         lambda r: (shutil.rmtree(r), r.mkdir()), "no landmarks and no masks; looked for landmarks"
     ),
+    "a root above the data": (
+        lambda r: (r.rename(r.with_name("s")), r.mkdir(), r.with_name("s").rename(r / "s")),
+        "no landmarks and no masks; looked for .*; set dataset.root=.*/s$",
+    ),
     "no volumes": (
         lambda r: [path.unlink() for path in (r / "imagesTr").iterdir()], "no volumes in .*imagesTr"
     ),

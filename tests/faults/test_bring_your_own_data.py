@@ -57,7 +57,17 @@ ITEMS = [
         "the input of item 17 is no array (Can't call numpy() on Tensor that requires grad",
     ),
     ("floats", [], "item 17 is float32, item 0 uint8"),
-    ("negative mask", [], "the mask of item 17 has values from -1 to -1; 0 to 255 are allowed"),
+    (
+        "negative mask",
+        [],
+        "mask of item 17 has the value -1 in 24 pixels; 0 to 9 and ignore=255 are allowed; correct",
+    ),
+    (
+        "large mask",
+        [],
+        "mask of item 17 has the value 12 in 24 pixels; 0 to 9 and ignore=255 are allowed; set "
+        "dataset.classes=13 or dataset.ignore=12",
+    ),
     ("vector", [], "the target of item 17 is int64 [1]; a class, a mask [6, 4]"),
     ("mask", [], "the target of item 17 is uint8 [6, 4]; that of item 0 is int64 []"),
     ("mapping", [], "item 17 is a mapping; it has image, label, name; set dataset.keys="),

@@ -223,6 +223,49 @@ def test_a_run_goes_on_without_a_tracker_that_fails(shell: Shell) -> None:
     assert result(shell.folder / "run")["status"] == "ok"
 
 
+@pytest.mark.slow
+def test_a_sweep_of_nine_cells_is_nine_finished_runs(shell: Shell) -> None:
+    done = shell.train(
+        "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "logger=mlflow", "max_steps=4",
+        "log_every=2", "batch_size=8", "dataset.limit=64", "launch.cpu_processes=2",
+        "study.burn_in=0", "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    found = of_mlflow(shell.folder / "outputs" / "mlflow.db")
+    assert [run.info.status for run, _, _ in found] == ["FINISHED"] * 9
+    cells = {(run.data.params["parallel._target_"], run.data.params["amp.dtype"],
+              run.data.params["amp.scaler"]) for run, _, _ in found}  # fmt: skip
+    assert len(cells) == 9
+    folders = {(path.parent / "tracking_id").read_text().strip(): path.parent
+               for path in shell.folder.glob("sweep/**/result.json")}  # fmt: skip
+    for run, values, count in found:
+        assert values == written(folders.pop(run.data.tags["ninefold.id"]))
+        assert count == len(values)
+
+
+@pytest.mark.slow
+def test_a_run_that_a_signal_stopped_goes_on_in_its_mlflow_run(shell: Shell) -> None:
+    job = ["logger=mlflow", "log_every=5", "epochs=40", "threads=1"]
+    process = shell.start(str(ROOT / "train.py"), *job, "hydra.run.dir=run")
+    path = shell.folder / "run" / "metrics.jsonl"
+    while not path.exists() or path.read_text().count("\n") < 20:
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 75
+    ((run, stopped, _),) = of_mlflow(shell.folder / "outputs" / "mlflow.db")
+    assert run.info.status == "FAILED"
+    assert stopped == written(shell.folder / "run")
+    done = shell.train("resume=run")
+    assert (done.returncode, done.stderr) == (0, "")
+    ((run, values, count),) = of_mlflow(shell.folder / "outputs" / "mlflow.db")
+    assert run.info.status == "FINISHED"
+    assert values == written(shell.folder / "run")
+    assert count == len(values) > len(stopped)
+
+
 START = """
 import sys, time
 from pathlib import Path

@@ -219,3 +219,13 @@ def test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued() -> None
     clock.stop()
     assert clock.queued_seconds is not None
     assert clock.seconds / 2 < clock.queued_seconds <= clock.seconds
+
+
+def test_both_ends_wait_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    clock = Clock(CPU, sample=0, gpus=[0, 2])  # a network on the CPU and two GPUs
+    clock.start()
+    assert waited == [0, 2]
+    clock.stop()
+    assert waited == [0, 2, 0, 2]

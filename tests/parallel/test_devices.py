@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from ninefold.config import rules
-from ninefold.config.kinds import DEVICE, GPU_NUMBERS
+from ninefold.config import devices
+from ninefold.config.kinds import CUTS, DEVICE, DEVICE_LIST, GPU_NUMBERS
 from ninefold.config.processes import named_gpus
 from ninefold.errors import ConfigError
 from ninefold.machine import gpus, require_gpus
 from ninefold.parallel import gpu_numbers, resolve_device
-from ninefold.parallel.ddp import gpu_of, gpus_of_host
+from ninefold.parallel.group import gpu_of, gpus_of_host
 from ninefold.ranks import Ranks
 from tests.conftest import Shell
 from tests.faults.runs import one_after_another
@@ -42,6 +42,26 @@ def test_gpus_are_a_list_of_different_numbers(value: Any, allowed: bool) -> None
     assert (GPU_NUMBERS(value) is None) == allowed
 
 
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [([0, 2], True), (["cpu", "cuda:0"], True), (["cpu", 3], True), ("auto", True), (None, True),
+     ([], False), ([0, "cuda:0"], False), (["cpu", "cpu"], False), (["gpu"], False),
+     ("cpu", False), ([True], False), (["cuda"], False), ([-1], False)],
+)  # fmt: skip
+def test_devices_are_a_list_of_different_names_and_numbers(value: Any, allowed: bool) -> None:
+    assert (DEVICE_LIST(value) is None) == allowed
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [(["layer3"], True), (["features.3", "classifier"], True), ([4], True), ("auto", True),
+     (None, False), ("layer3", False), ([], False), ([""], False), (["a", "a"], False),
+     ([4, "4"], False), ([1.5], False)],
+)  # fmt: skip
+def test_cuts_are_a_list_of_different_names(value: Any, allowed: bool) -> None:
+    assert (CUTS(value) is None) == allowed
+
+
 def test_a_gpu_that_is_not_there_is_answered_with_those_that_are() -> None:
     require_gpus("device", "cuda:1", [1], TWO)
     with pytest.raises(ConfigError) as caught:
@@ -64,6 +84,9 @@ def test_numbers_choose_gpus_in_their_order_and_nothing_chooses_all() -> None:
         gpu_of([2, 0], 2)
     assert named_gpus("cuda:3", None) == [3]
     assert named_gpus("auto", [0, 2]) == [0, 2]
+    assert named_gpus("auto", ["cpu", "cuda:2"]) == [2]
+    assert named_gpus("auto", ["cpu"]) == []
+    assert named_gpus("auto", "auto") is None
     assert named_gpus("cuda", None) is None
 
 
@@ -75,7 +98,7 @@ def test_numbers_choose_gpus_in_their_order_and_nothing_chooses_all() -> None:
 def test_a_number_and_a_list_do_not_go_together(
     parallel: dict[str, Any], device: str, field: str | None
 ) -> None:
-    found = rules._devices_at_odds({"parallel": parallel, "device": device})
+    found = devices.problems({"parallel": parallel, "device": device})
     assert [failure.field for failure in found] == ([] if field is None else [field])
 
 

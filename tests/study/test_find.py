@@ -6,11 +6,14 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from ninefold.train.rates import diverged, read, smooth
-from tests.conftest import Shell
+from ninefold.errors import NumericsError
+from ninefold.train.rates import Watch, centered, read, require_any
+from tests.conftest import Shell, result
+from tests.faults.runs import one_after_another
 
 SMALL = ("dataset.limit=256", "batch_size=32", "threads=2", "hydra.run.dir=found")
 
@@ -45,6 +48,34 @@ def test_the_losses_are_the_same_on_two_processes(shell: Shell) -> None:
     assert both["losses"] == pytest.approx(alone["losses"], abs=1e-5)
 
 
+RATES = {
+    "sgd": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1),
+    "adamw": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", RATES)
+def test_three_epochs_at_the_rate_that_is_found_are_within_a_point_of_the_best_of_seven(
+    shell: Shell, optimizer: str
+) -> None:
+    job = [f"optimizer={optimizer}", "threads=1"]
+    done = shell.train("find=lr", *job, "hydra.run.dir=found")
+    assert done.returncode == 0, done.stderr
+    suggestion = json.loads((shell.folder / "found" / "lr.json").read_text())["suggestion"]
+    job += ["epochs=3", "launch.inline=true", "logger=quiet", "checkpoint.every=null"]
+    scores: dict[float, list[float]] = {rate: [] for rate in (suggestion, *RATES[optimizer])}
+    for rate, found in scores.items():
+        seeds = [["train.py", *job, f"optimizer.lr={rate}", f"seed={seed}",
+                  f"hydra.run.dir={rate}/{seed}"] for seed in range(3)]  # fmt: skip
+        for seed, done in enumerate(one_after_another(shell, *seeds)):
+            assert done.returncode in (0, 6), done.stderr  # 6: it has diverged
+            run = shell.folder / str(rate) / str(seed)
+            found.append(0 if done.returncode else result(run)["test_accuracy"])
+    means = {rate: sum(each) / len(each) for rate, each in scores.items()}
+    assert means[suggestion] >= max(means.values()) - 0.01, means
+
+
 def test_the_rate_is_where_the_loss_falls_fastest_or_a_tenth_of_where_it_diverges() -> None:
     rates = [10 ** (-4 + n / 20) for n in range(100)]
     losses = [2.0 if r < 1e-2 else 2.0 - min(1.5, 30 * (r - 1e-2)) for r in rates]
@@ -57,11 +88,32 @@ def test_the_rate_is_where_the_loss_falls_fastest_or_a_tenth_of_where_it_diverge
     assert read(rates, [2.0, 1.9, math.nan]).diverges == rates[2]
 
 
-def test_smoothing_starts_without_a_bias_and_one_bad_step_is_no_divergence() -> None:
-    assert smooth([3.0, 3.0, 3.0]) == pytest.approx([3.0] * 3)
-    assert not diverged([2.0, 2.0, 5.0])
-    assert diverged([2.0, 2.0, 50.0])
-    assert diverged([math.inf])
+def test_the_slope_of_the_loss_is_not_seen_late() -> None:
+    rates = [10 ** (-4 + n / 25) for n in range(100)]
+    for middle in (30, 50, 70):
+        losses = [0.3 + 2 / (1 + math.exp((n - middle) / 5)) for n in range(100)]
+        late = rates.index(read(rates, losses).steepest) - middle
+        assert abs(late) <= 1
+
+
+def test_averages_have_no_bias_and_one_bad_step_is_no_divergence() -> None:
+    assert centered([3.0, 3.0, 3.0]) == pytest.approx([3.0] * 3)
+    watch = Watch()
+    assert [watch.diverged(loss) for loss in (2.0, 2.0, 5.0, 2.0)] == [False] * 4
+    assert watch.diverged(50.0)
+    assert Watch().diverged(math.inf)
+    with pytest.raises(NumericsError, match="error: find=lr: the loss of the first step is nan; "):
+        require_any([math.nan])
+
+
+def test_the_best_moving_average_is_kept_while_losses_come() -> None:
+    losses = [2.3, 2.0, 1.0, 0.4, 0.2, *[3.0] * 40, 9.5]
+    weights = [[0.98 ** (last - n) for n in range(last + 1)] for last in range(len(losses))]
+    averages = [np.average(losses[: len(each)], weights=each) for each in weights]
+    expected = [loss > 4 * min(averages[: number + 1]) for number, loss in enumerate(losses)]
+    watch = Watch()
+    assert [watch.diverged(loss) for loss in losses] == expected
+    assert 0 < sum(expected) < len(losses)
 
 
 def test_the_largest_batch_is_found_in_new_processes(shell: Shell) -> None:

@@ -19,7 +19,7 @@ from ninefold.measure import profiler
 from ninefold.measure.profiler import Profile, bound, costliest, union, without
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
-from ninefold.train.compiled import Compiled, require_one_copy
+from ninefold.train.compiled import Compiled, require_one_device
 from tests.conftest import Shell, metrics
 
 CPU = torch.device("cpu")
@@ -52,10 +52,11 @@ def test_a_compiled_network_computes_and_learns_as_the_plain_one_and_evaluates_a
     assert torch._dynamo.utils.counters["frames"]["total"] == frames == 1
 
 
-def test_a_process_with_several_copies_of_a_model_is_refused_before_it_trains() -> None:
-    require_one_copy("default", Place(0, 4, CPU, replicas=4))
-    with pytest.raises(ConfigError, match=r"^error: compile.mode=default: .*it has 2 GPUs here"):
-        require_one_copy("default", Place(0, 1, CPU, replicas=2))
+@pytest.mark.parametrize("replicas", [1, 2])  # of split, of dp
+def test_a_process_with_several_devices_is_refused_before_it_trains(replicas: int) -> None:
+    require_one_device("default", Place(0, 4, CPU, replicas=4))
+    with pytest.raises(ConfigError, match=r"^error: compile.mode=default: .*it has 2 here"):
+        require_one_device("default", Place(0, 1, CPU, replicas=replicas, devices=(CPU, CPU)))
 
 
 @pytest.mark.parametrize(("gpu", "variable"), [(False, "CXX"), (True, "CC")])

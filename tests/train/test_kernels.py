@@ -52,6 +52,15 @@ def test_auto_takes_tf32_for_what_it_is_on_the_gpu_that_is_there(
     assert memory_format("auto", IMAGE, Amp("float32", tf32=True), GPU) == layout
 
 
+def test_parameters_that_are_spread_are_contiguous_and_a_note_says_so() -> None:
+    for named, layout in (("auto", "contiguous_format"), ("channels_last", "channels_last")):
+        assert memory_format(named, IMAGE, Amp("bfloat16"), GPU, contiguous=True) == layout
+        (note,) = kernels.notes(named, layout, False, GPU, contiguous=True)
+        assert "spread over processes" in note
+    named = "contiguous_format"
+    assert kernels.notes(named, named, False, GPU, contiguous=True) == []
+
+
 def test_a_layout_that_is_named_is_taken_whatever_the_precision_and_the_device() -> None:
     for named in ("contiguous_format", "channels_last"):
         for device in (CPU, GPU):

@@ -8,6 +8,7 @@ from typing import Any
 
 from ninefold.errors import one_line
 from ninefold.report.answer import caveats, wording
+from ninefold.report.answer.batches import score_per_second
 from ninefold.report.answer.conditions import conditions
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
@@ -20,7 +21,7 @@ from ninefold.report.data.overlay import arguments, left_out
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import drift_allowed, is_unfinished, why_not
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import listed
+from ninefold.report.numbers import capitalized, listed
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SECONDS, of_score
 
@@ -102,19 +103,25 @@ def _answer(
     if len(found) > 1:
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
+    answers = [
+        GoalAnswer(
+            goal.goal.name,
+            goal.cell,
+            wording.sentence(goal),
+            wording.reasons(goal),
+            goal.tied,
+            goal.chance,
+        )
+        for goal in goals
+    ]
+    sentence = wording.answer(goals)
+    if of_batches := score_per_second(found):
+        answers.append(of_batches)
+        if of_batches.cell:
+            sentence += f" {capitalized(of_batches.goal)}: {of_batches.cell}."
     return Answer(
-        sentence=wording.answer(goals),
-        goals=[
-            GoalAnswer(
-                goal.goal.name,
-                goal.cell,
-                wording.sentence(goal),
-                wording.reasons(goal),
-                goal.tied,
-                goal.chance,
-            )
-            for goal in goals
-        ],
+        sentence=sentence,
+        goals=answers,
         caveats=said,
         train=train_command(recording, best),
     )
@@ -180,4 +187,5 @@ def _run(run: Run, sweep: Mapping[str, Any]) -> RunLine:
         accuracy=of_score().value(run),
         error=None if run.error is None else one_line(run.error),
         why=why_not(run, sweep),
+        on_hosts=run.on_hosts,
     )

@@ -10,10 +10,12 @@ from ninefold.report.answer.evidence import WRAPPER, Evidence
 from ninefold.report.answer.host import host_caveat
 from ninefold.report.answer.wording import UNFINISHED
 from ninefold.report.data.cells import PLAIN, Group, plainness
+from ninefold.report.data.hosts import listed_hosts
 from ninefold.report.data.rounds import asked, round_number, rounds_of, timing_rounds
 from ninefold.report.data.runs import finite
 from ninefold.report.numbers import listed_and
-from ninefold.report.stats.verdicts import Control
+from ninefold.report.stats.measures import SECONDS
+from ninefold.report.stats.verdicts import OTHER_HOSTS, Control
 
 
 def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
@@ -25,6 +27,8 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
     ]
     if evidence.uncontrolled:
         found.append(_no_control(evidence))
+    if hosts := _hosts(evidence):
+        found.append(hosts)
     if not evidence.scored:
         found.append(
             "The study asked for times alone: whether a cell's score is as good as "
@@ -79,7 +83,7 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             "would change the times."
         )
     if any(
-        run.parallel == "ddp" and set(run.devices) - {"cpu"} and run.peak_memory_bytes
+        run.parallel in ("ddp", "fsdp") and set(run.devices) - {"cpu"} and run.peak_memory_bytes
         for run in evidence.group.runs
     ):
         found.append(
@@ -92,6 +96,27 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
         score = evidence.group.score
         found.append(f"The images are random: their {score} says nothing about a real dataset.")
     return found
+
+
+def _hosts(evidence: Evidence) -> str | None:
+    """Which cells ran on which hosts, where not all of their times can be compared."""
+    cells = {cell: dict.fromkeys(hosts.values()) for cell, hosts in evidence.hosts(SECONDS).items()}
+    if len({hosts for own in cells.values() for hosts in own}) < 2:
+        return None
+    if not any(pair.verdict == OTHER_HOSTS for pair in evidence.comparison.seconds):
+        return (
+            "The runs were made on different hosts: two cells are compared in time by those "
+            "rounds alone in which both ran on the same ones."
+        )
+    where = [
+        f"{cell} on {' or on '.join(map(listed_hosts, sorted(own)))}"
+        for cell, own in cells.items()
+        if own
+    ]
+    return (
+        f"Not every cell ran on the same hosts: {listed_and(where)}. How fast a host is cannot be "
+        "told from how fast a cell is, so their times have no verdict; their scores do."
+    )
 
 
 def _simplest_first(cells: Sequence[str] | Mapping[str, str]) -> str:

@@ -25,6 +25,8 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
             phrases.append(f"{listed(known)} {unit}{'' if known == [1] else 's'}")
     if devices := _devices(environment):
         phrases.append(f"on {devices}")
+    if len(hosts := {number for run in runs if run.counts for number in run.on_hosts}) > 1:
+        phrases.append(counted(len(hosts), "host"))
     if known := values(about.get("torch")):
         phrases.append(f"torch {listed(known)}")
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]

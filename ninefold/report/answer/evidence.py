@@ -25,7 +25,7 @@ from ninefold.report.stats.measures import (
 )
 from ninefold.report.stats.numerics import OTHER
 from ninefold.report.stats.statistics import compare, stand
-from ninefold.report.stats.summaries import by_seed, phase_shares
+from ninefold.report.stats.summaries import by_seed, hosts_by, phase_shares
 from ninefold.report.stats.verdicts import OPEN, Comparison, Safety, Settings
 from ninefold.result import TIMING_LOOKS
 
@@ -89,7 +89,8 @@ class Evidence:
         controls = self.comparison.controls
         failed = any(not control.held for control in controls)
         floor = controls[0].floor if failed else 0.0
-        return stand(self.values(SECONDS), candidates, self.settings, floor)
+        hosts = self.hosts(SECONDS)
+        return stand(self.values(SECONDS), candidates, self.settings, floor, hosts)
 
     def runs(self, cell: str) -> list[Run]:
         """Return the runs of a cell, those that ended badly too."""
@@ -102,9 +103,8 @@ class Evidence:
         of training runs pair by round.
         """
         found: dict[str, dict[int, float]] = {}
-        timed = any(run.timed for run in measure.source(self.group))
         for cell in self.cells:
-            if not measure.learned and not timed and self._rounds_repeat_seeds:
+            if self._pairs_by_round(measure):
                 values = {
                     run.round: value
                     for run in self.runs(cell)
@@ -116,6 +116,28 @@ class Evidence:
             if known := {key: value for key, value in values.items() if key is not None}:
                 found[cell] = known
         return found
+
+    def hosts(self, measure: Measure) -> dict[str, dict[int, tuple[int, ...]]]:
+        """Return the numbers of the hosts that each of these values was measured on."""
+        by_round = self._pairs_by_round(measure)
+        found: dict[str, list[Run]] = {cell: [] for cell in self.cells}
+        for run in measure.source(self.group):
+            found[run.cell].append(run)
+        return {
+            cell: {
+                key: hosts
+                for key, hosts in hosts_by(
+                    runs, lambda run: run.round if by_round else run.place
+                ).items()
+                if key is not None
+            }
+            for cell, runs in found.items()
+        }
+
+    def _pairs_by_round(self, measure: Measure) -> bool:
+        """Whether the runs that a measure is taken from pair by round, and not by their place."""
+        timed = any(run.timed for run in measure.source(self.group))
+        return not measure.learned and not timed and self._rounds_repeat_seeds
 
     @functools.cached_property
     def _rounds_repeat_seeds(self) -> bool:
@@ -133,7 +155,9 @@ class Evidence:
     def comparison(self) -> Comparison:
         """Seconds per epoch and score, every pair of cells."""
         seconds = self.values(SECONDS)
-        return compare(seconds, self.accuracy, self.settings, self.controls, self.alike)
+        return compare(
+            seconds, self.accuracy, self.settings, self.controls, self.alike, self.hosts(SECONDS)
+        )
 
     @functools.cached_property
     def target(self) -> float | None:
@@ -270,13 +294,19 @@ class Evidence:
     def speedup(self, cell: str) -> Speedup | None:
         """Return a cell's throughput over none's in its precision, and what its devices allow.
 
-        Processes on a CPU share its cores, so that several of them count as one device.
+        Processes on a CPU share its cores, so that several of them count as one device. Where the
+        study swept processes, `scaling` says it instead.
         """
         parallel, amp = parts(cell)
         speeds = self.values(THROUGHPUT)
         one, own = speeds.get(f"none-{amp}", {}), speeds.get(cell, {})
-        pairs = [own[key] / one[key] for key in own if one.get(key)]
-        if parallel == "none" or not pairs:
+        hosts = self.hosts(THROUGHPUT)
+        pairs = [
+            own[key] / one[key]
+            for key in own
+            if one.get(key) and hosts[cell][key] == hosts[f"none-{amp}"][key]
+        ]
+        if parallel == "none" or not pairs or self.group.scaling:
             return None
         devices = max((run.devices for run in self._ok(cell)), key=len, default=[])
         return Speedup(

@@ -12,6 +12,7 @@ from ninefold.report.answer.host import bound_by_host
 from ninefold.report.answer.max_batch import largest_batches
 from ninefold.report.answer.notes import marked, number_notes
 from ninefold.report.answer.published import compare
+from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import (
     CeilingShare,
     Cell,
@@ -74,6 +75,7 @@ def describe(evidence: Evidence, recording: Recording) -> Group:
         score=group.score,
         further=[_further(evidence, measure) for measure in of_figures(group.runs)],
         timing_rounds=len({run.round for run in group.timing}) or None,
+        scaling=scaling(evidence),
     )
 
 

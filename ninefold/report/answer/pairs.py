@@ -26,7 +26,7 @@ class Pairs:
         self.held = all(control.held for control in comparison.controls)
 
     def verdict(self, first: str, second: str) -> str:
-        """Return how `second` compares with `first`: faster, slower, tie, not enough runs."""
+        """Return how `second` compares with `first`: see `verdicts.Pair`."""
         if first == second:
             return "tie"
         if pair := self._pairs.get((first, second)):
@@ -59,7 +59,8 @@ def pairs_of(evidence: Evidence, key: str, values: Mapping[str, Mapping[int, flo
         return Pairs(evidence.comparison)
     if key != BYTES.key:
         controls, copies = evidence.controls, evidence.alike
-        return Pairs(compare(values, evidence.accuracy, settings, controls, copies))
+        hosts = evidence.hosts(evidence.to_target) if evidence.to_target else None
+        return Pairs(compare(values, evidence.accuracy, settings, controls, copies, hosts))
     found = compare(values, evidence.accuracy, settings)
     return Pairs(replace(found, seconds=[_exact(pair, values, settings) for pair in found.seconds]))
 

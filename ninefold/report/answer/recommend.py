@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs, pairs_of
@@ -16,9 +17,10 @@ from ninefold.report.data.cells import plainness
 from ninefold.report.stats.best import Standing
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import OPEN
+from ninefold.report.stats.verdicts import OPEN, OTHER_HOSTS
 
 NO_RUNS, NOTHING_SAFE, NOT_ENOUGH = "no runs", "nothing safe", "not enough runs"
+APART = "different hosts"
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
 
 
@@ -42,7 +44,7 @@ class Recommendation:
     """The decision for one goal.
 
     cell: the recommended cell, None where there is none.
-    why_none: NO_RUNS, NOTHING_SAFE or NOT_ENOUGH where there is none.
+    why_none: NO_RUNS, NOTHING_SAFE, NOT_ENOUGH or APART where there is none.
     values: of the goal's measure, by cell and seed.
     pairs: the verdicts on that measure.
     candidate: the cell that would be recommended if the runs were enough.
@@ -160,6 +162,11 @@ def _timed(
     )
 
 
+def _are_apart(cells: Sequence[str], pairs: Pairs) -> bool:
+    """Whether two of the cells were run on different hosts, so that no time is the shortest."""
+    return any(pairs.verdict(*pair) == OTHER_HOSTS for pair in combinations(cells, 2))
+
+
 def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
     values = evidence.of_goal(goal.key)
     if not values:
@@ -175,6 +182,8 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
         return Recommendation(
             goal, evidence, why_none=NOTHING_SAFE, values=values, open=unknown or evidence.cells
         )
+    if _are_apart([*safe, *unknown], pairs):
+        return Recommendation(goal, evidence, why_none=APART, values=values, open=unknown)
     if evidence.timed and goal.key == SECONDS.key:
         return _timed(Recommendation(goal, evidence, values=values), pairs, safe, unknown)
     unbeaten = [

@@ -8,17 +8,18 @@ score is `accuracy`, whatever its name is: `Group.score`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ninefold.files import write_json
+from ninefold.report.answer.scaling_tree import Scaling
 from ninefold.report.data.rounds import round_number
 from ninefold.report.stats.verdicts import Control, Pair, Safety
 from ninefold.result import TIMING
 
 FORMAT = 1
-_OF_TIMING = {"score_confidence", "chance", "timing_rounds"}
+_WHERE_USED = {"score_confidence", "chance", "timing_rounds", "scaling"}
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,7 @@ class Group:
     score: the name of the task's score.
     further: what else the task reports.
     timing_rounds: from which the times are, where cells were timed in turns.
+    scaling: None where the study did not sweep processes.
     """
 
     title: str
@@ -253,6 +255,7 @@ class Group:
     score: str
     further: list[Further]
     timing_rounds: int | None = None
+    scaling: Scaling | None = None
 
 
 @dataclass(frozen=True)
@@ -266,7 +269,11 @@ class Note:
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run as the report lists it. why: why it does not count, None where it does."""
+    """One run as the report lists it.
+
+    why: why it does not count, None where it does.
+    on_hosts: numbers of the hosts it was made on; empty: unknown.
+    """
 
     folder: str
     cell: str
@@ -280,6 +287,7 @@ class RunLine:
     accuracy: float | None
     error: str | None
     why: str | None
+    on_hosts: list[int] = field(default_factory=list)
 
     @property
     def number(self) -> str:
@@ -313,5 +321,5 @@ def write_report(path: Path, report: Report) -> None:
 
 
 def _present(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of an object, without those of timing in turns where it was not used."""
-    return {key: value for key, value in items if value is not None or key not in _OF_TIMING}
+    """The fields of an object, without those of what the study did not use."""
+    return {key: value for key, value in items if value is not None or key not in _WHERE_USED}

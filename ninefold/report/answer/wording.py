@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs, Ratio
 from ninefold.report.answer.recommend import (
+    APART,
     COPY,
     FAILED_RUN,
     NO_RUNS,
@@ -70,6 +71,11 @@ def sentence(found: Recommendation) -> str:
         return f"Not enough runs: none has ended well. {do}"
     if found.why_none == NOTHING_SAFE:
         return _nothing_safe(found)
+    if found.why_none == APART:
+        return (
+            f"No answer on the {found.goal.name}: the cells ran on different hosts, whose times "
+            "are not compared. Run every cell on the same ones."
+        )
     if found.cell is None or found.pairs is None:
         return _not_enough(found)
     cell, means, pairs = found.cell, found.means, found.pairs

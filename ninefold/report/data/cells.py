@@ -22,6 +22,7 @@ class Group:
     variant: the settings that its runs share and the runs of other groups do not
     part: the segment of a resumed study whose code or machine changed, from 0
     score: the name of the task's score
+    batch_size: of each process where scaling is weak
     """
 
     dataset: str | None
@@ -43,14 +44,20 @@ class Group:
     @property
     def size(self) -> str:
         """The batch size and the epochs; runs that all failed may not know them."""
-        batch = self.batch_size or "unknown"
+        batch = str(self.batch_size or "unknown")
+        batch += " per process" if self.scaling == "weak" else ""
         epochs = "unknown" if self.epochs is None else f"{self.epochs:g}"
         return f"batch {batch}, {epochs} epoch{'' if self.epochs == 1 else 's'}"
 
     @property
+    def scaling(self) -> str | None:
+        """How the batch grows with the processes that the study swept; None: not swept."""
+        return next((run.scaling for run in self.runs if run.scaling), None)
+
+    @property
     def parallels(self) -> list[str]:
-        """The strategies of its runs, none, dp and ddp first."""
-        names = {run.parallel for run in self.runs if run.parallel}
+        """The strategies of its runs, none, dp, ddp and fsdp first."""
+        names = {run.strategy for run in self.runs if run.strategy}
         return sorted(names, key=lambda name: position(name, PARALLEL))
 
     @property
@@ -82,7 +89,7 @@ class Group:
 
     def cell(self, parallel: str, amp: str) -> list[Run]:
         """Return the runs of one cell."""
-        return [run for run in self.runs if (run.parallel, run.amp) == (parallel, amp)]
+        return [run for run in self.runs if (run.strategy, run.amp) == (parallel, amp)]
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ class _Key:
         """
         known = ((run.dataset, self.dataset), (run.model, self.model))
         same = all(mine in (None, own) for mine, own in known)
-        same = same and run.batch_size in (None, self.batch_size)
+        same = same and run.own_batch in (None, self.batch_size)
         if run.overrides:
             alike = run.settings == self.settings
         else:
@@ -120,7 +127,7 @@ def _key(run: Run, epochs: float | None) -> _Key:
     return _Key(
         run.dataset,
         run.model,
-        run.batch_size,
+        run.own_batch,
         epochs,
         run.settings,
         run.part or 0,

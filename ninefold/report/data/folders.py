@@ -99,6 +99,12 @@ def _result(path: Path) -> dict[str, Any]:
     return result
 
 
+def _processes(job: dict[str, Any]) -> int | None:
+    parallel = job.get("parallel")
+    found = parallel.get("processes") if isinstance(parallel, dict) else None
+    return found if isinstance(found, int) else None
+
+
 def _unfinished(job: dict[str, Any]) -> dict[str, Any]:
     choices = job["choices"]
     return {
@@ -107,4 +113,5 @@ def _unfinished(job: dict[str, Any]) -> dict[str, Any]:
         "study": choices.get("experiments"),
         **{name: choices.get(name) for name in ("parallel", "amp", "dataset", "model")},
         **{name: job.get(name) for name in ("seed", "batch_size")},
+        "processes": _processes(job),
     }

@@ -17,6 +17,7 @@ from ninefold.report.data import numerics, published
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_json
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
+from ninefold.report.data.hosts import names_of, numbered
 from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.published import Published
@@ -94,15 +95,15 @@ def gather_recording(folder: Path) -> Recording | None:
             "the folder of one study",
             f"give one of its {len(studies)}, such as {studies[-1]}",
         )
-    results = read_results(folder)
+    results = numbered(read_results(folder))
     if not results:
         return None
     environments = [_environment(result) for result in results]
-    hostnames = {str(environment.get("hostname") or "") for environment in environments}
-    for environment in environments:
-        hostnames |= {str(host.get("name") or "") for host in environment.get("hosts") or []}
     scrubber = Scrubber(
-        hostnames=hostnames,
+        hostnames={
+            *(str(environment.get("hostname") or "") for environment in environments),
+            *(name for result in results for name in names_of(result)),
+        },
         folders=(folder.resolve(), Path.cwd(), Path.home()),
     )
     sweep = scrubber.value(read_sweep(folder))
@@ -122,7 +123,7 @@ def gather_recording(folder: Path) -> Recording | None:
 def read_runs(folder: Path) -> tuple[list[Run], Mapping[str, Any]]:
     """Return the runs that a sweep's folder holds so far, and its sweep.json."""
     sweep = read_sweep(folder)
-    return runs_of(join(read_results(folder), sweep)), sweep
+    return runs_of(join(numbered(read_results(folder)), sweep)), sweep
 
 
 def record(recording: Recording, target: Path) -> None:
@@ -167,4 +168,10 @@ def _environment(result: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     versions = environment.get("versions")
     rest = {key: value for key, value in environment.items() if key != "versions"}
+    if isinstance(hosts := rest.get("hosts"), list):
+        rest["hosts"] = [
+            {key: value for key, value in host.items() if key not in ("name", "ranks")}
+            for host in hosts
+            if isinstance(host, dict)
+        ]
     return {**versions, **rest} if isinstance(versions, dict) else rest

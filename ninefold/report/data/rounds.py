@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ninefold.report.data.runs import Run, finite
+from ninefold.report.data.scaling import processes_are_swept, scaled
 from ninefold.report.numbers import MISSING
-from ninefold.result import TIMING
+from ninefold.result import PROCESSES, TIMING, strategy_name
 
 COLUMNS = ("round", "attempt", "drifted", "counted", "part")
 STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the study would complete
@@ -20,6 +21,8 @@ _NOT_COUNTED = {**dict.fromkeys(COLUMNS), "counted": False}
 
 def join(results: Sequence[Mapping[str, Any]], sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the results with the round, attempt, drifted, counted and part of their rounds.
+
+    Where the study swept the processes, also with what `scaled` adds.
 
     In a sweep without rounds, all runs count except the burn-in and superseded ones. In one with
     rounds, a run that is in none of them does not count. A timing run that has no turns, as it
@@ -34,7 +37,7 @@ def join(results: Sequence[Mapping[str, Any]], sweep: Mapping[str, Any]) -> list
     def place(folder: str) -> dict[str, Any]:
         return _NOT_COUNTED if _put_away(folder, sweep) else placed.get(folder, unplaced)
 
-    found = [{**result, **place(str(result["folder"]))} for result in results]
+    found = [{**result, **place(str(result["folder"]))} for result in scaled(results, sweep)]
     for result in found:
         if str(result["folder"]).startswith(f"{TIMING}/") and result.get("turns") is None:
             result["turns"] = 0
@@ -82,7 +85,14 @@ def _cells(sweep: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def planned_cells(sweep: Mapping[str, Any]) -> list[str]:
     """Return the names of the cells that a study planned, empty if it recorded none."""
     named = (cell for cell in _cells(sweep) if cell.get("parallel") and cell.get("amp"))
-    return list(dict.fromkeys(f"{cell['parallel']}-{cell['amp']}" for cell in named))
+    axis = processes_are_swept(sweep)
+    return list(
+        dict.fromkeys(
+            f"{strategy_name(cell['parallel'], cell.get(PROCESSES) if axis else None)}-"
+            f"{cell['amp']}"
+            for cell in named
+        )
+    )
 
 
 def name_of(run: Run, sweep: Mapping[str, Any]) -> str | None:
@@ -93,14 +103,14 @@ def name_of(run: Run, sweep: Mapping[str, Any]) -> str | None:
     known = {
         "dataset": run.dataset,
         "model": run.model,
-        "batch_size": run.batch_size,
+        "batch_size": run.own_batch,
         "epochs": None if run.to_train is None else f"{run.to_train:g}",
     }
     said = {text.lstrip("+") for text in run.settings}
     said |= {f"{key}={value}" for key, value in known.items()}
     words = [run.cell]
     for key, values in _swept(sweep).items():
-        if key not in ("parallel", "amp"):
+        if key not in ("parallel", "amp") and not (key == PROCESSES and run.scaling):
             found = [text for value in values if (text := f"{key}={value}") in said]
             if not found:
                 return None

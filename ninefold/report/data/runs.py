@@ -5,17 +5,27 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
-from ninefold.result import PHASES, SCORE, Result
+from ninefold.result import PHASES, PROCESSES, SCORE, Result, strategy_name
 
-PARALLEL = ("none", "dp", "ddp")
+PARALLEL = ("none", "dp", "ddp", "fsdp")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
-NAMES = ("status", "study", "dataset", "model", "parallel", "amp", "dtype", "memory_format")
+NAMES = (
+    "status",
+    "study",
+    "dataset",
+    "model",
+    "parallel",
+    "amp",
+    "dtype",
+    "memory_format",
+    "scaling",
+)
 LONGEST = 64  # characters of the name of a score or of a further figure
 LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
 RESTORE = "restore the file from version control"
@@ -30,6 +40,11 @@ class Run(Result):
     drifted: whether the machine was too slow in that round.
     counted: whether the run enters figures. None, as the three above: the sweep has no rounds.
     part: the segment of a resumed study, from 0.
+    on_hosts: numbers of the hosts it was made on, in the whole report; empty: unknown.
+    scaling: how the batch grows with the processes that the study swept: strong, not at all; weak,
+        as they do. None: they were not swept, and are no part of its cell.
+    oversubscribed: whether a host had fewer cores than threads of this run, or fewer GPUs than
+        processes; None: unknown.
     """
 
     folder: str = ""
@@ -38,6 +53,9 @@ class Run(Result):
     drifted: bool | None = None
     counted: bool | None = None
     part: int | None = None
+    on_hosts: list[int] = field(default_factory=list)
+    scaling: str | None = None
+    oversubscribed: bool | None = None
 
     @property
     def counts(self) -> bool:
@@ -67,12 +85,27 @@ class Run(Result):
     @property
     def settings(self) -> tuple[str, ...]:
         """What was set apart from the cell: the overrides, and the experiment file."""
-        return (*self.overrides, *([f"experiments={self.study}"] if self.study else []))
+        said = [text for text in self.overrides if not (self.scaling and _of_processes(text))]
+        return (*said, *([f"experiments={self.study}"] if self.study else []))
 
     @property
     def cell(self) -> str:
-        """The name of the run's cell, such as `ddp-scaler`."""
-        return f"{self.parallel or 'unknown'}-{self.amp or 'unknown'}"
+        """The name of the run's cell, such as `ddp-scaler`, or `ddp x4-scaler`."""
+        return f"{self.strategy or 'unknown'}-{self.amp or 'unknown'}"
+
+    @property
+    def strategy(self) -> str | None:
+        """Its strategy, with the processes where the study swept them: `ddp x4`."""
+        if self.parallel is None:
+            return None
+        return strategy_name(self.parallel, self.processes if self.scaling else None)
+
+    @property
+    def own_batch(self) -> int | None:
+        """The batch size that its cell shares with others: of a process where scaling is weak."""
+        if self.scaling != "weak" or not self.batch_size or not self.processes:
+            return self.batch_size
+        return self.batch_size // self.processes
 
     @property
     def score_name(self) -> str:
@@ -83,6 +116,10 @@ class Run(Result):
     def phase(self, name: str) -> float | None:
         """Return the seconds sampled in a phase, None if unknown."""
         return self.phase_seconds.get(name)
+
+
+def _of_processes(override: str) -> bool:
+    return override.lstrip("+").partition("=")[0] == PROCESSES
 
 
 def _bool(text: str) -> bool:
@@ -139,12 +176,12 @@ def _columns() -> dict[str, Callable[[str], Any]]:
         "dict[str, float | None]": _figures,
     }
     columns: dict[str, Callable[[str], Any]] = {"folder": str}
-    for field in fields(Run):
-        kind = str(field.type).removesuffix(" | None")
-        if field.name == "phase_seconds":
+    for own in fields(Run):
+        kind = str(own.type).removesuffix(" | None")
+        if own.name == "phase_seconds":
             columns.update({f"{phase}_seconds": _float for phase in PHASES})
-        elif kind in by_type and field.name != "exit_code":
-            columns[field.name] = by_type[kind]
+        elif kind in by_type and own.name != "exit_code":
+            columns[own.name] = by_type[kind]
     return columns
 
 
@@ -224,16 +261,22 @@ def read_csv(path: Path) -> list[Run]:
     return runs
 
 
-def position(name: str | None, known: tuple[str, ...]) -> tuple[int, str]:
-    """Return a sort key: the known names in their order, then the others alphabetically."""
-    return (known.index(name) if name in known else len(known), name or "")
+def position(name: str | None, known: tuple[str, ...]) -> tuple[int, str, int]:
+    """Return a sort key: the known names in their order, then the others alphabetically.
+
+    Names with a number of processes follow one another by that number.
+    """
+    base, _, count = (name or "").rpartition(" x")
+    own = base if base and count.isdigit() else name or ""
+    place = known.index(own) if own in known else len(known)
+    return place, own, int(count) if own == base and base else 0
 
 
 def _order(run: Run) -> tuple[Any, ...]:
     return (
         run.dataset or "",
         run.model or "",
-        position(run.parallel, PARALLEL),
+        position(run.strategy, PARALLEL),
         position(run.amp, AMP),
         -1 if run.seed is None else run.seed,
         run.batch_size or 0,

@@ -10,7 +10,8 @@ from ninefold.report.answer.tree import Cell, Figures, Group, LargestBatch, Meas
 from ninefold.report.data.cells import PLAIN
 from ninefold.report.numbers import counted, decimals_for
 from ninefold.report.render.strips import Strip, between, number, scale, signed, times
-from ninefold.report.stats.measures import ENERGY, SCORE_KEY, SECONDS, THROUGHPUT
+from ninefold.report.stats.measures import ENERGY, SCORE_KEY, SECONDS, THROUGHPUT, TO_TARGET
+from ninefold.report.stats.verdicts import OTHER_HOSTS
 
 # The darkest and the lightest tint are at least this far apart, as a share of the best value, or in
 # points of a score: in a table of nearly equal values the tints are nearly equal.
@@ -82,6 +83,7 @@ class _Measured:
                 self.means[cell.cell] = figures.mean
         of_time = measure.key in (SECONDS.key, THROUGHPUT.key, ENERGY.key)
         self.timing_rounds = group.timing_rounds if of_time else None
+        self.apart = _on_other_hosts(group) if of_time or measure.key == TO_TARGET else set()
         self.unit, self.factor = _unit(measure.unit, list(self.means.values()))
         sizes = [abs(mean) * self.factor for mean in self.means.values()]
         self.decimals = _decimals(measure.key, sizes)
@@ -119,7 +121,7 @@ class _Measured:
             why_not=None if measure.available else measure.why_not or "It was not measured.",
             best=self.best,
             span=span,
-            tagged=len(self.extremes) == 1 < len(self.found),
+            tagged=len(self.extremes) == 1 and self.compared,
             rows=[
                 (parallel, [self.field(f"{parallel}-{amp}") for amp in group.amps])
                 for parallel in group.parallels
@@ -147,12 +149,19 @@ class _Measured:
             relative=self.relative(name, figures),
             interval="" if low is None else interval,
             seeds=self.seeds(cell, figures),
-            extreme=self.best if self.extremes == [name] and len(self.found) > 1 else "",
-            tint=self.tints[name],
+            extreme=self.best if self.extremes == [name] and self.compared else "",
+            tint=0.0 if self.apart else self.tints[name],
             strip=self.strip(name, figures, low, high) if len(figures.values) > 1 else None,
         )
 
+    @property
+    def compared(self) -> bool:
+        """Whether one value can be called the best."""
+        return len(self.found) > 1 and not self.apart
+
     def relative(self, name: str, figures: Figures) -> str:
+        if figures.relative is None and frozenset((PLAIN, name)) in self.apart:
+            return OTHER_HOSTS
         if figures.relative is None or name == PLAIN:
             return ""
         if self.measure.key == SCORE_KEY:
@@ -179,6 +188,15 @@ class _Measured:
             f"{between(low, high, self.show)}; by {'round' if self.timing_rounds else 'seed'} "
             f"{seeds}",
         )
+
+
+def _on_other_hosts(group: Group) -> set[frozenset[str]]:
+    """The pairs of cells whose times are of different hosts."""
+    return {
+        frozenset((pair.first, pair.second))
+        for pair in group.pairs.seconds
+        if pair.verdict == OTHER_HOSTS
+    }
 
 
 def _why(figures: Figures | None) -> str:

@@ -11,7 +11,7 @@ from ninefold.report.data.cells import PLAIN
 from ninefold.report.numbers import MISSING, capitalized, counted
 from ninefold.report.render.strips import Strip, between, chance, scale, signed, times
 from ninefold.report.stats.measures import SCORE_KEY
-from ninefold.report.stats.verdicts import OPEN, Control, Pair, Safety
+from ninefold.report.stats.verdicts import OPEN, OTHER_HOSTS, Control, Pair, Safety
 
 # Glyph and word of a verdict, which do without color, and the class of its color.
 _LOOKS = {
@@ -22,6 +22,7 @@ _LOOKS = {
     "tie": ("=", "tie", "even"),
     "safe": ("✓", "safe", "good"),
     OPEN: ("?", "too few", "open"),
+    OTHER_HOSTS: ("≠", "other hosts", "open"),
 }
 _OPPOSITE = {"faster": "slower", "slower": "faster", "better": "worse", "worse": "better"}
 Show = Callable[[float | None], str]
@@ -112,6 +113,7 @@ def _summary(items: Sequence[Pair], unit: str) -> str:
     """How many pairs are decided; unit: what more of would decide the others."""
     counts = Counter(pair.verdict for pair in items)
     unsettled, ties = counts.pop(OPEN, 0), counts.pop("tie", 0)
+    apart = counts.pop(OTHER_HOSTS, 0)
     differ = sum(counts.values())
     text = f"Of {counted(items, 'pair')} {differ} {'differs' if differ == 1 else 'differ'} and "
     text += f"{ties} {'is a tie' if ties == 1 else 'are ties'}."
@@ -120,6 +122,8 @@ def _summary(items: Sequence[Pair], unit: str) -> str:
         which = "them" if len(needed) == unsettled else f"{len(needed)} of them"
         more = f"; about {max(needed)} {unit} would settle {which}" if needed else ""
         text += f" For {unsettled} there are not enough runs{more}."
+    if apart:
+        text += f" {apart} {'has' if apart == 1 else 'have'} times of different hosts."
     return text
 
 

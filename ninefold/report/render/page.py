@@ -13,10 +13,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from ninefold.report.answer.scaling_tree import Scaling
 from ninefold.report.answer.tree import Further, Group, Report, RunLine
 from ninefold.report.data.cells import MOST, score_of
-from ninefold.report.numbers import MISSING, counted, decimals_for, with_article
-from ninefold.report.render import matrix, pictures
+from ninefold.report.numbers import MISSING, capitalized, counted, decimals_for, with_article
+from ninefold.report.render import matrix, pictures, scales
 from ninefold.report.render.heat import panels
 from ninefold.report.render.strips import number, signed, small, times
 from ninefold.report.stats.numerics import OTHER, SAME, WITHIN
@@ -89,7 +90,8 @@ def _group(group: Group, report: Report) -> dict[str, Any]:
         "safety": matrix.safety(group, margin),
         "controls": matrix.controls(group),
         "phases": pictures.phases(group),
-        "speedups": pictures.speedups(group),
+        "speedups": None if group.scaling else pictures.speedups(group),
+        "scales": None if group.scaling is None else _scales(group.scaling),
         "curves": [(title, drawn) for title, drawn in curves if drawn],
         # Where times are from timing rounds, a slow minute in a training round does no harm.
         "drift": None if group.timing_rounds else pictures.drift(group, report.settings.drift),
@@ -98,6 +100,19 @@ def _group(group: Group, report: Report) -> dict[str, Any]:
         "launching": [cell.cell for cell in group.cells if cell.host_bound],
         "numerics_looks": _NUMERICS,
         "further": [_further(figure) for figure in group.further],
+    }
+
+
+def _scales(scaling: Scaling) -> dict[str, Any]:
+    """Return how a group's cells scale, drawn and as rows."""
+    return {
+        "kind": scaling.kind,
+        "drawn": scales.draw(scaling),
+        "header": scales.HEADER,
+        "series": [
+            {"title": f"{each.parallel}, {each.amp}", "rows": scales.rows(each), "said": each.said}
+            for each in scaling.series
+        ],
     }
 
 
@@ -116,7 +131,7 @@ def _plain(report: Report) -> str:
     answer = report.answer
     lines = [f"{report.title}: {answer.sentence}"]
     for goal in answer.goals:
-        lines.append(f"{goal.goal.capitalize()}: {goal.cell or MISSING}. {goal.sentence}")
+        lines.append(f"{capitalized(goal.goal)}: {goal.cell or MISSING}. {goal.sentence}")
         lines += [f"- {reason}" for reason in goal.reasons]
     lines += [f"Keep in mind: {caveat}" for caveat in answer.caveats]
     lines += [f"Train with it: {answer.train}"] * bool(answer.train)

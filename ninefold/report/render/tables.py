@@ -40,6 +40,7 @@ from ninefold.report.stats.measures import (
     of_score,
 )
 from ninefold.report.stats.summaries import Summary, phase_shares, summarize
+from ninefold.report.stats.verdicts import OTHER_HOSTS
 from ninefold.result import PHASES
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -196,6 +197,8 @@ def _cell(cell: Summary, measure: Measure, decimals: int) -> str:
     text = spread(cell.mean, cell.sd, decimals)
     if cell.relative is not None:
         text += f" ({measure.pair_text(cell.relative)})"
+    elif cell.apart:
+        text += f" ({OTHER_HOSTS})"
     if len(cell.by_seed) < cell.seeds:
         text += f", {len(cell.by_seed)} of {cell.seeds} {cell.of}"
     return text

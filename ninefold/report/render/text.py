@@ -13,7 +13,7 @@ from ninefold.report.answer.tree import Group as ReportGroup
 from ninefold.report.data.cells import MOST, Group, groups, shown
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import MISSING, decimals_for, ratio, with_article
-from ninefold.report.render import matrix
+from ninefold.report.render import matrix, scales
 from ninefold.report.render.markdown import code, grid, items, plain, section
 from ninefold.report.render.tables import mark_cells, measure_table, superscript
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS, Measure, of_score
@@ -103,7 +103,26 @@ def _verdicts(group: ReportGroup, report: Report) -> list[str]:
         )
     )
     rounds = [] if group.timing_rounds else [_rounds(group, settings.drift)]
-    return [*found, _numerics(group.numerics), *rounds]
+    return [*found, *_scaling(group), _numerics(group.numerics), *rounds]
+
+
+def _scaling(group: ReportGroup) -> list[str]:
+    if group.scaling is None:
+        return []
+    about = {
+        "strong": "Strong scaling: every step has the same global batch.",
+        "weak": "Weak scaling: every process has the same batch.",
+    }
+    return [
+        section(
+            f"## More processes: {plain(series.parallel)}, {plain(series.amp)}",
+            scales.HEADER,
+            scales.rows(series),
+            about.get(group.scaling.kind, ""),
+            "\n".join(f"- {plain(text)}" for text in series.said),
+        )
+        for series in group.scaling.series
+    ]
 
 
 def _tested(row: matrix.Row) -> list[str]:
@@ -171,12 +190,22 @@ def console_text(report: Report, runs: Sequence[Run]) -> str:
     bad = sum(not run.ok for run in runs)
     parts = [
         "\n".join(lines),
+        *_scaling_lines(report),
         *(_tables(group, own) for group, own in zip(found, marks, strict=True)),
         "\n".join(f"{mark} {one_line(note)}" for mark, note in numbered if mark in used),
         _left_out(every),
         f"{bad} of {len(runs)} runs are not ok" if bad else "",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _scaling_lines(report: Report) -> list[str]:
+    """What the answer's group shows of its processes, a paragraph for each strategy."""
+    found = report.groups[0].scaling if report.groups else None
+    return [
+        "\n".join(f"scaling: {one_line(text)}" for text in series.said)
+        for series in (found.series if found else [])
+    ]
 
 
 def _left_out(every: Sequence[Group]) -> str:

@@ -58,6 +58,11 @@ class Measure:
     learned: bool = False
     of_time: bool = False
 
+    @property
+    def depends_on_hosts(self) -> bool:
+        """Whether the speed of the hosts is in it, so that only runs on the same ones compare."""
+        return self.of_time or self.key == TO_TARGET
+
     def source(self, group: Group) -> Sequence[Run]:
         """Return the runs of a group that it is taken from, if there are any of that kind.
 
@@ -121,7 +126,7 @@ BYTES = replace(
 )
 ENERGY = Measure(
     "Energy per epoch",
-    "Of all devices over the inner clock, as NVML counts it for GPUs and RAPL for CPUs.",
+    "Of all devices while they train, as NVML counts it for GPUs and RAPL for CPUs.",
     _joules_per_epoch,
     key="energy",
     unit="J",

@@ -14,6 +14,7 @@ from ninefold.report.stats.best import Standing, standing
 from ninefold.report.stats.differences import Array, Differences, Values, differences, number
 from ninefold.report.stats.verdicts import (
     OPEN,
+    OTHER_HOSTS,
     Comparison,
     Control,
     Estimate,
@@ -21,6 +22,8 @@ from ninefold.report.stats.verdicts import (
     Safety,
     Settings,
 )
+
+Hosts = Mapping[str, Mapping[int, tuple[int, ...]]]  # cell -> round or seed -> numbers of hosts
 
 
 def estimate(values: Mapping[int, float]) -> Estimate:
@@ -40,6 +43,7 @@ def compare(
     settings: Settings,
     controls: Sequence[tuple[str, str]] = (),
     copies: Sequence[tuple[str, str]] | None = None,
+    hosts: Hosts | None = None,
 ) -> Comparison:
     """Return the verdicts on all pairs of cells, the safety of each cell, and the controls.
 
@@ -49,9 +53,10 @@ def compare(
     accuracy: in points, by cell and seed; may be empty
     controls: pairs of cells that do the same work in the same time
     copies: pairs that do the same work, None: the controls
+    hosts: that the seconds were measured on; a pair leaves out the rounds in which these differ
     """
     copies = controls if copies is None else copies
-    time = differences(_table(seconds, logs=True))
+    time = differences(_table(seconds, logs=True, hosts=hosts))
     points = differences(_table(accuracy), _places(list(accuracy), copies))
     of_scores = replace(settings, looks=settings.score_looks or settings.looks)
     pairs = len(time.rounds)
@@ -89,27 +94,44 @@ def compare(
             for pair in seconds_pairs
         ]
     return Comparison(
-        seconds=[_as_ratio(pair) for pair in seconds_pairs],
+        seconds=[_as_ratio(_apart(pair, seconds)) for pair in seconds_pairs],
         accuracy=accuracy_pairs,
         safety=_safety(list(accuracy), points, accuracy_pairs, of_scores, each / of_scores.looks),
         controls=judged,
     )
 
 
-def stand(seconds: Values, candidates: Sequence[str], settings: Settings, floor: float) -> Standing:
+def stand(
+    seconds: Values,
+    candidates: Sequence[str],
+    settings: Settings,
+    floor: float,
+    hosts: Hosts | None = None,
+) -> Standing:
     """Return how the candidates stand against the fastest of them; see `best.standing`.
 
-    The other cells lend their noise. floor: of a control that failed, 0 if none did
+    The other cells lend their noise. floor: of a control that failed, 0 if none did. hosts: as of
+    `compare`
     """
-    seen = differences(_table(seconds, logs=True))
+    seen = differences(_table(seconds, logs=True, hosts=hosts))
     return standing(list(seconds), seen, candidates, settings, floor)
 
 
-def _table(values: Values, logs: bool = False) -> Array:
-    """float64 [cells, rounds], nan where a cell has no value."""
-    rounds = sorted({round for cell in values.values() for round in cell})
-    table = np.array([[cell.get(round, np.nan) for round in rounds] for cell in values.values()])
-    table = table.reshape(len(values), len(rounds)).astype(np.float64)
+def _table(values: Values, logs: bool = False, hosts: Hosts | None = None) -> Array:
+    """float64 [cells, rounds], nan where a cell has no value.
+
+    A round that was run on different hosts has a column for each set of them.
+    """
+    rows = [
+        {
+            ((hosts or {}).get(name, {}).get(round, ()), round): value
+            for round, value in cell.items()
+        }
+        for name, cell in values.items()
+    ]
+    columns = sorted({column for row in rows for column in row})
+    table = np.array([[row.get(column, np.nan) for column in columns] for row in rows])
+    table = table.reshape(len(values), len(columns)).astype(np.float64)
     if logs:
         table = np.log(np.where(table > 0, table, np.nan))
     return np.where(np.isfinite(table), table, np.nan)
@@ -166,6 +188,16 @@ def _pairs(
             )
         )
     return pairs
+
+
+def _apart(pair: Pair, seconds: Values) -> Pair:
+    """Say so where a pair has no two rounds on the same hosts, but would have on others."""
+    both = seconds[pair.first].keys() & seconds[pair.second].keys()
+    if pair.n > 1 or pair.n >= len(both):
+        return pair
+    return Pair(
+        pair.first, pair.second, pair.n, None, None, None, None, None, OTHER_HOSTS, needed=None
+    )
 
 
 def _as_ratio(pair: Pair) -> Pair:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ninefold.report.data.cells import BASELINE, Group
@@ -22,6 +23,7 @@ class Summary:
     relative: to none-fp32, paired by seed; None if no seed has a partner.
     status: of the first run that did not complete, or None.
     of: what `seeds` counts.
+    apart: whether none-fp32 has the same seeds, but none of them on the same hosts.
     """
 
     by_seed: dict[int | None, float]
@@ -31,6 +33,7 @@ class Summary:
     relative: float | None
     status: str | None
     of: str = "seeds"
+    apart: bool = False
 
 
 def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:
@@ -46,12 +49,32 @@ def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int
     return {seed: statistics.fmean(found) for seed, found in values.items()}
 
 
+def hosts_by(
+    runs: Iterable[Run], key: Callable[[Run], int | None]
+) -> dict[int | None, tuple[int, ...]]:
+    """Return the numbers of the hosts that the runs of each key which completed were made on."""
+    found: dict[int | None, set[int]] = {}
+    for run in runs:
+        if run.ok:
+            found.setdefault(key(run), set()).update(run.on_hosts)
+    return {each: tuple(sorted(hosts)) for each, hosts in found.items()}
+
+
 def summarize(group: Group, parallel: str, amp: str, measure: Measure) -> Summary:
     """Reduce one cell to its mean and standard deviation over seeds."""
     runs = _runs(group, parallel, amp, measure)
     values = by_seed(group, parallel, amp, measure)
     baseline = by_seed(group, *BASELINE, measure)
-    pairs = [measure.paired(values[seed], baseline[seed]) for seed in values if seed in baseline]
+    both = [seed for seed in values if seed in baseline]
+    if measure.depends_on_hosts:
+        own, its = (
+            hosts_by(found, lambda run: run.place)
+            for found in (runs, _runs(group, *BASELINE, measure))
+        )
+        together = [seed for seed in both if own[seed] == its[seed]]
+    else:
+        together = both
+    pairs = [measure.paired(values[seed], baseline[seed]) for seed in together]
     return Summary(
         by_seed=values,
         seeds=len({run.place for run in runs}),
@@ -60,12 +83,13 @@ def summarize(group: Group, parallel: str, amp: str, measure: Measure) -> Summar
         relative=finite(measure.middle(pairs)) if pairs else None,
         status=next((run.status for run in runs if not run.ok), None),
         of="rounds" if any(run.timed for run in runs) else "seeds",
+        apart=bool(both) and not together,
     )
 
 
 def _runs(group: Group, parallel: str, amp: str, measure: Measure) -> list[Run]:
     """The runs of a cell that a measure is taken from."""
-    return [run for run in measure.source(group) if (run.parallel, run.amp) == (parallel, amp)]
+    return [run for run in measure.source(group) if (run.strategy, run.amp) == (parallel, amp)]
 
 
 def phase_shares(group: Group, parallel: str, amp: str) -> dict[str, float] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 OPEN = "not enough runs"
+OTHER_HOSTS = "times of different hosts"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Pair:
     p: two-sided, of no difference
     adjusted: p after Holm over all pairs of both measures, times the looks
     verdict: "tie", "not enough runs", and "faster", "slower" (seconds) or "better", "worse"
-        (scores)
+        (scores); "times of different hosts" (seconds) if the runs of the two were not made on the
+        same hosts, so that there is nothing to compare
     needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 

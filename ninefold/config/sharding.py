@@ -1,0 +1,60 @@
+"""What cannot be combined with parameters that are spread over processes (parallel=fsdp)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ninefold.config.graph import COMPILE_MODES
+from ninefold.errors import ConfigError, Failure
+
+STRATEGY = "ninefold.parallel.fsdp.FSDP"
+TORCH = "torch.optim."
+FUSED = (f"{TORCH}Adam", f"{TORCH}AdamW")  # whose fused kernels have a rule for such parameters
+
+
+def problems(job: Mapping[str, Any]) -> list[Failure]:
+    """What is at odds with parallel=fsdp in `job`, a resolved configuration."""
+    parallel, optimizer, compiled = (
+        node if isinstance(node := job.get(name), Mapping) else {}
+        for name in ("parallel", "optimizer", "compile")
+    )
+    if parallel.get("_target_") != STRATEGY:
+        return []
+    found: list[Failure] = []
+    target = str(optimizer.get("_target_"))
+    if optimizer.get("fused") is True and target.startswith(TORCH) and target not in FUSED:
+        found.append(
+            ConfigError(
+                "optimizer.fused",
+                "true",
+                f"fused {target.removeprefix(TORCH)} has no rule for sharded parameters",
+                "Adam and AdamW have one",
+                "set optimizer.fused=false",
+            )
+        )
+    if (mode := compiled.get("mode")) in COMPILE_MODES:
+        found.append(
+            ConfigError(
+                "compile.mode",
+                mode,
+                "a CUDA graph needs parameters at fixed places, and fsdp gathers them anew",
+                "default and max-autotune-no-cudagraphs are allowed with it",
+                "choose one",
+            )
+        )
+    return found
+
+
+def require_whole_copies(replicas: int, processes: int) -> None:
+    """Raise ConfigError unless so many copies can be spread over so many processes."""
+    if processes % replicas == 0:
+        return
+    *others, last = [str(each) for each in range(1, processes + 1) if processes % each == 0]
+    raise ConfigError(
+        "parallel.replicas",
+        replicas,
+        f"does not divide {processes} process{'es' * (processes > 1)}",
+        f"{', '.join(others)} or {last} are allowed" if others else f"{last} is allowed",
+        "choose one",
+    )

@@ -1,0 +1,176 @@
+"""Compares the batch sizes of a study by how soon each reaches the same score.
+
+The time of an epoch alone would not do: a larger batch takes fewer steps in it, and learns less
+from each example. What counts is the score per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.pairs import Pairs
+from ninefold.report.answer.tree import GoalAnswer
+from ninefold.report.data.cells import PLAIN, plainness
+from ninefold.report.numbers import ratio, three_digits
+from ninefold.report.stats.measures import SECONDS, of_score, to_target
+from ninefold.report.stats.statistics import compare, estimate
+
+LEAST = 2  # seeds of the baseline: with fewer nothing can be shown
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A cell with a batch size. seconds: by seed, to the score; runs: in which it was trained."""
+
+    cell: str
+    batch_size: int
+    per_epoch: float
+    score: float | None
+    seconds: Mapping[int, float]
+    runs: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell} with batch {self.batch_size}"
+
+    @cached_property
+    def mean(self) -> float | None:
+        """Mean seconds to the score; None unless each run reached it."""
+        return estimate(self.seconds).mean if len(self.seconds) == self.runs else None
+
+
+def score_per_second(found: Sequence[Evidence]) -> GoalAnswer | None:
+    """The answer for groups that differ in their batch size alone; None where there are none.
+
+    The baseline is none-fp32 with the smallest batch, its mean score less the margin (or
+    report.target) the score to reach. It is compared with each cell at the largest batch that takes
+    no more time an epoch.
+    """
+    sized = sorted(
+        (each for each in found if each.group.batch_size),
+        key=lambda each: each.group.batch_size or 0,
+    )
+    base = next((each for each in sized if len(each.accuracy.get(PLAIN, {})) >= LEAST), None)
+    if base is None or base.target is None:
+        return None
+    alike = [each for each in sized if _conditions(each) == _conditions(base)]
+    settings = [each for evidence in alike for each in _settings(evidence, base.target)]
+    settings.sort(key=lambda each: (each.batch_size, plainness(each.cell)))
+    first = (base.group.batch_size, PLAIN)
+    plain = next((s for s in settings if (s.batch_size, s.cell) == first), None)
+    if plain is None or settings[-1].batch_size == plain.batch_size:
+        return None  # a run of it failed, or there is no larger batch
+    return _answer(base, plain, settings, base.target)
+
+
+def _conditions(evidence: Evidence) -> tuple[object, ...]:
+    """What groups have in common that differ in their batch size alone."""
+    group = evidence.group
+    return group.dataset, group.model, group.epochs, group.variant, group.part, group.score
+
+
+def _settings(evidence: Evidence, target: float) -> list[Setting]:
+    group = evidence.group
+    seconds = evidence.values(to_target(target, evidence.points, group.score))
+    scores, per_epoch = evidence.values(of_score(group.score)), evidence.values(SECONDS)
+    return [
+        Setting(
+            cell,
+            group.batch_size or 0,
+            estimate(per_epoch[cell]).mean or 0.0,
+            estimate(scores.get(cell, {})).mean,
+            seconds.get(cell, {}),
+            len(scores.get(cell, {})),
+        )
+        for cell in per_epoch
+        if scores.get(cell)
+        and not any(cell in each for each in (evidence.bad, evidence.copies, evidence.different))
+    ]
+
+
+def largest_for_the_same_time(
+    plain: Setting, settings: Sequence[Setting], same: float
+) -> list[Setting]:
+    """Of each cell the largest batch whose epoch takes no longer than `plain`'s, by the means."""
+    found: dict[str, Setting] = {}
+    for each in settings:  # in the order of their batch sizes
+        if each.batch_size > plain.batch_size and each.per_epoch <= plain.per_epoch * (1 + same):
+            found[each.cell] = each
+    return list(found.values())
+
+
+def _answer(
+    base: Evidence, plain: Setting, settings: Sequence[Setting], target: float
+) -> GoalAnswer:
+    goal, to = f"{base.group.score} per second", f"{target:.2f} % test {base.group.score}"
+    said = [_line(each, plain) for each in settings]
+    larger = largest_for_the_same_time(plain, settings, base.settings.same)
+    if not larger:
+        sentence = f"No larger batch costs as little time an epoch as {plain.name}."
+        return GoalAnswer(goal, None, sentence, said, [])
+    if plain.mean is None:
+        sentence = (
+            f"{plain.name} reached {to} in {len(plain.seconds)} of {plain.runs} runs: it has no "
+            "time to compare with. report.target sets a lower score."
+        )
+        return GoalAnswer(goal, None, sentence, said, [])
+    names = ", ".join(each.name for each in larger)
+    reached = [each for each in larger if each.mean is not None]
+    if not reached:
+        sentence = (
+            f"{plain.name}: {_until(plain, target, to)}; of the largest batches that cost no more "
+            f"time an epoch ({names}), none reached it in every run."
+        )
+        return GoalAnswer(goal, plain.name, sentence, said, [])
+    values = {each.name: each.seconds for each in (plain, *reached)}
+    pairs = Pairs(compare(values, {}, base.settings))
+    best = min(reached, key=lambda each: each.mean or 0.0)
+    against = _against(pairs, plain, best, base)
+    verdict = pairs.verdict(plain.name, best.name)
+    tied = [each.name for each in reached if pairs.verdict(plain.name, each.name) == "tie"]
+    if verdict == "faster":
+        sentence = f"{best.name}: {_until(best, target, to)}, {against}."
+        return GoalAnswer(goal, best.name, sentence, said, [])
+    if verdict in ("slower", "tie"):
+        sentence = (
+            f"{plain.name}: {_until(plain, target, to)}; of the largest batches that cost no more "
+            f"time an epoch ({names}), none is faster: {best.name} takes {against}."
+        )
+        return GoalAnswer(goal, plain.name, sentence, said, tied)
+    sentence = (
+        f"Not enough runs: {best.name} takes {_until(best, target, to)}, {against}, which shows no "
+        "difference."
+    )
+    return GoalAnswer(goal, None, sentence, said, [])
+
+
+def _until(setting: Setting, target: float, to: str) -> str:
+    seconds = setting.mean or 0.0
+    return f"{three_digits(seconds)} s to {to} ({three_digits(target / seconds)} points a second)"
+
+
+def _against(pairs: Pairs, plain: Setting, best: Setting, base: Evidence) -> str:
+    known = pairs.ratio(plain.name, best.name)
+    if known is None:
+        return "a time that cannot be compared"
+    value, low, high = known
+    text = f"{value:.3f} times that of {plain.name}"
+    if low is None or high is None:
+        return text
+    return f"{text} ({base.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
+
+
+def _line(setting: Setting, plain: Setting) -> str:
+    """What was measured of a setting, in a sentence."""
+    epoch = f"{three_digits(setting.per_epoch)} s per epoch"
+    if setting is not plain and plain.per_epoch:
+        epoch += f" ({ratio(setting.per_epoch / plain.per_epoch)})"
+    score = "" if setting.score is None else f", {setting.score:.2f} % at the end"
+    if setting.mean is not None:
+        until = f"{three_digits(setting.mean)} s to the score"
+    else:
+        until = f"reached the score in {len(setting.seconds)} of {setting.runs} runs"
+    return f"{setting.name}: {epoch}{score}, {until}."

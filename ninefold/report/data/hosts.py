@@ -1,0 +1,51 @@
+"""On which hosts each run was made: numbers, in the order of their first use, and no names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ninefold.report.numbers import listed_and
+
+COLUMN = "on_hosts"
+
+
+def names_of(result: Mapping[str, Any]) -> list[str]:
+    """Return the names of the hosts that a result.json says its run was made on, sorted.
+
+    Results of older versions name the host of rank 0 alone.
+    """
+    environment = result.get("environment")
+    if not isinstance(environment, Mapping):
+        return []
+    hosts = environment.get("hosts")
+    said = [
+        host.get("name") if isinstance(host, Mapping) else host
+        for host in (hosts if isinstance(hosts, list) else [])
+    ]
+    names = {name for name in said if isinstance(name, str) and name}
+    hostname = environment.get("hostname")
+    if not names and isinstance(hostname, str) and hostname:
+        names = {hostname}
+    return sorted(names)
+
+
+def numbered(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the results with `on_hosts`, the numbers of their hosts, from 1.
+
+    A report publishes these instead of names: which runs had the same hosts, and nothing else.
+    """
+    numbers: dict[str, int] = {}
+    found = []
+    for result in results:
+        own = sorted(numbers.setdefault(name, len(numbers) + 1) for name in names_of(result))
+        found.append({**result, COLUMN: own})
+    return found
+
+
+def listed_hosts(hosts: Sequence[int]) -> str:
+    """Return numbers of hosts as a phrase: `host 1`, `hosts 1 and 2`."""
+    if not hosts:
+        return "an unknown host"
+    words = listed_and([str(number) for number in hosts])
+    return f"host {words}" if len(hosts) == 1 else f"hosts {words}"

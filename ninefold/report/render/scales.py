@@ -1,0 +1,200 @@
+"""Shows how cells scale with their processes: a picture, and rows for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ninefold.report.answer.scaling_tree import Scaling, ScalingPoint, Series
+from ninefold.report.numbers import MISSING
+from ninefold.report.render.plots import ON_PAGE, Canvas, Picture, picture
+from ninefold.report.render.strips import between, number, times
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+HEADER = (
+    "cell",
+    "speed-up",
+    "interval",
+    "efficiency",
+    "its interval",
+    "ms a step",
+    "cost model, ms",
+    "verdict",
+)
+PREDICTED = "predicted"
+_INK, _MUTED, _ACCENT = (ON_PAGE[name] for name in ("ink", "muted", "accent"))
+_PANEL = 250  # CSS pixels, the height of a panel
+_TITLE, _BELOW, _LEFT = 24, 46, 52
+
+
+def rows(series: Series) -> list[list[str]]:
+    """Return a row of text for each number of processes, the predicted ones last."""
+    found = [_row(point) for point in series.points]
+    for each in series.predicted:
+        found.append(
+            [
+                f"{series.parallel} x{each.processes}-{series.amp}",
+                between(each.speedup_low, each.speedup_high, times),
+                "",
+                between(each.efficiency_low, each.efficiency_high, _percent),
+                "",
+                "",
+                between(each.least_seconds, each.most_seconds, _ms),
+                PREDICTED,
+            ]
+        )
+    return found
+
+
+def _row(point: ScalingPoint) -> list[str]:
+    efficiency = MISSING if point.efficiency is None else _percent(point.efficiency)
+    return [
+        point.cell,
+        times(point.speedup),
+        between(point.speedup_low, point.speedup_high, times),
+        "oversubscribed" if point.oversubscribed else efficiency,
+        between(point.efficiency_low, point.efficiency_high, _percent),
+        MISSING if point.step_seconds is None else _ms(point.step_seconds),
+        between(point.least_seconds, point.most_seconds, _ms),
+        point.verdict or "the base",
+    ]
+
+
+def _percent(share: float) -> str:
+    return f"{number(100 * share, 0)} %"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g}"
+
+
+def draw(scaling: Scaling) -> Picture:
+    """Draw speed-ups over processes, a panel for each series.
+
+    The measured points with their intervals, the cost model's band beside them; beyond them the
+    band alone, dashed.
+    """
+
+    def across(narrow: bool) -> int:
+        return 1 if narrow else min(2, len(scaling.series))
+
+    def paint(canvas: Canvas) -> None:
+        columns = across(canvas.narrow)
+        down = -(-len(scaling.series) // columns)
+        width, height = (72 * inches for inches in canvas.figure.get_size_inches())
+        grid = canvas.figure.add_gridspec(
+            down,
+            columns,
+            left=_LEFT / width,
+            right=1 - 8 / width,
+            top=1 - _TITLE / height,
+            bottom=_BELOW / height,
+            wspace=0.16,
+            hspace=(_TITLE + _BELOW) / (_PANEL - _TITLE - _BELOW),
+        )
+        for place, series in enumerate(scaling.series):
+            axes = canvas.figure.add_subplot(grid[divmod(place, columns)])
+            axes.set_title(f"{series.parallel}, {series.amp}", parse_math=False)
+            _panel(canvas, axes, series)
+
+    what = "; ".join(
+        f"{series.parallel} {series.amp}: "
+        + ", ".join(f"x{point.processes} {times(point.speedup)}" for point in series.points)
+        for series in scaling.series
+    )
+    return picture(
+        paint,
+        lambda narrow: _PANEL * -(-len(scaling.series) // across(narrow)),
+        f"Speed-up over processes, measured: {what}. Dotted: the ideal. The table has the numbers.",
+    )
+
+
+def _panel(canvas: Canvas, axes: Axes, series: Series) -> None:
+    base = next((p for p in series.points if p.cell == series.base), None)
+    one = 1 if base is None else base.processes
+    counts = [p.processes for p in series.points] + [p.processes for p in series.predicted]
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.plot(
+        [min(counts), max(counts)],
+        [min(counts) / one, max(counts) / one],
+        color=_MUTED,
+        lw=1,
+        ls=(0, (1, 2)),
+    )
+    seen = _band(axes, series)
+    for point in series.points:
+        if point.speedup is None:
+            continue
+        seen += [point.speedup, *(e for e in (point.speedup_low, point.speedup_high) if e)]
+        if point.speedup_low and point.speedup_high:
+            ends = [point.speedup_low, point.speedup_high]
+            axes.plot([point.processes] * 2, ends, color=_ACCENT, lw=1.5)
+        (dot,) = axes.plot(
+            [point.processes],
+            [point.speedup],
+            marker="o",
+            ms=8,
+            color=_ACCENT,
+            mew=1.8,
+            fillstyle="none" if point.oversubscribed else "full",
+        )
+        dot.set_gid(canvas.tip(_tip(point)))
+    _ticks(axes, counts, [*seen, *(count / one for count in counts)])
+
+
+def _band(axes: Axes, series: Series) -> list[float]:
+    """Draw the cost model's band, and return the speed-ups that it reaches."""
+    inside: list[tuple[int, float, float]] = []
+    for point in series.points:
+        speedup, seconds = point.speedup, point.step_seconds
+        least, most = point.least_seconds, point.most_seconds
+        if speedup and seconds and least and most and not point.oversubscribed:
+            work = speedup * seconds  # a step of another length has another speed-up
+            inside.append((point.processes, work / most, work / least))
+    beyond = [(p.processes, p.speedup_low, p.speedup_high) for p in series.predicted]
+    if inside:
+        places, low, high = zip(*inside, strict=True)
+        axes.fill_between(places, low, high, color=_ACCENT, alpha=0.22, lw=0)
+    if beyond:
+        joined = [*inside[-1:], *beyond]
+        places, low, high = zip(*joined, strict=True)
+        axes.fill_between(places, low, high, color=_MUTED, alpha=0.12, lw=0)
+        for edge in (low, high):
+            axes.plot(places, edge, color=_MUTED, lw=1.2, ls=(0, (4, 3)))
+        axes.annotate(
+            PREDICTED,
+            beyond[0][::2],
+            xytext=(6, 10),
+            textcoords="offset points",
+            va="bottom",
+            color=_MUTED,
+            fontsize=11,
+        )
+    return [end for _, *ends in [*inside, *beyond] for end in ends]
+
+
+def _ticks(axes: Axes, counts: Sequence[int], seen: Sequence[float]) -> None:
+    places = sorted(set(counts))
+    axes.set_xticks(places, [str(place) for place in places])
+    low, high = min(seen), max(seen)
+    powers = [2.0**power for power in range(-12, 13) if low / 1.6 <= 2.0**power <= high * 1.6]
+    axes.set_yticks(powers, [f"×{power:g}" for power in powers])
+    axes.minorticks_off()
+    axes.set_xlim(places[0] / 1.25, places[-1] * 1.25)
+    axes.set_ylim(low / 1.25, high * 1.25)
+    axes.tick_params(length=3)
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    axes.set_xlabel("processes")
+
+
+def _tip(point: ScalingPoint) -> str:
+    words = f"{point.cell}: {times(point.speedup)}"
+    if point.oversubscribed:
+        return f"{words}, oversubscribed"
+    return (
+        words if point.efficiency is None else f"{words}, efficiency {_percent(point.efficiency)}"
+    )

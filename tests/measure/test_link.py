@@ -1,0 +1,71 @@
+"""The link between processes: its latency and speed, from timed all-reduces."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from ninefold.measure.link import SIZES, fitted, time_link
+from ninefold.parallel import Place
+from ninefold.parallel.ddp import DDP
+from ninefold.parallel.none import Single
+
+
+def seconds(alpha: float, speed: float, processes: int) -> list[float]:
+    return [alpha + 2 * (processes - 1) / processes * size / speed for size in SIZES]
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+@pytest.mark.parametrize(("alpha", "speed"), [(1e-3, 1e8), (1e-5, 1e10), (0.0, 1e6)])
+def test_latency_and_speed_are_those_that_the_times_were_made_of(
+    alpha: float, speed: float, processes: int
+) -> None:
+    found = fitted(seconds(alpha, speed, processes), processes)
+    assert found.alpha_seconds == pytest.approx(alpha, abs=1e-9)
+    assert found.bytes_per_second == pytest.approx(speed, rel=1e-6)
+
+
+def test_noise_of_ten_percent_moves_them_little() -> None:
+    chance = random.Random(0)
+    for _ in range(100):
+        times = [each * chance.uniform(0.9, 1.1) for each in seconds(1e-3, 1e8, 2)]
+        found = fitted(times, 2)
+        assert found.alpha_seconds == pytest.approx(1e-3, rel=0.2)
+        assert found.bytes_per_second == pytest.approx(1e8, rel=0.2)
+
+
+def test_times_that_do_not_grow_give_a_speed_that_is_no_infinity() -> None:
+    found = fitted([1e-3] * len(SIZES), 2)
+    assert found.alpha_seconds == pytest.approx(1e-3)
+    assert 0 < found.bytes_per_second < float("inf")
+    falling = fitted([1e-3 / (1 + n) for n in range(len(SIZES))], 2)
+    assert falling.alpha_seconds >= 0
+    assert 0 < falling.bytes_per_second < float("inf")
+
+
+def test_one_process_has_no_link_and_none_is_timed_unless_asked() -> None:
+    place = Place(0, 1, torch.device("cpu"))
+    assert time_link(1.0, Single(), place) is None
+    assert time_link(0, DDP(), Place(0, 2, torch.device("cpu"))) is None
+
+
+class Counted(Single):
+    """Counts what it is given to sum; as if every other process gave nothing."""
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "sizes", [])
+
+    def total(self, values: Tensor) -> Tensor:
+        self.sizes.append(values.nbytes)  # type: ignore[attr-defined]
+        return values
+
+
+def test_every_size_is_timed_as_often_as_the_others_and_at_least_three_times() -> None:
+    strategy = Counted()
+    found = time_link(1e-9, strategy, Place(0, 2, torch.device("cpu")))
+    assert found is not None
+    counts = {size: strategy.sizes.count(size) for size in SIZES}  # type: ignore[attr-defined]
+    assert set(counts.values()) == {4}  # and once before, to open connections

@@ -1,0 +1,124 @@
+"""Batch sizes are compared by how soon each reaches the same score, not by the time of an epoch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ninefold.report.answer.answer import build, evidence_of
+from ninefold.report.answer.recommend import recommend
+from ninefold.report.answer.tree import GoalAnswer
+from ninefold.report.data.recording import gather_recording
+from tests.report.test_report import result
+
+SEEDS = 5
+NOISE = [0.99, 1.0, 1.01, 0.995, 1.005]  # of a seed, in all of its runs
+OWN = [0.998, 1.0, 1.002, 0.999, 1.001]  # of a run
+
+
+def study(
+    folder: Path, *settings: tuple[str, int, float, list[float]], **changes: Any
+) -> tuple[str, GoalAnswer | None]:
+    """The answer of a study with these (amp, batch, seconds per epoch, score after each epoch)."""
+    for number, (amp, batch, per_epoch, scores) in enumerate(settings):
+        for seed in range(SEEDS):
+            run = folder / "runs" / f"{amp}_{batch}_{seed}"
+            run.mkdir(parents=True)
+            seconds = per_epoch * NOISE[seed] * OWN[(seed + number) % SEEDS]
+            content = result(
+                amp=amp,
+                seed=seed,
+                batch_size=batch,
+                epochs=len(scores),
+                accuracy=scores[-1] + 0.001 * seed,
+                train_seconds=seconds * len(scores),
+                epoch_seconds=[seconds] * len(scores),
+                **changes,
+            )
+            (run / "result.json").write_text(json.dumps(content))
+            lines = [
+                {
+                    "epoch": epoch,
+                    "step": epoch,
+                    "seconds": seconds * epoch,
+                    "test_accuracy": score + 0.001 * seed,
+                    "test_loss": 0.1,
+                }
+                for epoch, score in enumerate(scores, 1)
+            ]
+            (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    recording = gather_recording(folder)
+    assert recording is not None
+    found = evidence_of(recording)
+    answer = build(recording, found, recommend(found[0])).answer
+    goals = [goal for goal in answer.goals if goal.goal == "accuracy per second"]
+    return answer.sentence, goals[0] if goals else None
+
+
+def told(folder: Path, *settings: tuple[str, int, float, list[float]]) -> GoalAnswer:
+    """The goal of the answer that compares batch sizes."""
+    _, goal = study(folder, *settings)
+    assert goal is not None
+    return goal
+
+
+SLOW = [0.5, 0.7, 0.8, 0.9]
+PLAIN = ("fp32", 64, 10.0, SLOW)
+
+
+def test_the_larger_batch_that_reaches_the_score_first_is_named(tmp_path: Path) -> None:
+    sentence, card = study(
+        tmp_path,
+        PLAIN,
+        ("autocast", 64, 6.0, SLOW),
+        ("autocast", 128, 5.0, [0.4, 0.6, 0.8, 0.9]),
+        ("fp32", 128, 9.0, [0.4, 0.6, 0.8, 0.9]),
+    )
+    assert card is not None
+    assert card.cell == "none-autocast with batch 128"
+    assert "20.0 s to 89.70 % test accuracy (4.49 points a second)" in card.sentence
+    assert "0.500 times that of none-fp32 with batch 64 (95 % interval 0.49" in card.sentence
+    assert "Accuracy per second: none-autocast with batch 128." in sentence
+    assert any(line.startswith("none-fp32 with batch 128: 9.00 s") for line in card.reasons)
+
+
+def test_a_faster_epoch_that_learns_less_is_not_the_answer(tmp_path: Path) -> None:
+    """The advice as it is often given: an epoch of large batches takes less time."""
+    card = told(tmp_path, PLAIN, ("autocast", 512, 2.0, [0.2, 0.4, 0.6, 0.7]))
+    assert card.cell == "none-fp32 with batch 64"
+    assert "(none-autocast with batch 512), none reached it in every run" in card.sentence
+    assert any("reached the score in 0 of 5 runs" in line for line in card.reasons)
+
+
+def test_a_batch_whose_epoch_takes_longer_is_not_for_the_same_time(tmp_path: Path) -> None:
+    card = told(tmp_path, PLAIN, ("autocast", 128, 11.0, [0.95] * 4))
+    assert card.cell is None
+    assert card.sentence == (
+        "No larger batch costs as little time an epoch as none-fp32 with batch 64."
+    )
+
+
+def test_a_slower_one_is_told_with_its_ratio(tmp_path: Path) -> None:
+    card = told(tmp_path, ("fp32", 64, 10.0, [0.5, 0.9, 0.9, 0.9]), ("autocast", 128, 9.0, SLOW))
+    assert card.cell == "none-fp32 with batch 64"
+    assert "none is faster: none-autocast with batch 128 takes 1.80" in card.sentence
+
+
+def test_the_largest_batch_of_each_cell_is_taken(tmp_path: Path) -> None:
+    card = told(
+        tmp_path,
+        PLAIN,
+        ("autocast", 128, 5.0, SLOW),
+        ("autocast", 256, 10.1, SLOW),
+        ("autocast", 512, 12.0, SLOW),
+    )
+    assert "none is faster: none-autocast with batch 256 takes 1.01" in card.sentence
+    assert card.tied == ["none-autocast with batch 256"]
+
+
+def test_a_study_of_one_batch_size_or_of_other_settings_has_no_such_goal(tmp_path: Path) -> None:
+    assert study(tmp_path / "one", PLAIN, ("autocast", 64, 5.0, SLOW))[1] is None
+    folder = tmp_path / "other"
+    study(folder, PLAIN)
+    assert study(folder, ("fp32", 128, 5.0, SLOW), overrides=["optimizer.lr=0.01"])[1] is None

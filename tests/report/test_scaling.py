@@ -1,0 +1,325 @@
+"""Cells of several numbers of processes: their names, their batches, how they scale."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ninefold import report
+from ninefold.report.answer.answer import evidence_of
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.scaling import scaling
+from ninefold.report.answer.scaling_tree import ScalingPoint, Series
+from ninefold.report.data.cells import groups
+from ninefold.report.data.recording import gather_recording, read_recording, read_runs
+from ninefold.report.data.rounds import name_of, planned_cells
+from ninefold.report.data.runs import read_csv
+from ninefold.report.render import scales
+from ninefold.report.stats.costs import Costs
+from ninefold.report.stats.verdicts import OTHER_HOSTS
+from tests.report.sample_report import report_of
+from tests.report.test_report import failure, result, sweep
+
+SWEPT = {
+    "wall_seconds": 60.0, "runs": 12, "swept": {
+        "parallel": ["none", "ddp"], "parallel.processes": ["1", "2", "10"],
+    },
+    "planned_cells": [
+        {"parallel": "none", "amp": "fp32", "parallel.processes": "1"},
+        *({"parallel": "ddp", "amp": "fp32", "parallel.processes": n} for n in ("1", "2", "10")),
+    ],
+}  # fmt: skip
+CELLS = ["none-fp32", "ddp x1-fp32", "ddp x2-fp32", "ddp x10-fp32"]
+
+
+def of_processes(parallel: str, processes: int, seed: int = 0, **changes: Any) -> dict[str, Any]:
+    """The result.json of a run of a study that swept the processes."""
+    return result(
+        parallel, seed=seed, processes=processes, replicas=processes, devices=["cpu"] * processes,
+        threads=processes, overrides=[f"parallel.processes={processes}"], **changes,
+    )  # fmt: skip
+
+
+def study(folder: Path, seeds: int = 2, weak: bool = False, cores: int = 4) -> Path:
+    """Runs whose time falls with the root of their processes."""
+    chance = random.Random(0)
+    made = [
+        of_processes(
+            parallel, processes, seed, batch_size=64 * (processes if weak else 1),
+            train_seconds=20.0 / processes**0.5 * chance.gauss(1, 0.005),
+            environment={**result()["environment"], "cores": cores},
+        )
+        for seed in range(seeds)
+        for parallel, processes in (("none", 1), ("ddp", 1), ("ddp", 2), ("ddp", 10))
+    ]  # fmt: skip
+    settings = {"study": {"scaling": "weak" if weak else "strong"}}
+    return sweep(folder, *made, **SWEPT, settings=settings)
+
+
+def evidence(folder: Path) -> Evidence:
+    recording = gather_recording(folder)
+    assert recording is not None
+    [found] = evidence_of(recording)
+    return found
+
+
+def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path: Path) -> None:
+    found = evidence(study(tmp_path))
+    assert found.cells == CELLS
+    assert found.group.title == "convnet on digits, batch 64, 10 epochs"
+    runs, facts = read_runs(tmp_path)
+    assert planned_cells(facts) == CELLS
+    assert {name_of(run, facts) for run in runs} == set(CELLS)
+
+
+def test_a_recording_of_them_is_the_same(tmp_path: Path) -> None:
+    report.write(study(tmp_path))
+    assert [each.cells for each in evidence_of(read_recording(tmp_path / "report"))] == [CELLS]
+    text = (tmp_path / "report" / "table.md").read_text()
+    assert [line.split(" | ")[0].strip("| ") for line in text.splitlines() if "| ddp" in line][
+        :3
+    ] == ["ddp x1", "ddp x2", "ddp x10"]
+
+
+def test_where_scaling_is_weak_cells_share_the_batch_of_a_process(tmp_path: Path) -> None:
+    found = evidence(study(tmp_path, weak=True))
+    assert found.cells == CELLS
+    assert found.group.title == "convnet on digits, batch 64 per process, 10 epochs"
+
+
+def test_where_processes_are_not_swept_they_are_no_part_of_a_cell(tmp_path: Path) -> None:
+    facts = {**SWEPT, "swept": {"parallel": ["none", "ddp"]}, "planned_cells": []}
+    two = result("ddp", processes=2, replicas=2, devices=["cpu", "cpu"])
+    found = evidence(sweep(tmp_path, result(), two, **facts))
+    assert found.cells == ["none-fp32", "ddp-fp32"]
+    assert {run.scaling for run in found.group.runs} == {None}
+    assert scaling(found) is None
+
+
+def test_a_run_that_failed_stands_in_the_cell_of_its_processes(tmp_path: Path) -> None:
+    bad = failure("ddp", "fp32", seed=2, processes=10, batch_size=64)
+    made = [of_processes("ddp", processes, seed) for processes in (2, 10) for seed in (0, 1)]
+    found = evidence(sweep(tmp_path, *made, bad, **SWEPT))
+    assert found.bad == {"ddp x10-fp32": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("cores", "hosts", "too_many"),
+    [
+        (4, None, ["ddp x10-fp32"]),
+        (16, None, []),
+        (4, [{"cores": 4, "ranks": [0]}], []),
+        (16, [{"cores": 1, "ranks": [0, 1]}, {"cores": 1, "ranks": [2]}], CELLS),
+    ],
+)
+def test_a_run_with_more_processes_than_cores_is_oversubscribed(
+    tmp_path: Path, cores: int, hosts: Sequence[dict[str, Any]] | None, too_many: list[str]
+) -> None:
+    known = {**result()["environment"], "cores": cores, **({"hosts": hosts} if hosts else {})}
+    made = [
+        of_processes(parallel, processes, environment=known)
+        for parallel, processes in (("none", 1), ("ddp", 1), ("ddp", 2), ("ddp", 10))
+    ]
+    runs, _ = read_runs(sweep(tmp_path, *made, **SWEPT))
+    assert [run.cell for run in runs if run.oversubscribed] == too_many
+
+
+def test_batches_that_differ_without_weak_scaling_are_still_kept_apart(tmp_path: Path) -> None:
+    report.write(study(tmp_path))
+    runs = read_csv(tmp_path / "report" / "runs.csv")
+    apart = [replace(run, batch_size=128) if run.processes == 2 else run for run in runs]
+    assert len(groups(apart)) == 2
+
+
+# How cells scale
+
+GRADIENTS, ALPHA, SPEED = 1e6, 2e-4, 5e8  # of a made-up link
+FIXED, SHARED = 1e-3, 15e-3  # seconds of a step: whatever the batch, and of all its examples
+
+
+def costs(processes: int, alpha: float = ALPHA, weak: bool = False) -> Costs:
+    compute = FIXED + (SHARED if weak else SHARED / processes)
+    sent = 2 * (processes - 1) / processes * GRADIENTS
+    return Costs(processes, compute, 2, sent, alpha * (processes - 1), SPEED)
+
+
+def planted(
+    folder: Path,
+    seeds: int = 5,
+    cores: int = 64,
+    noise: float = 0.003,
+    counts: str = "1,2,4",
+    alpha: float = ALPHA,
+    weak: bool = False,
+    link: bool = True,
+    none: bool = True,
+    hosts: str = "node",
+) -> Path:
+    """A study whose steps take half of the way through the cost model's band."""
+    chance, made = random.Random(1), []
+    numbers = [int(count) for count in counts.split(",")]
+    cells = [*([("none", 1)] if none else []), *(("ddp", count) for count in numbers)]
+    for seed in range(seeds):
+        for parallel, processes in cells:
+            true = costs(processes, alpha, weak)
+            steps = 220 // (processes if weak else 1)
+            seconds = steps * (true.least + true.most) / 2 * chance.gauss(1, noise)
+            timed = {"alpha_seconds": true.alpha, "bytes_per_second": SPEED}
+            names = [f"node-{n}" for n in range(processes)] if hosts == "more" else [hosts]
+            names = [f"other-{processes}"] if hosts == "other" else names
+            made.append(
+                of_processes(
+                    parallel, processes, seed, train_seconds=seconds, steps=steps,
+                    batch_size=64 * (processes if weak else 1),
+                    link=timed if link and processes > 1 else {},
+                    compute_seconds=true.compute if link else None,
+                    traffic_bytes=int(true.sent), messages=2 if processes > 1 else 0,
+                    environment={**result()["environment"], "cores": cores, "hosts": names},
+                )
+            )  # fmt: skip
+    cell = {"amp": "fp32", "parallel": "ddp"}
+    facts = {
+        **SWEPT, "swept": {"parallel": ["none", "ddp"], "parallel.processes": counts.split(",")},
+        "planned_cells": [{**cell, "parallel.processes": count} for count in counts.split(",")],
+        "settings": {"study": {"scaling": "weak" if weak else "strong"}},
+    }  # fmt: skip
+    return sweep(folder, *made, **facts)
+
+
+def series_of(folder: Path) -> Series:
+    found = scaling(evidence(folder))
+    assert found is not None
+    [series] = found.series
+    return series
+
+
+def points(series: Series) -> dict[int, ScalingPoint]:
+    return {point.processes: point for point in series.points}
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_speed_up_and_efficiency_are_those_of_the_steps(tmp_path: Path, weak: bool) -> None:
+    found = points(series_of(planted(tmp_path, weak=weak)))
+    one = (costs(1, weak=weak).least + costs(1, weak=weak).most) / 2
+    for processes in (2, 4):
+        step = (costs(processes, weak=weak).least + costs(processes, weak=weak).most) / 2
+        true = one / step * (processes if weak else 1)
+        point = found[processes]
+        assert point.speedup == pytest.approx(true, rel=0.01)
+        assert point.speedup_low is not None
+        assert point.speedup_high is not None
+        assert point.speedup_low < true < point.speedup_high
+        assert point.efficiency == pytest.approx(true / processes, rel=0.01)
+        assert point.verdict == "faster"
+
+
+def test_without_none_the_base_is_the_fewest_processes(tmp_path: Path) -> None:
+    series = series_of(planted(tmp_path, none=False))
+    assert series.base == "ddp x1-fp32"
+    assert (series.points[0].speedup, series.points[0].verdict) == (1.0, None)
+
+
+def test_from_where_more_processes_do_not_pay_is_said_only_where_it_is_shown(
+    tmp_path: Path,
+) -> None:
+    slow = series_of(planted(tmp_path / "slow", alpha=4e-3, counts="1,2,4,8"))
+    assert slow.enough == 2
+    assert "More than 2 processes are shown not to pay: ddp x4-fp32 and ddp x8-fp32 are slower" in (
+        " ".join(slow.said)
+    )
+    fast = series_of(planted(tmp_path / "fast", counts="1,2,4"))
+    assert fast.enough is None
+    noisy = series_of(planted(tmp_path / "noisy", alpha=4e-3, counts="1,2,4", noise=0.5, seeds=3))
+    assert noisy.enough is None
+    assert "From which number on more processes do not pay is not shown." in noisy.said
+
+
+def test_more_processes_than_cores_are_hollow_and_have_no_efficiency(tmp_path: Path) -> None:
+    series = series_of(planted(tmp_path, cores=2, alpha=4e-3, counts="1,2,4,8"))
+    found = points(series)
+    assert [found[n].oversubscribed for n in (1, 2, 4, 8)] == [False, False, True, True]
+    assert found[8].speedup is not None
+    assert (found[8].efficiency, found[8].efficiency_low) == (None, None)
+    assert series.enough is None  # nothing is said because of them
+    assert [each.processes for each in series.predicted] == [4, 8, 16]
+    text = " ".join(series.said)
+    assert "ddp x4-fp32 and ddp x8-fp32 had fewer cores or GPUs than processes" in text
+
+
+def test_the_cost_models_band_stands_beside_what_was_measured(tmp_path: Path) -> None:
+    series = series_of(planted(tmp_path))
+    for processes, point in points(series).items():
+        assert point.least_seconds == pytest.approx(costs(processes).least)
+        assert point.most_seconds == pytest.approx(costs(processes).most)
+        assert point.step_seconds is not None
+        assert 0.97 * costs(processes).least < point.step_seconds < 1.03 * costs(processes).most
+    assert series.bound == "computing"
+    assert series.link is not None
+    assert series.link.alpha_seconds.mean == pytest.approx(costs(4).alpha)
+
+
+def test_what_is_predicted_is_what_the_link_and_the_steps_are_made_of(tmp_path: Path) -> None:
+    series = series_of(planted(tmp_path))
+    one = costs(1).compute
+    assert [each.processes for each in series.predicted] == [8, 16, 32]
+    for each in series.predicted:
+        true = costs(each.processes)
+        assert each.least_seconds == pytest.approx(true.least, rel=0.01)
+        assert each.most_seconds == pytest.approx(true.most, rel=0.01)
+        assert each.efficiency_low == pytest.approx(one / true.most / each.processes, rel=0.01)
+    rows = [row for row in scales.rows(series) if row[-1] == "predicted"]
+    assert len(rows) == 3  # and that is all they are called: no verdict
+    assert points(series)[4].efficiency == pytest.approx(0.58, abs=0.02)
+    assert [missed.efficiency for missed in series.missed] == [
+        0.5
+    ]  # 80 % are measured to be missed
+    assert any(text.startswith("Predicted, not measured: an efficiency of") for text in series.said)
+
+
+def test_without_a_timed_link_nothing_is_predicted(tmp_path: Path) -> None:
+    series = series_of(planted(tmp_path, link=False))
+    assert (series.predicted, series.missed, series.link, series.bound) == ([], [], None, None)
+    assert all(point.least_seconds is None for point in series.points)
+
+
+def test_points_on_other_hosts_than_the_base_have_no_speed_up(tmp_path: Path) -> None:
+    series = series_of(planted(tmp_path, hosts="other"))
+    assert [point.speedup for point in series.points if point.processes > 1] == [None, None]
+    assert {point.verdict for point in series.points if point.processes > 1} == {OTHER_HOSTS}
+
+
+def test_points_on_more_hosts_than_the_base_have_a_speed_up_and_no_verdict(tmp_path: Path) -> None:
+    one = points(series_of(planted(tmp_path / "one")))
+    series = series_of(planted(tmp_path / "more", hosts="more"))
+    for processes in (2, 4):
+        point = points(series)[processes]
+        assert point.verdict == OTHER_HOSTS
+        assert point.speedup == pytest.approx(one[processes].speedup)
+        assert point.speedup_low is not None
+    assert series.enough is None
+    assert series.said[0].endswith("no speed-up has a verdict.")
+
+
+def test_the_report_shows_it_in_every_form(tmp_path: Path) -> None:
+    console = report.write(planted(tmp_path, cores=2))
+    assert "scaling: ddp x2-fp32 is 1.6" in console
+    written = tmp_path / "report"
+    text = (written / "report.md").read_text()
+    assert "## More processes: ddp, fp32" in text
+    assert "| ddp x4-fp32 " in text
+    page = (written / "report.html").read_text()
+    assert "(strong scaling)" in page
+    assert page.count("ddp x4-fp32: ×") == 2  # the hollow points of the wide and narrow picture
+    content = json.loads((written / "report.json").read_text())
+    [group] = content["groups"]
+    assert [point["processes"] for point in group["scaling"]["series"][0]["points"]] == [1, 2, 4]
+    assert report_of(content).groups[0].scaling is not None
+    before = (written / "report.json").read_bytes()
+    report.write(written)
+    assert (written / "report.json").read_bytes() == before

@@ -1,0 +1,63 @@
+"""The extras of the package: each can be installed as the tests ran with it, and is told of."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.conftest import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # which pytest needs there
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+
+
+def requirements(lines: list[str]) -> Iterator[Requirement]:
+    """What is required, with what extras of our own stand for."""
+    for found in map(Requirement, lines):
+        if canonicalize_name(found.name) == PROJECT["name"]:
+            yield from (each for extra in found.extras for each in requirements(EXTRAS[extra]))
+        else:
+            yield found
+
+
+def pinned() -> dict[str, str]:
+    """The versions in constraints.txt by package."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+
+
+@pytest.mark.parametrize("extra", [None, *EXTRAS])
+def test_what_is_required_is_pinned_to_a_version_that_is_allowed(extra: str | None) -> None:
+    versions = pinned()
+    for found in requirements(PROJECT["dependencies"] if extra is None else EXTRAS[extra]):
+        version = versions.get(canonicalize_name(found.name))
+        assert version is not None, f"{found.name} is not in constraints.txt"
+        assert found.specifier.contains(version), f"{found} is pinned to {version}"
+
+
+def test_the_tests_run_with_every_extra_but_that_of_the_benches() -> None:
+    (own,) = (found for found in map(Requirement, EXTRAS["dev"]) if found.name == PROJECT["name"])
+    assert own.extras == EXTRAS.keys() - {"dev", "bench"}
+
+
+def test_every_extra_that_a_line_tells_to_install_exists() -> None:
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "conf").rglob("*.yaml"),
+             *(ROOT / "ninefold").rglob("*.py")]  # fmt: skip
+    told = {
+        (path.name, extra)
+        for path in files
+        for extra in re.findall(r"ninefold\[([a-z]+)\]", path.read_text())
+    }
+    assert {extra for _, extra in told} >= {"hf", "timm", "mlflow", "wandb", "onnx", "safetensors"}
+    assert {(name, extra) for name, extra in told if extra not in EXTRAS} == set()

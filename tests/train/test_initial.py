@@ -1,0 +1,53 @@
+"""Weights that a new run starts with: what is loaded from a file, and what stays as drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ninefold.errors import CheckpointError, ConfigError
+from ninefold.model.convnet import ConvNet
+from ninefold.train import initial
+
+HEAD = ["classifier.weight", "classifier.bias"]
+
+
+def network(seed: int, classes: int = 10) -> ConvNet:
+    torch.manual_seed(seed)
+    return ConvNet(1, classes, width=8)
+
+
+def job(path: Path, without: list[str], partial: bool = False) -> dict[str, Any]:
+    return {"init": str(path), "init_partial": partial, "init_without": without}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
+    return {name for name, value in one.items() if torch.equal(value, other[name])}
+
+
+@pytest.mark.parametrize(("classes", "prefix"), [(10, ""), (7, "net.")])
+def test_a_head_can_be_left_as_drawn_whether_that_of_the_file_fits_or_not(
+    tmp_path: Path, classes: int, prefix: str
+) -> None:
+    file = {f"{prefix}{name}": value for name, value in network(1, classes).state_dict().items()}
+    torch.save(file, tmp_path / "w.pt")
+    model, drawn = network(2), network(2).state_dict()
+    notes = initial.load(model, job(tmp_path / "w.pt", ["classifier"]), tell=False)
+    body = {name: file[f"{prefix}{name}"] for name in drawn if name not in HEAD}
+    assert same(body, model.state_dict()) == body.keys()
+    assert same({name: drawn[name] for name in HEAD}, model.state_dict()) == set(HEAD)
+    assert notes[1:] == ["Kept as drawn from the seed: classifier.weight, classifier.bias."]
+
+
+def test_what_else_does_not_fit_is_still_refused(tmp_path: Path) -> None:
+    content = network(1).state_dict()
+    del content["features.0.weight"]
+    torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(CheckpointError, match=r"1 missing \(features\.0\.weight\)"):
+        initial.load(network(2), job(tmp_path / "w.pt", ["classifier"]), tell=False)
+    with pytest.raises(ConfigError, match=r"^error: init_without=\[clasifier\]: no parameter beg"):
+        initial.load(network(2), job(tmp_path / "w.pt", ["clasifier"]), tell=False)
