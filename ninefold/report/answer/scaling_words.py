@@ -72,10 +72,15 @@ def _model(series: Series, last: Costs) -> str:
     return (
         f"By the cost model a step of {point.cell} takes {_ms(last.least)} to {_ms(last.most)}"
         f"{took}: computing {_ms(last.compute)}, communication {_ms(last.communication)} "
-        f"({last.messages:.3g} messages with a latency of {_ms(last.alpha)} each, "
+        f"({_messages(last)}, "
         f"{last.sent / MEGA:.3g} MB at {last.speed / MEGA:.3g} MB/s). What takes longest is "
         f"{last.bound}."
     )
+
+
+def _messages(costs: Costs) -> str:
+    number, one = f"{costs.messages:.3g}", costs.messages == 1
+    return f"{number} message{'' if one else 's'} of {_ms(costs.alpha)}{'' if one else ' each'}"
 
 
 def _missed(found: Sequence[Missed]) -> list[str]:
