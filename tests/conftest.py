@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,30 +40,34 @@ class Shell:
     def start(
         self, *command: str, fresh: bool = False, **options: Any
     ) -> subprocess.Popen[str] | Forked:
-        """Start a command. fresh: in a new interpreter, in which all others but ours run anyway."""
-        # On a busy machine, threads that spin while waiting take a core from the others.
-        env = {**os.environ, "NINEFOLD_TEST_TAG": self.tag, "OMP_WAIT_POLICY": "PASSIVE"}
-        env.pop("HYDRA_FULL_ERROR", None)
-        env |= options.pop("env", {})
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        process: subprocess.Popen[str] | Forked
+        """Start Python with the arguments `command`. fresh: a new interpreter, also for ours."""
         first, second = (*command, "")[:2]
         of_ours = first.startswith(f"{ROOT}/") or (
             first == "-m" and second.partition(".")[0] in PACKAGES
         )
-        if self.forks and of_ours and not fresh and options.keys() == {"stdout", "stderr"}:
-            process = zygote().start(command, self.folder, env, **options)
-        else:
-            process = subprocess.Popen(
-                [sys.executable, *command],
-                cwd=self.folder,
-                env=env,
-                text=True,
-                start_new_session=True,
-                **options,
-            )
+        if not (self.forks and of_ours) or fresh or options.keys() - {"env", "stdout", "stderr"}:
+            return self.spawn([sys.executable, *command], **options)
+        streams = [options.get(name, subprocess.PIPE) for name in ("stdout", "stderr")]
+        env = self.environment(options.get("env", {}))
+        process = zygote().start(command, self.folder, env, *streams)
         self.started.add(process.pid)
         return process
+
+    def spawn(self, command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+        """Start any program."""
+        env = self.environment(options.pop("env", {}))
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=env, text=True, start_new_session=True, **options
+        )
+        self.started.add(process.pid)
+        return process
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        # On a busy machine, threads that spin while waiting take a core from the others.
+        env = {**os.environ, "NINEFOLD_TEST_TAG": self.tag, "OMP_WAIT_POLICY": "PASSIVE"}
+        env.pop("HYDRA_FULL_ERROR", None)
+        return env | dict(given)
 
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
         process = self.start(*command, **options)

@@ -73,9 +73,9 @@ def test_a_job_without_a_key_of_the_schema_is_incomplete() -> None:
 
 
 def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
-    for name in ("checkpoint.every", "launch.grace", "logger.jsonl._target_", "epochs"):
+    for name in ("checkpoint.every", "launch.grace", "parallel.replicas", "epochs"):
         assert schema.is_any_of(name, schema.MAY_CHANGE)
-    for name in ("seed", "epochs_", "dataset.limit", "parallel.static_graph", "compile.mode"):
+    for name in ("seed", "epochs_", "dataset.limit", "amp.dtype", "compile.mode"):
         assert not schema.is_any_of(name, schema.MAY_CHANGE)
     without = set(schema.WITHOUT_EFFECT)
     assert without == {
@@ -86,6 +86,7 @@ def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
         "dataset.download",
         "launch.grace",
         "launch.max_restarts",
+        "launch.dry",
         "launch.timeout",
         "parallel.timeout",
     }

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # which the first optimizer of a process imports, in a second
+import torch.distributed.fsdp
+import torch.distributed.tensor
 from torch.distributed import TCPStore
 
 SECONDS = 60  # that a process waits for its peers

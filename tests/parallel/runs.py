@@ -1,0 +1,56 @@
+"""Training runs on ranks forked from this process: of many, each then starts in a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from benchmarks import ours
+from ninefold.signals import Stop
+from ninefold.train import build
+from ninefold.train.loop import train
+from ninefold.train.training import closing
+from tests.conftest import metrics
+from tests.parallel.ranks import on_ranks
+
+STRATEGIES = {
+    "none": ["parallel=none"],
+    "ddp2": ["parallel=ddp", "parallel.processes=2"],
+    "ddp4": ["parallel=ddp", "parallel.processes=4"],
+    "fsdp2": ["parallel=fsdp", "parallel.processes=2"],
+    "fsdp4": ["parallel=fsdp", "parallel.processes=4"],
+    "hsdp2x2": ["parallel=fsdp", "parallel.processes=4", "parallel.replicas=2"],
+    "kept": ["parallel=fsdp", "parallel.processes=2", "parallel.reshard_after_forward=false"],
+}
+
+
+def trained(
+    strategy: str, job: Sequence[str], folder: Path, last: int | None = None, resume: bool = False
+) -> list[float]:
+    """The losses of all steps of a run in `folder`, which ends after step `last`.
+
+    resume: the run in `folder` goes on, of which every other rank sees an empty folder.
+    """
+    made = ours.job(*job, *STRATEGIES[strategy], "logger=quiet", "log_every=1")
+    config = OmegaConf.create(made.text())
+    assert isinstance(config, DictConfig)
+    folder.mkdir(exist_ok=True)
+
+    def run() -> None:
+        parallel, amp = build.begin(config)
+        with parallel.join() as place:
+            torch.set_num_threads(1)
+            own = folder if place.rank == 0 else folder / f"rank{place.rank}"
+            settled = amp.on(place.device)
+            run = build.training(
+                config, made.text(), own, parallel, settled, place, Stop(), resume=resume
+            )
+            run.last_step = last or run.last_step
+            with closing(run):
+                train(run)
+
+    on_ranks(made.processes, run, folder)
+    return metrics(folder, "loss")
