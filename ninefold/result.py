@@ -19,7 +19,7 @@ NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size o
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 SCORE = "accuracy"  # the score's name in results that name none
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
-ONE_PROCESS = ("none", "dp")  # strategies whose cells are called the same with any number
+ONE_PROCESS = ("none", "dp", "split")  # strategies whose cells are called the same with any number
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 TIMING_LOOKS = (3, 4, 6, 8, 11, 15, 20)  # after which of these a study looks at the times so far
 # A further figure whose name ends in one of these words is an error in that unit.

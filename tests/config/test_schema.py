@@ -87,6 +87,7 @@ def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
         "launch.dry",
         "launch.grace",
         "launch.max_restarts",
+        "launch.dry",
         "launch.timeout",
         "parallel.timeout",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError
 from ninefold.parallel.ddp import DDP
+from ninefold.train import build
 from ninefold.train.dry import dry_run, pretended, share_of
 from tests.conftest import ROOT, Shell
 
@@ -37,6 +39,21 @@ def test_one_of_hundreds_of_processes_holds_what_one_of_a_few_does_and_sends_twi
     assert many.sent / few.sent == pytest.approx(2 * 511 / 512, rel=0.01)
     assert (few.examples, many.examples) == (256, 1)
     assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize("processes", [4, 512])
+def test_one_of_many_processes_of_fsdp_holds_its_rows_of_each_parameter(processes: int) -> None:
+    job = OmegaConf.create(job_of("parallel=fsdp", "batch_size=512", "threads=1").text())
+    assert isinstance(job, DictConfig)
+    parallel = build.make(job.parallel, "parallel")
+    share, shapes = (
+        share_of(job, parallel, processes),
+        [p.shape for p in build.network(job).parameters()],
+    )
+    rows = sum(math.ceil(shape[0] / processes) * math.prod(shape[1:]) for shape in shapes)
+    assert share.memory["parameters"] == share.memory["gradients"] == 4 * rows
+    assert share.memory["optimizer"] >= 2 * 4 * rows
+    assert share.messages == 3  # gather twice, reduce once
 
 
 @pytest.mark.slow

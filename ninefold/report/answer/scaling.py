@@ -77,7 +77,12 @@ class _Series:
             model = Model(computes, last, self._weak)
             if model.known:
                 predicted = [self._predicted(model, one, n * last.processes) for n in BEYOND]
-                missed = [self._missed(share, computes, last, one) for share in SHARES]
+                reached = {p.processes: p.efficiency for p in measured}[last.processes]
+                missed = [
+                    self._missed(share, computes, last, one)
+                    for share in SHARES
+                    if reached is None or reached >= share  # else it was measured to be missed
+                ]
         found = Series(
             parallel=self._parallel,
             amp=self._amp,

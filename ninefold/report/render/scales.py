@@ -150,9 +150,10 @@ def _band(axes: Axes, series: Series) -> list[float]:
     inside: list[tuple[int, float, float]] = []
     for point in series.points:
         speedup, seconds = point.speedup, point.step_seconds
-        if speedup and seconds and point.least_seconds and point.most_seconds:
+        least, most = point.least_seconds, point.most_seconds
+        if speedup and seconds and least and most and not point.oversubscribed:
             work = speedup * seconds  # a step of another length has another speed-up
-            inside.append((point.processes, work / point.most_seconds, work / point.least_seconds))
+            inside.append((point.processes, work / most, work / least))
     beyond = [(p.processes, p.speedup_low, p.speedup_high) for p in series.predicted]
     if inside:
         places, low, high = zip(*inside, strict=True)
@@ -165,11 +166,10 @@ def _band(axes: Axes, series: Series) -> list[float]:
             axes.plot(places, edge, color=_MUTED, lw=1.2, ls=(0, (4, 3)))
         axes.annotate(
             PREDICTED,
-            (beyond[-1][0], (beyond[-1][1] * beyond[-1][2]) ** 0.5),
-            xytext=(-4, 0),
+            beyond[0][::2],
+            xytext=(6, 10),
             textcoords="offset points",
-            ha="right",
-            va="center",
+            va="bottom",
             color=_MUTED,
             fontsize=11,
         )
@@ -181,7 +181,7 @@ def _ticks(axes: Axes, counts: Sequence[int], seen: Sequence[float]) -> None:
     axes.set_xticks(places, [str(place) for place in places])
     low, high = min(seen), max(seen)
     powers = [2.0**power for power in range(-12, 13) if low / 1.6 <= 2.0**power <= high * 1.6]
-    axes.set_yticks(powers, [times(power, 0 if power >= 1 else 2) for power in powers])
+    axes.set_yticks(powers, [f"×{power:g}" for power in powers])
     axes.minorticks_off()
     axes.set_xlim(places[0] / 1.25, places[-1] * 1.25)
     axes.set_ylim(low / 1.25, high * 1.25)
