@@ -71,7 +71,7 @@ def test_three_epochs_at_the_rate_that_is_found_are_within_a_point_of_the_best_o
         for seed, done in enumerate(one_after_another(shell, *seeds)):
             assert done.returncode in (0, 6), done.stderr  # 6: it has diverged
             run = shell.folder / str(rate) / str(seed)
-            found.append(0 if done.returncode else result(run)["test_accuracy"])
+            found.append(0 if done.returncode else result(run)["accuracy"])
     means = {rate: sum(each) / len(each) for rate, each in scores.items()}
     assert means[suggestion] >= max(means.values()) - 0.01, means
 
