@@ -256,11 +256,10 @@ RATES = [1e-3, 3e-3, 1e-2, 3e-2]
 
 @pytest.mark.slow
 @pytest.mark.skipif(CIFAR is None, reason="CIFAR-10 is downloaded: name its folder")
-@pytest.mark.parametrize("labeled", [200, 1437])
-def test_a_network_from_cifar10_is_ahead_on_digits_after_an_epoch(
-    shell: Shell, pretrained: Path, labeled: int
+def test_a_network_from_cifar10_is_ahead_on_few_digits_after_an_epoch(
+    shell: Shell, pretrained: Path
 ) -> None:
-    """The recipe in docs/train.md, each start at its best rate, three seeds: 1437 is all of them.
+    """The recipe in docs/train.md, each start at its best rate, three seeds.
 
     With the head of CIFAR-10's ten classes it is not: the digits are other ten classes.
     """
@@ -272,7 +271,7 @@ def test_a_network_from_cifar10_is_ahead_on_digits_after_an_epoch(
             tuned = [f"init={pretrained}", "init_without=[classifier]", slow]
             seeds = [
                 ["train.py", *SMALL_COLOR, *(tuned if name == "tuned" else []), "epochs=1",
-                 f"dataset.limit={labeled}", f"batch_size={10 if labeled < 1000 else 64}",
+                 "dataset.limit=200", "batch_size=10",
                  "checkpoint.every=null", "launch.inline=true", f"optimizer.lr={rate}",
                  f"seed={seed}", f"hydra.run.dir={name}/{rate}/{seed}"]
                 for seed in range(3)
