@@ -12,6 +12,8 @@ ERROR := error: PYTHON=$(PYTHON): it cannot create virtual environments; python 
 	the venv module is needed; on Debian run apt-get install python3-venv
 NO_STRACE := error: strace=missing: faults are injected into system calls with it; Linux is needed; \
 	on Debian run apt-get install strace
+NO_SLURM := error: slurmd=missing: jobs are tested on a Slurm of two nodes on this machine; slurm and munge \
+	are needed; on Debian run apt-get install slurm-wlm munge
 NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real browser; chromium or \
 	google-chrome is needed; on Debian run apt-get install chromium
 
@@ -45,11 +47,14 @@ test: lint
 # With worksteal each process takes half of the files, in order: a file's fixtures are made once.
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Faults are injected into system calls by strace: as root it is installed, otherwise an error says how.
+# strace injects faults into system calls, and Slurm runs jobs: as root both are installed.
 faults: setup
 	@command -v strace >/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy strace; } \
 	  || { echo "$(NO_STRACE)" >&2; exit 2; }
+	@PATH="$$PATH:/usr/sbin"; command -v slurmd >/dev/null && command -v munged >/dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy slurm-wlm munge; } \
+	  || { echo "$(NO_SLURM)" >&2; exit 2; }
 	$(BIN)/python -m pytest tests/faults -m 'not gpu' -n 2
 
 # No parallel tests: other load must not disturb the studies that are disturbed on purpose.

@@ -60,14 +60,14 @@ class Check(Callback):
         problems = problems or rules.breach(
             "launch.grace", OmegaConf.select(config, "launch.grace")
         )
-        if started_by() and not problems:
+        if (launcher := started_by()) and not problems:
             problems = [
                 ConfigError(
                     "hydra.mode",
                     "MULTIRUN",
                     "a sweep starts processes of its own",
-                    "torchrun starts one run",
-                    "leave torchrun out: python train.py -m ...",
+                    f"{launcher} starts one run",
+                    f"leave {launcher} out: python train.py -m ...",
                 )
             ]
         if problems:
@@ -78,8 +78,10 @@ class Check(Callback):
         own = choices["hydra/sweeper"] == plan.SWEEPER
         if concurrently or not own:
             folder = None if own else Path(os.path.abspath(config.hydra.sweep.dir))
+            elsewhere = str(choices["hydra/launcher"]).startswith("submitit")
+            shared = Path(os.path.abspath(config.hydra.sweep.dir)) if elsewhere else None
             concurrent.announce(
-                folder, choices.get("experiments"), config.launch.grace, concurrently
+                folder, choices.get("experiments"), config.launch.grace, concurrently, shared
             )
 
 

@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 from ninefold import ranks, signals
 from ninefold.config import overrides, resolvers
 from ninefold.config.job import ROOT, Job, TrainJob, job_of
-from ninefold.errors import Failure, Interrupted
+from ninefold.errors import Failure, Interrupted, Preempted
 from ninefold.launch import Outcome, Refused, concurrent
 from ninefold.launch.run import failure_of, first_to_report, follow, run, settled
 from ninefold.launch.run_folder import record
@@ -41,7 +41,7 @@ def main(name: str) -> NoReturn:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
     for variable in (concurrent.VARIABLE, ranks.INIT_METHOD):
         os.environ.pop(variable, None)  # of a run that starts a command
-    if not started_by():  # else the agent handles signals to the ranks
+    if started_by() != "torchrun":  # whose agent handles signals to the ranks
         command.handle_signals()
     try:
         code = command.execute()
@@ -110,8 +110,10 @@ class Command:
                     "its runs were signaled to save and have ended",
                     "resume the study, if it is one",
                 )
-            self._print([kind("signal", name, "interrupted", what, do)])
-            return kind.code
+            stopped = kind("signal", name, "interrupted", what, do)
+            if first_to_report(stopped):
+                self._print([stopped])
+            return stopped.code
         except Refused as refused:
             if first_to_report(refused.failures[0]):
                 self._print(refused.failures)
@@ -133,7 +135,7 @@ class Command:
             if self._process == os.getpid():
                 return self.task(config)
             with self._in_another_process():
-                return self.task(config)
+                return self._as_a_rank(config) if started_by() else self.task(config)
 
         task.__module__ = self.name  # after which Hydra names the job
         task.command = self  # type: ignore[attr-defined]  # for the callback and the sweeper
@@ -192,12 +194,50 @@ class Command:
 
     @contextmanager
     def _in_another_process(self) -> Iterator[None]:
-        """Set up signal handling in a process that another Hydra launcher started for a run."""
-        self._signal = None
+        """Set up signal handling in a process that another Hydra launcher started for a run.
+
+        submitit puts a job back into the queue when it receives its signal, SIGUSR2; the run first
+        saves, as after any other signal.
+        """
+        self._signal, self.outcomes = None, []
         signals.follow_parent()
+        requeue, asked = signal.getsignal(signal.SIGUSR2), []
+
+        def save(number: int, frame: FrameType | None) -> None:
+            asked.append(number)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        if callable(requeue):
+            signal.signal(signal.SIGUSR2, save)
         self.handle_signals()
-        with concurrent.registered():
-            yield
+        try:
+            with concurrent.registered():
+                yield
+        except SystemExit:  # it was stopped, which ends other launchers' sweeps
+            if asked and callable(requeue):
+                requeue(signal.SIGUSR2, None)
+            if asked or "SUBMITIT_EXECUTOR" not in os.environ:
+                raise
+
+    def _as_a_rank(self, config: DictConfig) -> float | None:
+        """Run a job of which each rank calls the task, as with several tasks of submitit."""
+        from ninefold.launch import per_rank
+
+        code = 0
+        try:
+            per_rank.meet(self.argv)
+            if ranks.found(os.environ).rank == 0:
+                try:
+                    return self.task(config)
+                finally:
+                    per_rank.dismiss(self._code)
+            code = follow()
+        finally:
+            with suppress(Failure):  # it has been printed
+                per_rank.leave(code or self._code)
+        if code in (Preempted.code, Interrupted.code):
+            raise SystemExit(code)
+        return None
 
     def run(self, job: Job, folder: Path) -> Outcome:
         """Run `job` and print its failures and, unless quiet, its result.
@@ -246,7 +286,7 @@ class Command:
                 print(failure, file=sys.stderr, flush=True)
 
     def _require_environment(self) -> None:
-        """Exit with a line for each problem of the environment variables that torchrun sets.
+        """Exit with a line for each problem of the variables that torchrun or srun sets.
 
         Each rank prints it: there may be no store through which to agree on one.
         """

@@ -23,8 +23,8 @@ _STEP = struct.Struct("=q")
 _PR_SET_PDEATHSIG = 1
 
 
-def follow_parent(parent: int | None = None) -> None:
-    """Have the kernel send SIGKILL to this process when its parent dies (Linux only).
+def follow_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send a signal to this process when its parent dies (Linux only).
 
     parent: its process id as the parent knows it. Without it, a parent that died before this call
     goes unnoticed: the process then already has another one.
@@ -33,10 +33,10 @@ def follow_parent(parent: int | None = None) -> None:
         return
     if parent is None:
         parent = os.getppid()
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:  # it died before prctl took effect
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 
 
 def heeded() -> dict[signal.Signals, Any]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,18 @@ class Shell:
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
+        """Start Python with the arguments `command`."""
+        return self.spawn([sys.executable, *command], **options)
+
+    def spawn(self, command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+        """Start any program."""
         env = {**os.environ, "NINEFOLD_TEST_TAG": self.tag, **options.pop("env", {})}
         # On a busy machine, threads that spin while waiting take a core from the others.
         env["OMP_WAIT_POLICY"] = "PASSIVE"
         env.pop("HYDRA_FULL_ERROR", None)
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         return subprocess.Popen(
-            [sys.executable, *command],
+            command,
             cwd=self.folder,
             env=env,
             text=True,

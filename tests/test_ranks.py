@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from ninefold.ranks import Ranks, found, problems
-from tests.conftest import ROOT, Shell
+from benchmarks.ours import job
+from ninefold.errors import ConfigError
+from ninefold.ranks import Ranks, found, problems, slurm
 
-SRUN = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_NTASKS": "4"}
+SRUN = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_STEP_NODELIST": "node[07-08]",
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+}
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "x",
     "WORLD_SIZE": "4",
@@ -27,38 +37,158 @@ def test_a_process_that_no_launcher_started_is_alone() -> None:
     assert not found({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}).serves
 
 
+def test_a_task_of_srun_is_the_rank_that_slurm_says() -> None:
+    ranks = found(SRUN)
+    assert (ranks.rank, ranks.world_size, ranks.local_rank, ranks.local_world_size) == (3, 4, 1, 2)
+    assert ranks.launched
+    assert (ranks.address, ranks.run, ranks.serves) == ("node07", "7.0.0", True)
+    three = {**SRUN, "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "2,1"}
+    last = found({**three, "SLURM_PROCID": "2", "SLURM_LOCALID": "0"})
+    assert (last.rank, last.world_size, last.local_rank, last.local_world_size) == (2, 3, 0, 1)
+    assert found({**SRUN, **TORCHRUN}) == found(TORCHRUN)  # torchrun inside srun
+
+
 @pytest.mark.parametrize(
     "environment",
     [
         {},
-        {**SRUN, "SLURM_NTASKS": "1"},
         {**SRUN, "SLURM_STEP_NUM_TASKS": "1"},
         {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
         {**SRUN, "SLURM_STEP_ID": str(2**32 - 5)},
-        {**SRUN, **TORCHRUN},
+        {**SRUN, "SLURM_STEP_ID": str(2**32 - 6), "SLURM_PROCID": "0"},
+        {**SRUN, "SLURM_PTY_PORT": "40000"},
     ],
     ids=[
         "no Slurm",
-        "a step of one task",
         "a step of one task in a larger job",
         "sbatch or salloc without srun",
         "the batch script as a step",
-        "torchrun inside srun",
+        "the shell of salloc as a step",
+        "a shell with a terminal, which is one task of however many were asked for",
     ],
 )
-def test_environments_of_slurm_in_which_one_run_is_started_are_fine(
-    environment: dict[str, str],
-) -> None:
+def test_a_command_that_srun_did_not_start_several_of_is_alone(environment: dict[str, str]) -> None:
     assert problems(environment) == []
+    assert slurm.task(environment) is None
+    assert not found(environment).launched
 
 
-def test_several_tasks_of_srun_are_refused_as_each_would_train_a_run_of_its_own(
-    shell: Shell,
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLURM_PROCID", None),
+        ("SLURM_PROCID", "x"),
+        ("SLURM_LOCALID", None),
+        ("SLURM_NODEID", "-1"),
+        ("SLURM_STEP_NODELIST", None),
+        ("SLURM_STEP_TASKS_PER_NODE", None),
+        ("SLURM_STEP_TASKS_PER_NODE", "2(x3)"),
+        ("SLURM_STEP_TASKS_PER_NODE", "4"),
+    ],
+)
+def test_variables_of_srun_that_do_not_fit_together_are_one_line(
+    name: str, value: str | None
 ) -> None:
-    for task in ("0", "3"):
-        env = {**SRUN, "SLURM_PROCID": task}
-        done = shell.run(str(ROOT / "train.py"), "parallel=ddp", "epochs=1", env=env)
-        assert done.returncode == 2
-        assert done.stderr.startswith("error: SLURM_NTASKS=4: srun started 4 tasks, and each ")
-        assert done.stderr.count("\n") == 1
-    assert not (shell.folder / "outputs").exists()
+    environment = {**SRUN, name: value or ""}
+    if value is None:
+        del environment[name]
+    (failure,) = problems(environment)
+    assert str(failure).startswith(f"error: {name}={value or 'unset'}: not the environment of a ")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("nodea", "nodea"),
+        ("nodea,nodeb", "nodea"),
+        ("node[07-09,12],login1", "node07"),
+        ("node[3,5-7]", "node3"),
+        ("rack[1-2]n[04-05].local,x", "rack1n04.local"),
+        ("n[001-128]-ib", "n001-ib"),
+    ],
+)
+def test_the_first_host_of_a_list_is_found(nodes: str, first: str) -> None:
+    assert slurm.first_host(nodes) == first
+
+
+def test_tasks_per_node_are_counted() -> None:
+    assert slurm.tasks_per_node("2(x3),1,4(x2)") == [2, 2, 2, 1, 4, 4]
+    assert slurm.tasks_per_node("3") == [3]
+    assert slurm.tasks_per_node("many") == slurm.tasks_per_node("") == []
+
+
+def test_all_tasks_of_a_step_have_the_same_ports_and_another_step_has_others() -> None:
+    def ports(**changes: str) -> tuple[int, ...]:
+        task = slurm.task({**SRUN, **changes})
+        assert task is not None
+        return task.ports
+
+    mine = ports()
+    assert len(set(mine)) == 8
+    assert set(mine) <= set(range(20000, 32768))
+    assert mine == ports(SLURM_PROCID="0", SLURM_LOCALID="0", SLURM_NODEID="0")
+    others = [ports(SLURM_JOB_ID="8"), ports(SLURM_STEP_ID="1"), ports(SLURM_RESTART_COUNT="1")]
+    assert len({mine, *others}) == 4
+    assert ports(SLURM_RESTART_COUNT="0") == mine
+
+
+BATCH = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "4",
+    "SLURM_TASKS_PER_NODE": "2(x2)",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_PROCID": "0",
+}
+
+
+def test_a_batch_script_has_an_allocation_and_a_task_of_srun_has_none() -> None:
+    assert slurm.allocation(BATCH) == slurm.Allocation(tasks=4, tasks_here=2, nodes=2)
+    shell = {**BATCH, "SLURM_STEP_ID": str(2**32 - 6)}
+    assert slurm.allocation(shell) == slurm.Allocation(tasks=4, tasks_here=2, nodes=2)
+    assert slurm.allocation({**BATCH, "SLURM_STEP_ID": "0"}) is None
+    assert slurm.allocation({}) is None
+
+
+def test_by_default_runs_that_this_node_has_no_tasks_for_are_started_with_srun() -> None:
+    taken = [slurm.takes("auto", processes, BATCH) for processes in (1, 2, 3, 4, 5)]
+    assert taken == [False, False, True, True, True]
+    assert not slurm.takes("auto", 4, {**BATCH, "SLURM_JOB_NUM_NODES": "1"})
+    assert not slurm.takes("auto", 4, {})
+    assert not slurm.takes("elastic", 4, BATCH)
+    assert slurm.takes("srun", 1, BATCH)
+
+
+@pytest.mark.parametrize(
+    ("environment", "overrides", "line"),
+    [
+        (
+            {},
+            ["launch.engine=srun"],
+            "error: launch.engine=srun: no allocation; SLURM_JOB_ID is unset; start it with sbatch "
+            "or salloc",
+        ),
+        (
+            BATCH,
+            ["parallel=ddp", "parallel.processes=8", "launch.engine=srun"],
+            "error: parallel.processes=8: the allocation has 4 tasks; 1 to 4 are allowed; ask for "
+            "more with --ntasks",
+        ),
+        (
+            {**SRUN, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"},
+            ["parallel=none"],
+            "error: SLURM_NTASKS=4: srun started 4 tasks, parallel=none runs in one; one task or "
+            "parallel=ddp; use srun -n1",
+        ),
+    ],
+)
+def test_processes_that_slurm_does_not_give_are_one_line(
+    environment: dict[str, str],
+    overrides: list[str],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as refused:
+        job(*overrides)
+    assert str(refused.value) == line

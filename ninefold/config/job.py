@@ -297,7 +297,7 @@ class TrainJob(Job):
         if wrong:
             return [resume.refusal(folder, wrong)]
         if started_by() and "parallel.processes" not in keys:
-            self.frozen["parallel"]["processes"] = "auto"  # torchrun determines it
+            self.frozen["parallel"]["processes"] = "auto"  # their launcher determines it
             keys.append("parallel.processes")
         self._continue(run, keys)
         moved = self.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest

@@ -269,6 +269,14 @@ TRAIN: dict[str, Key] = {
     "launch.inline": Key(
         FLAG, False, "Run a job of one process inside the launcher, for a debugger."
     ),
+    "launch.engine": Key(
+        one_of("auto", "elastic", "srun"),
+        "auto",
+        "What starts the processes: elastic on this host, srun in a Slurm allocation; auto: srun "
+        "where a run has more than this node has tasks.",
+        affects_results=False,
+        later=True,
+    ),
     "launch.timeout": Key(
         SECONDS, 1800, "Seconds that a process waits for its peers.", affects_results=False
     ),

@@ -11,7 +11,7 @@ from ninefold import machine
 from ninefold.config import rules, sharding
 from ninefold.config.devices import listed
 from ninefold.errors import ConfigError
-from ninefold.ranks import found, started_by
+from ninefold.ranks import found, slurm, started_by
 
 
 def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: object) -> int:
@@ -23,6 +23,13 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
 
     Raises ConfigError if that number cannot be used.
     """
+    engine = job["launch"]["engine"]
+    asked = None if wanted == "auto" else wanted
+    if not (started_by() or job["launch"]["inline"]) and slurm.takes(engine, asked, os.environ):
+        given = slurm.require(engine, asked, os.environ)
+        wanted = asked or int(min(given, most or math.inf))
+        _require_fitting(wanted, most, job, strategy)
+        return int(wanted)  # each process looks for the GPUs of its host
     if wanted != "auto":  # most mistakes show before torch is imported to look for GPUs
         _require_fitting(wanted, most, job, strategy)
     device, chosen = job["device"], job["parallel"].get("devices")
@@ -48,6 +55,15 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
         here = started or gpus or job["launch"]["cpu_processes"]
         wanted = int(min(here, most or math.inf))
     _require_fitting(wanted, most, job, strategy)
+    if started is not None and wanted != started and started_by() == "srun":
+        one = wanted == 1
+        raise ConfigError(
+            "SLURM_NTASKS",
+            started,
+            f"srun started {started} tasks, parallel={strategy} runs in {'one' if one else wanted}",
+            "one task or parallel=ddp" if one else f"{wanted} tasks or parallel.processes=auto",
+            f"use srun -n{wanted}",
+        )
     if started is not None and wanted != started:
         raise ConfigError(
             "parallel.processes",

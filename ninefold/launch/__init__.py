@@ -80,7 +80,7 @@ class Command(Protocol):
 
 
 class Launcher:
-    """Base class of launchers, which start the processes of a run: elastic, inline, per_rank.
+    """Base class of launchers, which start the processes of a run: elastic, inline, per_rank, srun.
 
     settings: the section `launch` of the job.
     """
@@ -89,8 +89,11 @@ class Launcher:
         self.settings = settings
 
     @staticmethod
-    def found(settings: Mapping[str, Any]) -> bool:
-        """Whether to use this launcher here; launch.run asks all in a fixed order."""
+    def found(settings: Mapping[str, Any], processes: int) -> bool:
+        """Whether to use this launcher here for a run of so many processes.
+
+        launch.run asks all in a fixed order.
+        """
         raise NotImplementedError
 
     def run(self, spec: RunSpec, processes: int) -> None:

@@ -2,8 +2,9 @@
 
 Hydra gives its callback and the processes of such a launcher nothing of ours. So the callback makes
 a folder, named in the environment: it says which sweep there is, and concurrent runs register in
-it, as workers do with their launcher (launch.mailbox). A launcher kills its processes when the
-command is interrupted, so the command first signals the runs and waits for them to save.
+it. A launcher kills its processes when the command is interrupted, so the command first tells the
+runs, by a file in that folder, and waits for them to save. They may be on other hosts, where the
+number of a process means another one: so each run looks for the file and signals itself.
 
 Each process that makes runs takes a seat there, so that runs that use one GPU share those of the
 host, and do not all take the first.
@@ -19,7 +20,9 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,8 +35,10 @@ from ninefold import signals
 from ninefold.launch import forkserver, mailbox
 
 VARIABLE = "NINEFOLD_SWEEP"  # names the folder, to this process and to those that inherit it
-FILE = "sweep.json"
+FILE = "announced.json"
+RUN = "run-"  # a file for each concurrent run
 PATIENCE = 5.0  # seconds that runs have to end in addition to `grace`
+LOOK = 0.5  # seconds between a run's looks for the signal
 
 
 @dataclass(frozen=True)
@@ -54,30 +59,46 @@ class Announced:
     concurrent: bool
 
     def stop(self, number: int) -> int:
-        """Signal the runs to save and exit, and wait for them. Returns how many were signaled."""
-        notified = 0
+        """Tell the runs to save and exit, and wait for them. Returns how many there were."""
         deadline = time.monotonic() + self.grace + PATIENCE
         mailbox.tell_to_stop(self.mailbox, number)
-        for process in mailbox.workers(self.mailbox).values():
-            with suppress(ProcessLookupError):
-                # Not SIGINT: a terminal has sent that to all, and a second one would kill.
-                os.kill(process, signal.SIGTERM)
-                notified += 1
-        while mailbox.workers(self.mailbox) and time.monotonic() < deadline:
+        told = len(self._runs())
+        while self._runs() and time.monotonic() < deadline:
             time.sleep(0.05)
-        return notified
+        return told
+
+    def _runs(self) -> list[Path]:
+        return list(self.mailbox.glob(RUN + "*"))
 
 
-def announce(sweep: Path | None, study_name: str | None, grace: float, concurrent: bool) -> None:
-    """In the callback: announce a sweep to the command and its runs."""
-    folder = Path(tempfile.mkdtemp(prefix="ninefold-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+def announce(
+    sweep: Path | None,
+    study_name: str | None,
+    grace: float,
+    concurrent: bool,
+    shared: Path | None = None,
+) -> None:
+    """In the callback: announce a sweep to the command and its runs.
+
+    shared: a folder that the runs see; None if they are all on this host.
+    """
+    if shared is not None:
+        shared.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="ninefold-" if shared is None else ".runs-", dir=shared))
+    atexit.register(_remove, folder)
     place = None if sweep is None else str(sweep)
     (folder / FILE).write_text(json.dumps([place, study_name, grace, concurrent]))
     os.environ[VARIABLE] = str(folder)
     if concurrent:
         with signals.held_back(), forkserver.prepended(*forkserver.QUIET):
             resource_tracker.ensure_running()  # it cleans up after processes that are killed
+
+
+def _remove(folder: Path) -> None:
+    """At the end of the command, unless runs that wait in a queue are still to find `stop`."""
+    if folder.parent != Path(tempfile.gettempdir()) and (folder / mailbox.STOP).exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def announced() -> Announced | None:
@@ -92,23 +113,37 @@ def announced() -> Announced | None:
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """Register a run in a process of another launcher, so that the command can signal it.
+    """Register a run in a process of another launcher, so that the command can tell it to stop.
 
     Raises SystemExit if the command received a signal before.
     """
-    sweep, me = announced(), os.getpid()
+    sweep = announced()
     if sweep is None:
         yield
         return
-    mailbox.register(sweep.mailbox, me, 0)
+    mine = sweep.mailbox / f"{RUN}{uuid.uuid4().hex}"
+    mine.touch()
+    over = threading.Event()
+    looking = threading.Thread(target=_look, args=(sweep.mailbox, over), daemon=True)
     try:
         if (code := mailbox.final(sweep.mailbox, ())) is not None:
             raise SystemExit(code)
+        looking.start()
         yield
     finally:
         for number in signals.heeded():  # its launcher would end all runs if this process ended
             signal.signal(number, _wait)
-        mailbox.unregister(sweep.mailbox, me, 0)
+        over.set()
+        mine.unlink(missing_ok=True)
+
+
+def _look(folder: Path, over: threading.Event) -> None:
+    """Signal this process once the command has told its runs to stop."""
+    while not over.wait(LOOK):
+        if mailbox.final(folder, ()) is not None:
+            # Not SIGINT: a terminal has sent that to all, and a second one would kill.
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
 
 
 @functools.cache

@@ -96,7 +96,7 @@ class Elastic(Launcher):
     """Launcher for worker processes on this host, forked from the forkserver."""
 
     @staticmethod
-    def found(settings: Mapping[str, Any]) -> bool:
+    def found(settings: Mapping[str, Any], processes: int) -> bool:
         return True
 
     def run(self, spec: RunSpec, processes: int) -> None:

@@ -15,7 +15,7 @@ class Inline(Launcher):
     """Launcher for a single process, that of the command itself."""
 
     @staticmethod
-    def found(settings: Mapping[str, Any]) -> bool:
+    def found(settings: Mapping[str, Any], processes: int) -> bool:
         return bool(settings["inline"])
 
     def run(self, spec: RunSpec, processes: int) -> None:

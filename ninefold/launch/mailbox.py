@@ -21,6 +21,8 @@ from ninefold.errors import KINDS, Failure, relay
 from ninefold.files import write_json
 from ninefold.signals import failure as ending
 
+STOP = "stop"
+
 
 @dataclass(frozen=True)
 class Report:
@@ -46,11 +48,6 @@ class Report:
 def register(folder: Path, rank: int, attempt: int) -> None:
     """In a worker: write its process id, to receive signals."""
     (folder / f"rank{rank}.{attempt}.pid").write_text(str(os.getpid()))
-
-
-def unregister(folder: Path, rank: int, attempt: int) -> None:
-    """In a worker: remove its process id, so that it receives no more signals."""
-    (folder / f"rank{rank}.{attempt}.pid").write_text("")
 
 
 def workers(folder: Path) -> dict[int, int]:
@@ -87,12 +84,12 @@ def _newest(folder: Path) -> int:
 
 def tell_to_stop(folder: Path, number: int) -> None:
     """In the launcher: make workers that have not started yet exit."""
-    (folder / "stop").write_text(str(number))
+    (folder / STOP).write_text(str(number))
 
 
 def final(folder: Path, kinds: Container[str]) -> int | None:
     """The exit code if a starting worker must not run (a signal, or a lasting failure), or None."""
-    stop = folder / "stop"
+    stop = folder / STOP
     if stop.exists() and (text := stop.read_text()):
         return ending(int(text)).code
     codes = [KINDS[report.kind].code for report in read(folder) if report.kind in kinds]

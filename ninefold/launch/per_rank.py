@@ -1,4 +1,4 @@
-"""Run a job in the processes that torchrun started, one for each rank: rank 0 sends it to them.
+"""Run a job in processes of torchrun or srun, one for each rank: rank 0 sends it to the others.
 
 Imported late, because it imports torch: see ninefold.launch.run.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -30,10 +31,10 @@ from ninefold.machine import gpu_driver, installed, this_host
 
 
 class PerRank(Launcher):
-    """Launcher for processes that torchrun started, on one host or several."""
+    """Launcher for processes that torchrun or srun started, on one host or several."""
 
     @staticmethod
-    def found(settings: Mapping[str, Any]) -> bool:
+    def found(settings: Mapping[str, Any], processes: int) -> bool:
         return bool(ranks.started_by())
 
     def run(self, spec: RunSpec, processes: int) -> None:
@@ -67,6 +68,8 @@ def work(spec: RunSpec, met: Meeting) -> None:
     ends = met.ends
     assert ends is not None
     ends.silence, ends.grace = spec.timeout, spec.grace
+    if ranks.started_by() == "srun":  # it sends signals to each rank, which none listens for yet
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
     if met.ranks.rank != 0:
         ends.ended = lambda failure: log_end(spec, ends, failure)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
@@ -12,6 +13,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config import overrides, weights
 from ninefold.config.job import ROOT, Job
 from ninefold.config.resume import holds_a_run
@@ -28,7 +30,7 @@ from ninefold.files import write_durably
 from ninefold.launch import Launcher, Outcome, forkserver
 from ninefold.launch.concurrent import seat, takes_one_gpu
 from ninefold.launch.run_folder import exclusive, record
-from ninefold.ranks import started_by
+from ninefold.ranks import slurm, started_by
 from ninefold.result import Result
 
 LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
@@ -93,6 +95,8 @@ def check(job: Job, folder: Path) -> list[Failure]:
     """
     if job.checked:
         return []
+    if slurm.restarts(os.environ) and job.resume is None and not job.evaluates:
+        _take_up_again(job, folder)
     failures = _resumed_in_a_sweep(job, folder) or problems(job)
     if not failures:
         start_importing(job)  # while this process looks at the data
@@ -116,14 +120,22 @@ def check(job: Job, folder: Path) -> list[Failure]:
     return failures
 
 
+def _take_up_again(job: Job, folder: Path) -> None:
+    """After a requeue, whose command is the same: resume the run in `folder`, if one was saved."""
+    if has_checkpoint(folder):
+        print(f"the job was requeued: resuming {folder}", flush=True)
+        job.resume = str(folder)
+
+
 def problems(job: Job) -> list[Failure]:
     """The problems of `job` that can be found without reading data or asking for devices."""
     return job.problems() or _too_little_memory()
 
 
 def start_importing(job: Job) -> None:
-    """Start the forkserver, which imports torch and what else a worker needs, unless inline."""
-    if not started_by() and not job.values["launch"]["inline"]:
+    """Start the forkserver, which imports torch and what else a worker needs, if it forks any."""
+    settings = job.values["launch"]
+    if not started_by() and not settings["inline"] and settings["engine"] != "srun":
         forkserver.start(job.values)
 
 
@@ -184,10 +196,11 @@ def start(spec: RunSpec, job: Job) -> None:
     from ninefold.launch.inline import Inline
     from ninefold.launch.meeting import here
     from ninefold.launch.per_rank import PerRank
+    from ninefold.launch.srun import Srun
 
     settings = job.values["launch"]
-    launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Elastic)
-    launcher = next(kind for kind in launchers if kind.found(settings))
+    launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Srun, Elastic)
+    launcher = next(kind for kind in launchers if kind.found(settings, job.processes))
     if launcher is PerRank and not job.evaluates and (ends := here().ends) is not None:
         ends.ended = lambda failure: record(
             [failure], job.choices, job.values, spec.folder, spec.started

@@ -35,8 +35,8 @@ def problems(config: DictConfig) -> list[Failure]:
         wrong, do = "a sweep has many jobs", "leave out -m and values with commas"
     elif config.resume is not None:
         wrong, do = f"resume={config.resume} is given", "leave out resume"
-    elif started_by():
-        wrong, do = "torchrun starts one run", "leave out torchrun: python train.py ..."
+    elif launcher := started_by():
+        wrong, do = f"{launcher} starts one run", f"leave out {launcher}: python train.py ..."
     elif config.launch.inline:
         wrong, do = "launch.inline=true has one process for everything", "leave it out"
     else:

@@ -50,6 +50,8 @@ def problems(config: DictConfig) -> list[Failure]:
         wrong, do = f"hydra/launcher={launcher} may start runs on other hosts", "leave it out"
     elif config.launch.inline:
         wrong, do = "launch.inline=true has one process for all runs", "leave it out"
+    elif config.launch.engine == "srun":
+        wrong, do = "launch.engine=srun starts runs on several hosts", "leave it out"
     if wrong is None:
         return []
     asked = f"[{','.join(config.study.ask)}]"

@@ -175,6 +175,15 @@ def test_auto_goes_on_under_torchrun(shell: Shell, begun: Path) -> None:
     assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
 
 
+def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell: Shell, begun: Path) -> None:
+    run = copied(begun, "plain", shell.folder / "run")
+    command = [*JOB, "max_steps=4", "hydra.run.dir=run"]
+    done = shell.train(*command, env={"SLURM_RESTART_COUNT": "1"})
+    assert done.returncode == 0, done.stderr
+    assert "the job was requeued: resuming run" in done.stdout
+    assert (result(run)["steps"], metrics(run, "loss")[:3]) == (4, metrics(begun / "plain", "loss"))
+
+
 def test_auto_goes_on_in_no_sweep(shell: Shell) -> None:
     sweep = shell.train("-m", "resume=auto", "hydra.sweep.dir=s")
     assert sweep.returncode == 2

@@ -8,6 +8,8 @@ classification. FAULT_MARK is a file that grows by a byte each time a fault fire
     validation  the number-th batch of an evaluation, counted from 1
     write       the number-th file forced to disk by rank 0 while it writes checkpoints
 
+SLOW is the least number of seconds that a training step takes.
+
 Each step waits for the write before it: no checkpoint is left out because a write takes long, so
 that the steps are known at which a fault comes and from which a run goes on.
 """
@@ -25,6 +27,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ninefold.ranks import found
 from ninefold.signals import Stop
 from ninefold.task.classification import Classification
 from ninefold.train import build
@@ -66,6 +69,7 @@ class Task(Classification):
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         if output.requires_grad:
             finish_writing()
+            time.sleep(float(os.environ.get("SLOW", "0")))
             self.reach("step")
             if seen := os.environ.get("SEEN"):
                 with Path(f"{seen}.rank{own_rank()}").open("a") as file:
@@ -122,7 +126,7 @@ def injected(*_: object) -> Any:
 
 
 def own_rank() -> int:
-    return int(os.environ.get("RANK", "0"))
+    return found(os.environ).rank
 
 
 def pid_of(victim: str) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,7 +97,9 @@ def test_only_runs_that_use_one_gpu_and_name_none_are_shown_one(
 
 
 MODEL = """
+import json
 import os
+import signal
 from torch import nn
 def net(**options):
     with open(os.environ["SEEN"], "a") as file:
@@ -119,3 +124,51 @@ def test_runs_of_joblib_are_told_their_gpus_and_keep_nccl_on_this_host(shell: Sh
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert set(seen.read_text().split()) == {"0lo", "1lo"}
+
+
+REGISTERED = (
+    "import signal, sys, time\n"
+    "from ninefold.launch import concurrent\n"
+    "def stopped(number, frame):\n"
+    "    raise KeyboardInterrupt\n"
+    "signal.signal(signal.SIGTERM, stopped)\n"
+    "try:\n"
+    "    with concurrent.registered():\n"
+    "        print('runs', flush=True)\n"
+    "        time.sleep(30)\n"
+    "except KeyboardInterrupt:\n"
+    "    print('stopped')\n"
+    "except SystemExit as leaving:\n"
+    "    print('exits with', leaving.code)\n"
+)
+
+
+def test_a_run_is_stopped_wherever_it_is_without_its_process_number(tmp_path: Path) -> None:
+    sweep = concurrent.Announced(tmp_path, None, None, 0.5, True)
+    (tmp_path / concurrent.FILE).write_text(json.dumps([None, None, 0.5, True]))
+    env = {**os.environ, concurrent.VARIABLE: str(tmp_path)}
+    command = [sys.executable, "-c", REGISTERED]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "runs\n"
+    assert not any(str(process.pid) in path.name for path in tmp_path.iterdir())
+    assert sweep.stop(signal.SIGINT) == 1
+    assert process.communicate()[0] == "stopped\n"
+    late = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, check=True)
+    assert late.stdout == "exits with 130\n"  # one that begins later, as a job from a queue
+
+
+def test_the_folder_in_which_runs_of_other_hosts_register_is_in_that_of_the_sweep(
+    tmp_path: Path,
+) -> None:
+    announce = (
+        "from pathlib import Path\n"
+        "from ninefold.launch import concurrent\n"
+        f"concurrent.announce(None, None, 1.0, True, Path({str(tmp_path)!r}))\n"
+        "print(concurrent.announced().mailbox.parent)\n"
+    )
+    assert python(announce).strip() == str(tmp_path)
+    assert not list(tmp_path.iterdir())
+    python(announce + "concurrent.announced().stop(2)\n")
+    (left,) = tmp_path.iterdir()  # for jobs that are still in a queue
+    assert (left / "stop").read_text() == "2"

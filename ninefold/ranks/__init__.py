@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ninefold.errors import ConfigError, Failure, PeerError
+from ninefold.ranks import slurm
 
 COUNTS = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}  # each is below the other
 STORE_TIMEOUT = 5  # seconds; the agent serves its store before it starts this process
 INIT_METHOD = "NINEFOLD_INIT_METHOD"  # set in this process once the ranks have met
-SPECIAL_STEPS = 2**32 - 16  # Slurm's numbers of the steps of sbatch and salloc begin here
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,20 @@ class Ranks:
 
 
 def found(environment: Mapping[str, str]) -> Ranks:
-    """The ranks in `environment`, which torch elastic and torchrun set."""
+    """The ranks in `environment`, which torch elastic and torchrun set, or else srun."""
+    if "RANK" not in environment and (task := slurm.task(environment)) is not None:
+        return Ranks(
+            rank=task.rank,
+            world_size=task.size,
+            local_rank=task.local_rank,
+            local_world_size=task.local_size,
+            launched=True,
+            run=task.name,
+            address=task.address,
+            ports=task.ports,
+            serves=True,
+            init_method=environment.get(INIT_METHOD),
+        )
     ranks = Ranks(
         rank=int(environment.get("RANK", "0")),
         world_size=int(environment.get("WORLD_SIZE", "1")),
@@ -74,11 +87,13 @@ def found(environment: Mapping[str, str]) -> Ranks:
 
 
 def started_by() -> str:
-    """The launcher that started this process and others, one for each rank: `torchrun`.
+    """The launcher that started this process and others, one for each rank: torchrun or srun.
 
     Empty if this is the only process of its command, which starts those of its runs itself.
     """
-    return "torchrun" if "TORCHELASTIC_RUN_ID" in os.environ else ""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return "torchrun"
+    return "srun" if "RANK" not in os.environ and slurm.in_a_task(os.environ) else ""
 
 
 def problems(environment: Mapping[str, str]) -> list[Failure]:
@@ -88,7 +103,7 @@ def problems(environment: Mapping[str, str]) -> list[Failure]:
     processes would train a run of its own.
     """
     if "TORCHELASTIC_RUN_ID" not in environment:
-        return _leftovers(environment) or _tasks_of_srun(environment)
+        return _leftovers(environment) or _of_srun(environment)
     names = (*COUNTS, *COUNTS.values(), "MASTER_PORT", "MASTER_ADDR")
     if unset := [name for name in names if not environment.get(name)]:
         return [_wrong(unset[0], "unset", f"torchrun sets {', '.join(names)}")]
@@ -135,23 +150,12 @@ def _leftovers(environment: Mapping[str, str]) -> list[Failure]:
     return []
 
 
-def _tasks_of_srun(environment: Mapping[str, str]) -> list[Failure]:
-    """Several tasks of srun: each would train a run of its own."""
-    step = environment.get("SLURM_STEP_ID", "")
-    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "1")
-    if not (step.isdigit() and tasks.isdigit() and "SLURM_PROCID" in environment):
-        return []
-    if int(step) >= SPECIAL_STEPS or int(tasks) <= 1:
-        return []
-    return [
-        ConfigError(
-            "SLURM_NTASKS",
-            tasks,
-            f"srun started {tasks} tasks, and each would train a run of its own",
-            "one task on one host, or one torchrun on each host, is allowed",
-            "use srun -n 1, or srun --ntasks-per-node=1 torchrun",
-        )
-    ]
+def _of_srun(environment: Mapping[str, str]) -> list[Failure]:
+    try:
+        slurm.task(environment)
+    except ConfigError as failure:
+        return [failure]
+    return []
 
 
 def require_store(ranks: Ranks) -> None:

@@ -1,0 +1,170 @@
+"""Reads what Slurm tells a process: which task it is, or which allocation it may start steps in."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ninefold.errors import ConfigError
+
+SPECIAL_STEPS = 2**32 - 16  # Slurm's numbers of the steps of sbatch and salloc begin here
+PORTS = range(20000, 32768)  # below those that the system hands out by itself
+ATTEMPTS = 8  # ports that are tried; other jobs on the host may have taken some
+OF_A_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of several tasks that srun started.
+
+    rank: among all tasks of the step, size of them.
+    local_rank: among those on this host, local_size of them.
+    address: the first host, on which rank 0 is.
+    name: of the step, which no other has: job, step and how often the job was requeued.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    address: str
+    name: str
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports of which rank 0 takes the first free one: the same list on every task."""
+        return tuple(random.Random(self.name).sample(PORTS, ATTEMPTS))
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Nodes that this process may start steps on, with srun.
+
+    tasks: how many were asked for, on all nodes.
+    tasks_here: those on the first node, where a batch script runs.
+    nodes: how many.
+    """
+
+    tasks: int
+    tasks_here: int
+    nodes: int
+
+
+def task(environment: Mapping[str, str]) -> Task | None:
+    """Which task of srun's this process is; None unless srun started several.
+
+    Raises ConfigError if the variables do not fit together.
+    """
+    if not in_a_task(environment):
+        return None
+    size = int(environment["SLURM_STEP_NUM_TASKS"])
+    numbers = [_number(environment.get(name)) for name in OF_A_TASK]
+    for name, number in zip(OF_A_TASK, numbers, strict=True):
+        if number is None:
+            raise _wrong(environment, name, "a whole number is expected")
+    rank, local_rank, host = (number or 0 for number in numbers)
+    each = tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    hosts = environment.get("SLURM_STEP_NODELIST", "")
+    if not hosts:
+        raise _wrong(environment, "SLURM_STEP_NODELIST", "a list of hosts is expected")
+    if sum(each) != size or host >= len(each) or local_rank >= each[host] or rank >= size:
+        raise _wrong(
+            environment, "SLURM_STEP_TASKS_PER_NODE", f"it has tasks {rank} of {size}, host {host}"
+        )
+    job, step = environment.get("SLURM_JOB_ID", "0"), environment["SLURM_STEP_ID"]
+    name = f"{job}.{step}.{restarts(environment)}"
+    return Task(rank, size, local_rank, each[host], first_host(hosts), name)
+
+
+def in_a_task(environment: Mapping[str, str]) -> bool:
+    """Whether this process belongs to one of several tasks that srun started."""
+    size = _number(environment.get("SLURM_STEP_NUM_TASKS"))
+    # A shell with a terminal, from `srun --pty`, is one task, whatever was asked for.
+    several = size is not None and size > 1 and "SLURM_PTY_PORT" not in environment
+    return several and _in_a_step(environment)
+
+
+def allocation(environment: Mapping[str, str]) -> Allocation | None:
+    """The allocation of the batch script or the shell of salloc that this is; None elsewhere."""
+    if "SLURM_JOB_ID" not in environment or _in_a_step(environment):
+        return None
+    each = tasks_per_node(environment.get("SLURM_TASKS_PER_NODE", "")) or [1]
+    tasks = _number(environment.get("SLURM_NTASKS")) or sum(each)
+    return Allocation(tasks, each[0], _number(environment.get("SLURM_JOB_NUM_NODES")) or len(each))
+
+
+def takes(engine: str, processes: int | None, environment: Mapping[str, str]) -> bool:
+    """Whether a run of so many processes is a step of this allocation, with launch.engine=`engine`.
+
+    processes: None: as many as fit. By default a run that fits on this node is started here.
+    """
+    here = allocation(environment)
+    if engine != "auto" or here is None or processes is None:
+        return engine == "srun"
+    return here.nodes > 1 and processes > here.tasks_here
+
+
+def require(engine: str, processes: int | None, environment: Mapping[str, str]) -> int:
+    """How many processes a run takes as a step; None: one for each task of the allocation.
+
+    Raises ConfigError if there is no allocation, or it has fewer tasks.
+    """
+    here = allocation(environment)
+    if here is None:
+        job = environment.get("SLURM_JOB_ID")
+        why = "SLURM_JOB_ID is unset" if job is None else "this is a task of srun itself"
+        raise ConfigError(
+            "launch.engine", engine, "no allocation", why, "start it with sbatch or salloc"
+        )
+    if processes is not None and processes > here.tasks:
+        raise ConfigError(
+            "parallel.processes",
+            processes,
+            f"the allocation has {here.tasks} tasks",
+            f"1 to {here.tasks} are allowed",
+            "ask for more with --ntasks",
+        )
+    return here.tasks if processes is None else processes
+
+
+def restarts(environment: Mapping[str, str]) -> int:
+    """How often this job was requeued and started again."""
+    return _number(environment.get("SLURM_RESTART_COUNT")) or 0
+
+
+def first_host(nodes: str) -> str:
+    """The first host of a list of Slurm's: rack1n07 of `rack1n[07-09,12],login1`."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first[0] if first else "")
+
+
+def tasks_per_node(text: str) -> list[int]:
+    """The tasks of each node: [2, 2, 1] for `2(x2),1`. Empty if it reads otherwise."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match is None:
+            return []
+        found += [int(match[1])] * int(match[2] or 1)
+    return found
+
+
+def _in_a_step(environment: Mapping[str, str]) -> bool:
+    step = _number(environment.get("SLURM_STEP_ID"))
+    return step is not None and step < SPECIAL_STEPS
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def _wrong(environment: Mapping[str, str], name: str, allowed: str) -> ConfigError:
+    return ConfigError(
+        name,
+        environment.get(name, "unset"),
+        "not the environment of a task of srun",
+        allowed,
+        "start it with srun, or unset SLURM_STEP_ID",
+    )
