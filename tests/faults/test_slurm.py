@@ -393,7 +393,7 @@ SUBMITIT = [
     "epochs=3",
     "deterministic=true",
     "hydra/launcher=submitit_slurm",
-    "hydra.launcher.timeout_min=10",
+    "hydra.launcher.timeout_min=40",
     "hydra.sweep.dir=sweep",
 ]
 TASKS = ["hydra.launcher.nodes=2", "parallel=ddp", "parallel.processes=2"]
