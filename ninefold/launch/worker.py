@@ -210,6 +210,7 @@ PEER_GONE = (
     "No route to host",
     "Network is unreachable",
     "connectFullMesh failed",
+    "Application timeout caused pair closure",
     "remote process exited or there was a network error",
 )
 

@@ -175,11 +175,14 @@ class FSDP(Group):
         for unit in [*units, model]:
             own = [p for p in unit.parameters() if p not in seen]
             seen.update(own)
-            found += self._traffic_of(own, shards)
+            found += self._traffic_of(own, shards, gloo=place.device.type == "cpu")
         return found * accumulate
 
-    def _traffic_of(self, parameters: Sequence[nn.Parameter], shards: int) -> Traffic:
-        """What a unit with these parameters causes in a forward and backward pass."""
+    def _traffic_of(self, parameters: Sequence[nn.Parameter], shards: int, gloo: bool) -> Traffic:
+        """What a unit with these parameters causes in a forward and backward pass.
+
+        gloo: it reduces to parts by reducing to all, which is twice as much (torch 2.15).
+        """
         if not parameters:
             return Traffic()
         trained = [parameter for parameter in parameters if parameter.requires_grad]
@@ -190,7 +193,7 @@ class FSDP(Group):
         if shards > 1:
             times = 2 if self.reshard_after_forward else 1
             found += Traffic((shards - 1) * gathered // shards, 1) * times
-            found += Traffic((shards - 1) * reduced // shards, 1 if trained else 0)
+            found += Traffic((1 + gloo) * (shards - 1) * reduced // shards, 1 if trained else 0)
         if self.replicas > 1 and trained:
             sent = 2 * (self.replicas - 1) * reduced // (self.replicas * shards)
             found += Traffic(sent, 1)

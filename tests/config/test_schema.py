@@ -86,6 +86,7 @@ def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
         "dataset.download",
         "launch.grace",
         "launch.max_restarts",
+        "launch.dry",
         "launch.timeout",
         "parallel.timeout",
     }

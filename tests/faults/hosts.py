@@ -183,7 +183,7 @@ class Pair:
         for pid in self.workers(host):
             os.kill(pid, number)
 
-    def until(self, done: Callable[[], bool], seconds: float = 90) -> None:
+    def until(self, done: Callable[[], bool], seconds: float = 300) -> None:
         """Wait until `done`; both hosts must be running till then."""
         deadline = time.monotonic() + seconds
         while not done():
@@ -210,6 +210,7 @@ class Pair:
             stdout, stderr = agent.communicate(timeout=20)
             took = ends.get(host, seconds)
             found[host] = Ended(agent.returncode, stdout, stderr, took)
+            print(f"{NAMES[host]} ended with {agent.returncode} after {took:.1f} s")
         assert not left, (left, found)
         return found
 

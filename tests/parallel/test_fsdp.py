@@ -31,7 +31,7 @@ from ninefold.train.evaluation import evaluate, most_passes
 from ninefold.train.hand_out import handed_out
 from tests.parallel.ranks import on_ranks
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 ALONE = Place(0, 1, CPU)
 BATCH = 8
 
@@ -486,7 +486,7 @@ def sized(*shapes: tuple[int, int]) -> nn.Module:
 
 
 def test_fsdp_sends_half_as_much_again_as_ddp_and_as_much_if_it_keeps_what_it_gathered() -> None:
-    model, place = sized((64, 64), (64, 64), (64, 64)), Place(0, 8, CPU)
+    model, place = sized((64, 64), (64, 64), (64, 64)), Place(0, 8, GPU)
     ddp = DDP().traffic(model, place)
     fsdp = FSDP(least=64 * 64).traffic(model, place)
     kept = FSDP(least=64 * 64, reshard_after_forward=False).traffic(model, place)
@@ -497,8 +497,15 @@ def test_fsdp_sends_half_as_much_again_as_ddp_and_as_much_if_it_keeps_what_it_ga
     assert FSDP().traffic(model, ALONE) == Traffic(0, 0)
 
 
-def test_copies_exchange_the_gradients_of_their_parts() -> None:
+def test_on_a_cpu_gradients_are_reduced_to_all() -> None:
     model, place = sized((64, 64)), Place(0, 8, CPU)
+    ddp = DDP().traffic(model, place).sent
+    assert FSDP().traffic(model, place) == Traffic(2 * ddp, 3)
+    assert FSDP(reshard_after_forward=False).traffic(model, place) == Traffic(3 * ddp // 2, 2)
+
+
+def test_copies_exchange_the_gradients_of_their_parts() -> None:
+    model, place = sized((64, 64)), Place(0, 8, GPU)
     size = 64 * 64 * 4
     found = FSDP(replicas=2).traffic(model, place)
     assert found == Traffic(3 * 3 * size // 4 + 2 * size // (2 * 4), 4)
@@ -508,7 +515,7 @@ def test_copies_exchange_the_gradients_of_their_parts() -> None:
 
 
 def test_frozen_parameters_are_gathered_and_have_no_gradients_and_rows_are_filled_up() -> None:
-    model, place = sized((64, 64), (3, 64)), Place(0, 2, CPU)
+    model, place = sized((64, 64), (3, 64)), Place(0, 2, GPU)
     model[0].requires_grad_(False)
     frozen, padded = 64 * 64 * 4, 4 * 64 * 4
     found = FSDP(least=64 * 64).traffic(model, place)

@@ -87,7 +87,7 @@ def test_a_faster_epoch_that_learns_less_is_not_the_answer(tmp_path: Path) -> No
     """The advice as it is often given: an epoch of large batches takes less time."""
     card = told(tmp_path, PLAIN, ("autocast", 512, 2.0, [0.2, 0.4, 0.6, 0.7]))
     assert card.cell == "none-fp32 with batch 64"
-    assert "(none-autocast with batch 512), none reached it in every run" in card.sentence
+    assert "none of those whose epoch costs no more time reached it in every run" in card.sentence
     assert any("reached the score in 0 of 5 runs" in line for line in card.reasons)
 
 
@@ -105,16 +105,25 @@ def test_a_slower_one_is_told_with_its_ratio(tmp_path: Path) -> None:
     assert "none is faster: none-autocast with batch 128 takes 1.80" in card.sentence
 
 
-def test_the_largest_batch_of_each_cell_is_taken(tmp_path: Path) -> None:
+def test_a_smaller_batch_may_be_the_answer_and_the_largest_of_each_cell_is_marked(
+    tmp_path: Path,
+) -> None:
     card = told(
         tmp_path,
         PLAIN,
         ("autocast", 128, 5.0, SLOW),
-        ("autocast", 256, 10.1, SLOW),
+        ("autocast", 256, 4.0, [0.2, 0.4, 0.6, 0.7]),
         ("autocast", 512, 12.0, SLOW),
     )
+    assert card.cell == "none-autocast with batch 128"
+    (line,) = [line for line in card.reasons if "the largest batch for the same time" in line]
+    assert line.startswith("none-autocast with batch 256: 4.0")
+
+
+def test_the_same_time_is_no_answer(tmp_path: Path) -> None:
+    card = told(tmp_path, PLAIN, ("autocast", 256, 10.1, SLOW))
     assert "none is faster: none-autocast with batch 256 takes 1.01" in card.sentence
-    assert card.tied == ["none-autocast with batch 256"]
+    assert (card.cell, card.tied) == ("none-fp32 with batch 64", ["none-autocast with batch 256"])
 
 
 def test_a_study_of_one_batch_size_or_of_other_settings_has_no_such_goal(tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def planted(
     link: bool = True,
     none: bool = True,
     hosts: str = "node",
+    slower: float = 1.0,
 ) -> Path:
     """A study whose steps take half of the way through the cost model's band."""
     chance, made = random.Random(1), []
@@ -169,7 +170,7 @@ def planted(
         for parallel, processes in cells:
             true = costs(processes, alpha, weak)
             steps = 220 // (processes if weak else 1)
-            seconds = steps * (true.least + true.most) / 2 * chance.gauss(1, noise)
+            seconds = slower * steps * (true.least + true.most) / 2 * chance.gauss(1, noise)
             timed = {"alpha_seconds": true.alpha, "bytes_per_second": SPEED}
             names = [f"node-{n}" for n in range(processes)] if hosts == "more" else [hosts]
             names = [f"other-{processes}"] if hosts == "other" else names
@@ -280,6 +281,13 @@ def test_what_is_predicted_is_what_the_link_and_the_steps_are_made_of(tmp_path: 
         0.5
     ]  # 80 % are measured to be missed
     assert any(text.startswith("Predicted, not measured: an efficiency of") for text in series.said)
+
+
+def test_where_a_step_takes_longer_than_the_model_allows_the_report_says_so(tmp_path: Path) -> None:
+    fitting = series_of(planted(tmp_path / "fitting"))
+    assert "too favorable" not in " ".join(fitting.said)
+    slower = series_of(planted(tmp_path / "slower", slower=2.0))
+    assert any(text.endswith("what it predicts is too favorable.") for text in slower.said)
 
 
 def test_without_a_timed_link_nothing_is_predicted(tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ def score_per_second(found: Sequence[Evidence]) -> GoalAnswer | None:
     """The answer for groups that differ in their batch size alone; None where there are none.
 
     The baseline is none-fp32 with the smallest batch, its mean score less the margin (or
-    report.target) the score to reach. It is compared with each cell at the largest batch that takes
-    no more time an epoch.
+    report.target) the score to reach. It is compared with each cell and batch whose epoch takes no
+    longer, the largest of each cell among them.
     """
     sized = sorted(
         (each for each in found if each.group.batch_size),
@@ -106,8 +106,10 @@ def _answer(
     base: Evidence, plain: Setting, settings: Sequence[Setting], target: float
 ) -> GoalAnswer:
     goal, to = f"{base.group.score} per second", f"{target:.2f} % test {base.group.score}"
-    said = [_line(each, plain) for each in settings]
+    goal, to = f"{base.group.score} per second", f"{target:.2f} % test {base.group.score}"
+    longest = plain.per_epoch * (1 + base.settings.same)
     larger = largest_for_the_same_time(plain, settings, base.settings.same)
+    said = [_line(each, plain, each in larger) for each in settings]
     if not larger:
         sentence = f"No larger batch costs as little time an epoch as {plain.name}."
         return GoalAnswer(goal, None, sentence, said, [])
@@ -117,12 +119,12 @@ def _answer(
             "time to compare with. report.target sets a lower score."
         )
         return GoalAnswer(goal, None, sentence, said, [])
-    names = ", ".join(each.name for each in larger)
-    reached = [each for each in larger if each.mean is not None]
+    others = [each for each in settings if each is not plain and each.per_epoch <= longest]
+    reached = [each for each in others if each.mean is not None]
     if not reached:
         sentence = (
-            f"{plain.name}: {_until(plain, target, to)}; of the largest batches that cost no more "
-            f"time an epoch ({names}), none reached it in every run."
+            f"{plain.name}: {_until(plain, target, to)}; none of those whose epoch costs no more "
+            "time reached it in every run."
         )
         return GoalAnswer(goal, plain.name, sentence, said, [])
     values = {each.name: each.seconds for each in (plain, *reached)}
@@ -136,8 +138,8 @@ def _answer(
         return GoalAnswer(goal, best.name, sentence, said, [])
     if verdict in ("slower", "tie"):
         sentence = (
-            f"{plain.name}: {_until(plain, target, to)}; of the largest batches that cost no more "
-            f"time an epoch ({names}), none is faster: {best.name} takes {against}."
+            f"{plain.name}: {_until(plain, target, to)}; of those whose epoch costs no more time, "
+            f"none is faster: {best.name} takes {against}."
         )
         return GoalAnswer(goal, plain.name, sentence, said, tied)
     sentence = (
@@ -163,8 +165,9 @@ def _against(pairs: Pairs, plain: Setting, best: Setting, base: Evidence) -> str
     return f"{text} ({base.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
 
 
-def _line(setting: Setting, plain: Setting) -> str:
-    """What was measured of a setting, in a sentence."""
+def _line(setting: Setting, plain: Setting, largest: bool) -> str:
+    """What was measured of a setting. largest: whether its batch is its cell's largest for the
+    time of an epoch of `plain`."""
     epoch = f"{three_digits(setting.per_epoch)} s per epoch"
     if setting is not plain and plain.per_epoch:
         epoch += f" ({ratio(setting.per_epoch / plain.per_epoch)})"
@@ -173,4 +176,5 @@ def _line(setting: Setting, plain: Setting) -> str:
         until = f"{three_digits(setting.mean)} s to the score"
     else:
         until = f"reached the score in {len(setting.seconds)} of {setting.runs} runs"
-    return f"{setting.name}: {epoch}{score}, {until}."
+    most = "; the largest batch for the same time an epoch" if largest else ""
+    return f"{setting.name}: {epoch}{score}, {until}{most}."

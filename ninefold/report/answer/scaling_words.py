@@ -10,6 +10,7 @@ from ninefold.report.stats.costs import FARTHEST, Costs
 from ninefold.report.stats.verdicts import OTHER_HOSTS
 
 MILLI, MEGA = 1e3, 1e6
+ABOVE = 1.25  # times the most that the model allows, from which on it leaves something out
 
 
 def sentences(series: Series, last: Costs | None, kind: str, confidence: float) -> list[str]:
@@ -22,7 +23,7 @@ def sentences(series: Series, last: Costs | None, kind: str, confidence: float) 
     said = [_best(series, measured, kind, confidence), _enough(series, measured)]
     if last is not None:
         said.append(_model(series, last))
-        said += _missed(series.missed)
+        said += [*_above(series, last), *_missed(series.missed)]
     if crowded := [point.cell for point in series.points if point.oversubscribed]:
         said.append(
             f"{listed_and(crowded)} had fewer cores or GPUs than processes: "
@@ -76,6 +77,17 @@ def _model(series: Series, last: Costs) -> str:
         f"{last.sent / MEGA:.3g} MB at {last.speed / MEGA:.3g} MB/s). What takes longest is "
         f"{last.bound}."
     )
+
+
+def _above(series: Series, last: Costs) -> list[str]:
+    """That the model leaves something out, where a step took much longer than it allows."""
+    [point] = [point for point in series.points if point.processes == last.processes]
+    if point.step_seconds is None or point.step_seconds <= ABOVE * last.most:
+        return []
+    return [
+        f"That is {point.step_seconds / last.most:.2f} times the most that the model allows: it "
+        "leaves out a cost of this strategy here, and what it predicts is too favorable."
+    ]
 
 
 def _messages(costs: Costs) -> str:
