@@ -259,12 +259,12 @@ def dry(output: Path, *names: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_dry_run_of_a_check_of_each_kind(tmp_path: Path) -> None:
-    names = ("smoke/machine", "smoke/user_module", "steps/small", "rest/events")
+    names = ("smoke/machine", "smoke/user_module", "rest/events")
     dry(tmp_path, *names)
     began = time.monotonic()
     assert dry(tmp_path, *names).stdout.count("done before") == len(names)
     assert time.monotonic() - began < 60
-    assert {path.name for path in tmp_path.iterdir()} == {"smoke", "steps", "rest", "table.md"}
+    assert {path.name for path in tmp_path.iterdir()} == {"smoke", "rest", "table.md"}
 
 
 @pytest.mark.slow

@@ -378,7 +378,7 @@ class Death(BaseException):
     """The end of a writer, in a process that goes on."""
 
 
-@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_writer_that_goes_on_after_a_death_may_die_as_well(tmp_path: Path, keep: int) -> None:
     def die_twice_at_every_pair_of_operations() -> None:
         left = 0

@@ -48,14 +48,14 @@ def without(values: Values, *gone: tuple[str, int]) -> Values:
     }
 
 
-def test_of_2000_studies_in_which_nothing_differs_few_have_any_false_verdict() -> None:
-    count = 2000
+def test_of_400_studies_in_which_nothing_differs_few_have_any_false_verdict() -> None:
+    count = 400
     false = sum(wrong(compare(*study, QUICK)) for study in Truth().studies(count))
     assert false / count <= 0.05
 
 
 def test_a_planted_speed_up_and_a_planted_loss_are_found() -> None:
-    count, faster, worse, unsafe = 500, 0, 0, 0
+    count, faster, worse, unsafe = 150, 0, 0, 0
     for study in PLANTED.studies(count):
         found = compare(*study, QUICK)
         faster += find(found.seconds, "none-fp32", FAST).verdict == "faster"
@@ -221,25 +221,25 @@ def test_before_any_bootstrap_an_interval_is_students_of_the_pairs_own_rounds() 
 
 def test_no_cell_is_safe_that_its_own_rounds_do_not_show_to_be() -> None:
     called = 0
-    for study in Truth(noise=together, lost={FAST: 0.5}).studies(1000, seed=3):
+    for study in Truth(noise=together, lost={FAST: 0.5}).studies(300, seed=3):
         found = next(s for s in compare(*study, QUICK).safety if s.cell == FAST)
         called += found.verdict == "safe"
         assert (found.verdict == "safe") == ((found.low or -math.inf) > -0.5)
-    assert called / 1000 <= 0.065
+    assert called / 300 <= 0.065
 
 
 @pytest.mark.parametrize("cells", [3, 4])
 def test_a_study_of_few_cells_and_rounds_seldom_has_a_false_verdict(cells: int) -> None:
     quiet = Settings(same=1e-4, margin=1e-3, draws=0)  # or many a false verdict is a tie
-    studies = Truth(cells=CELLS[:cells], rounds=3, noise=noisy(1, 6)).studies(1000, seed=1)
-    assert sum(wrong(compare(*study, quiet)) for study in studies) / 1000 <= 0.065
+    studies = Truth(cells=CELLS[:cells], rounds=3, noise=noisy(1, 6)).studies(400, seed=1)
+    assert sum(wrong(compare(*study, quiet)) for study in studies) / 400 <= 0.065
 
 
 @pytest.mark.parametrize("cells", [2, 3])
 def test_drift_within_rounds_does_not_pass_for_a_difference(cells: int) -> None:
     quiet = Settings(same=1e-4, margin=1e-3, draws=0)
-    studies = Truth(cells=CELLS[:cells], rounds=3, noise=drifting).studies(500, seed=1)
-    assert sum(wrong(compare(*study, quiet)) for study in studies) / 500 <= 0.05
+    studies = Truth(cells=CELLS[:cells], rounds=3, noise=drifting).studies(250, seed=1)
+    assert sum(wrong(compare(*study, quiet)) for study in studies) / 250 <= 0.05
 
 
 def test_a_difference_without_any_noise_to_judge_it_by_is_not_claimed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -112,10 +113,15 @@ class Sweep:
         return [tuple(entry[key] for key in keys) for entry in self.file()["rounds"]]
 
 
+@functools.cache
+def composer() -> Composer:
+    """One for all tests: what it has composed once it need not compose again."""
+    loader = GlobalHydra.instance().config_loader()
+    return Composer(loader, loader.load_configuration("train", [], RunMode.MULTIRUN))
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Sweep]:
     resolvers.register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-        sweep = loader.load_configuration("train", [], RunMode.MULTIRUN)
-        yield Sweep(tmp_path, Composer(loader, sweep))
+        yield Sweep(tmp_path, composer())

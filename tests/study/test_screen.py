@@ -47,7 +47,7 @@ def shown(master: int, until: str = "") -> str:
     return found.decode()
 
 
-@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("columns", [80, pytest.param(140, marks=pytest.mark.slow)])
 def test_a_terminal_shows_one_table_of_all_cells(shell: Shell, columns: int) -> None:
     process, master = in_terminal(shell, columns, *SHORT)
     text = shown(master)
