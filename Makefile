@@ -17,6 +17,9 @@ NO_SLURM := error: slurmd=missing: jobs are tested on a Slurm of two nodes on th
 NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real browser; chromium or \
 	google-chrome is needed; on Debian run apt-get install chromium
 
+# Hundreds of processes are started: each would compile the package anew where this is set.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup matrix test faults long gpu gpu-test bench lint clean
 
 setup: $(VENV)/.installed

@@ -137,6 +137,9 @@ def zygote() -> Zygote:
 def one_thread() -> Iterator[None]:
     """Use one thread here: more would only compete with the commands under test."""
     torch.set_num_threads(1)
+    # Some tests fork. The first backward pass of a process starts a thread for each device, and
+    # then none works in forks. Fake tensors pretend that there is one, so it is before them.
+    torch.ones(1, requires_grad=True).backward()
     yield
     if zygote.cache_info().currsize:
         zygote().close()

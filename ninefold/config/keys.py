@@ -92,7 +92,13 @@ TRAIN: dict[str, Key] = {
         "Load the tensors of init that fit and keep the others as they are drawn from the seed.",
         later=True,
     ),
-    "init_without": Key(NAMES, None, "Parts of the model that init leaves as drawn.", later=True),
+    "init_without": Key(
+        NAMES,
+        None,
+        "Parts of the model that init leaves as drawn from the seed, such as its head, by the "
+        "beginnings of their tensors' names; null: none.",
+        later=True,
+    ),
     "freeze": Key(
         NAMES,
         None,

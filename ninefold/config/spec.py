@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +49,12 @@ class RunSpec:
     seat: int | None = None
     timeout: float = 1800
     hosts: list[dict[str, Any]] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        """What JSON can hold of it, for `of_plain` in a process that has no mailbox or turns."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+    @classmethod
+    def of_plain(cls, content: Mapping[str, Any]) -> RunSpec:
+        """The description that `plain` gave."""
+        return cls(**{**content, "folder": Path(content["folder"])})

@@ -79,6 +79,7 @@ class Ends:
         self._cause: Cause | None = None
         self._printed: bool | None = None  # by this rank, once it has told a failure
         self._left = False
+        self._lost: Lost | None = None  # the store: it is asked for nothing more
         self._gone: set[int] = set()  # ranks that did not answer
         self._beats: dict[int, tuple[str | None, float]] = {}  # the last of each rank, and when
         self._telling = threading.Lock()
@@ -107,6 +108,8 @@ class Ends:
         exits once one of its processes has failed.
         """
         self._left = True
+        if self._lost is not None:
+            return
         me = self.ranks
         try:
             self._put(f"done/{me.rank}", "yes")
@@ -143,6 +146,8 @@ class Ends:
     def _told(self, failure: Failure) -> bool:
         mine = self._as_cause(failure)
         try:
+            if self._lost is not None:
+                raise self._lost
             if isinstance(failure, PeerError) and not self._gone:
                 mine = self._as_cause(self._missing(failure))
             if self._cause is None:
@@ -150,7 +155,7 @@ class Ends:
                 self._put("news", "cause")
                 self._cause = Cause(**json.loads(said))
         except Lost as error:
-            self.without_rank_0 = True
+            self._lost, self.without_rank_0 = error, True
             if self._cause is None:
                 lost = isinstance(failure, PeerError)
                 self._cause = self._as_cause(self.rank_0_gone(error)) if lost else mine
@@ -182,6 +187,7 @@ class Ends:
                 answered = time.monotonic()
             except Lost as error:
                 if error.gone or time.monotonic() - answered > self.silence:
+                    self._lost = error
                     self._end(self.rank_0_gone(error))
                     return
         if self._cause is not None and not isinstance(self._cause.failure, AGREED):

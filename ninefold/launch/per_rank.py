@@ -10,7 +10,7 @@ import platform
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class PerRank(Launcher):
         spec = replace(spec, hosts=met.hosts)
         if spec.command == "train":
             met.remember(str(spec.folder))
-        met.hand_out({**asdict(spec), "folder": str(spec.folder)})
+        met.hand_out(spec.plain())
         share_cache(spec, lambda: spec.cache)
         work(spec, met)
 
@@ -58,7 +58,7 @@ class PerRank(Launcher):
         order = message["order"]
         if isinstance(order, int):
             return order
-        spec = RunSpec(**{**order, "folder": Path(order["folder"])})
+        spec = RunSpec.of_plain(order)
         work(replace(spec, cache=cache_of_this_host(spec)), met)
         return 0
 

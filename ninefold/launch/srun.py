@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -53,7 +52,7 @@ class Srun(Launcher):
         assert allocation is not None
         folder = Path(tempfile.mkdtemp(prefix=".step-", dir=spec.folder))  # all hosts see it
         try:
-            (folder / ORDER).write_text(json.dumps({**asdict(spec), "folder": str(spec.folder)}))
+            (folder / ORDER).write_text(json.dumps(spec.plain()))
             command = [
                 *("srun", f"--ntasks={processes}", f"--nodes={min(processes, allocation.nodes)}"),
                 # All runs have all CPUs of their nodes: without --exact, and not bound to some.

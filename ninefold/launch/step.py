@@ -49,8 +49,7 @@ def main(folder: Path) -> NoReturn:
 
 
 def order(folder: Path) -> RunSpec:
-    content = json.loads((folder / "order.json").read_text())
-    return RunSpec(**{**content, "folder": Path(content["folder"])})
+    return RunSpec.of_plain(json.loads((folder / "order.json").read_text()))
 
 
 if __name__ == "__main__":

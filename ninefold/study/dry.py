@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch.run import DRY, start
-from ninefold.ranks import started_by
+from ninefold.study.find import against_one_new_job
 
 MEGA = 1e6
 COLUMNS = ("processes", "examples", "parameters", "gradients", "optimizer", "buffers")
@@ -26,14 +25,9 @@ def problems(config: DictConfig) -> list[Failure]:
     """What keeps this command from a dry run, if it asks for one."""
     if OmegaConf.select(config, "launch.dry") is not True:
         return []
-    if config.hydra.mode == RunMode.MULTIRUN:
-        wrong, do = "a sweep has many jobs", "leave out -m and values with commas"
-    elif config.resume is not None:
-        wrong, do = f"resume={config.resume} is given", "leave out resume"
-    elif launcher := started_by():
-        wrong, do = f"{launcher} starts processes", f"leave out {launcher}: python train.py ..."
-    else:
+    if (against := against_one_new_job(config, "processes")) is None:
         return []
+    wrong, do = against
     return [ConfigError("launch.dry", "true", wrong, "one process pretends to be all", do)]
 
 

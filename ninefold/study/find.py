@@ -31,17 +31,27 @@ def problems(config: DictConfig) -> list[Failure]:
     what = config.get("find")
     if what is None:
         return []
-    if config.hydra.mode == RunMode.MULTIRUN:
-        wrong, do = "a sweep has many jobs", "leave out -m and values with commas"
-    elif config.resume is not None:
-        wrong, do = f"resume={config.resume} is given", "leave out resume"
-    elif launcher := started_by():
-        wrong, do = f"{launcher} starts one run", f"leave out {launcher}: python train.py ..."
+    if (against := against_one_new_job(config, "one run")) is not None:
+        wrong, do = against
     elif config.launch.inline:
         wrong, do = "launch.inline=true has one process for everything", "leave it out"
     else:
         return _rates_at_odds(config) if what == "lr" else []
     return [ConfigError("find", what, wrong, "it looks for a value of one new job", do)]
+
+
+def against_one_new_job(config: DictConfig, started: str) -> tuple[str, str] | None:
+    """Why this command is not one new job that it starts itself, and what to do; None if it is.
+
+    started: what another launcher starts, in words.
+    """
+    if config.hydra.mode == RunMode.MULTIRUN:
+        return "a sweep has many jobs", "leave out -m and values with commas"
+    if config.resume is not None:
+        return f"resume={config.resume} is given", "leave out resume"
+    if launcher := started_by():
+        return f"{launcher} starts {started}", f"leave out {launcher}: python train.py ..."
+    return None
 
 
 def _rates_at_odds(config: DictConfig) -> list[Failure]:

@@ -26,7 +26,6 @@ from ninefold.train.turns import without_files
 from ninefold.train.warmup import warm_up
 
 SMOOTHING = 0.98  # of the moving average of the losses
-CENTERED = 0.9  # of the average to both sides, of which the slope is read
 DIVERGED = 4.0  # times the best moving average
 
 
@@ -34,7 +33,7 @@ DIVERGED = 4.0  # times the best moving average
 class Rates:
     """What the losses say.
 
-    smoothed: the average of the losses around each, see `centered`.
+    smoothed: the moving average of the losses, without the bias of its start.
     steepest: the rate at which it falls fastest, by the logarithm of the rate.
     diverges: the rate at which the loss is DIVERGED times the best or not finite; None: nowhere.
     suggestion: `steepest`, and a tenth of `diverges` where that is less.
@@ -110,10 +109,15 @@ def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 class Watch:
-    """Sees a loss that diverges, as the losses come."""
+    """Sees a loss that diverges, as the losses come.
+
+    averages: the moving average after each finite loss, divided by the sum of its weights, so that
+    it starts without a bias.
+    """
 
     def __init__(self) -> None:
-        self._sum = self._weights = 0.0  # the average is divided by them: it has no bias at first
+        self.averages: list[float] = []
+        self._sum = self._weights = 0.0
         self._best = math.inf
 
     def diverged(self, loss: float) -> bool:
@@ -122,34 +126,20 @@ class Watch:
             return True
         self._sum = SMOOTHING * self._sum + loss
         self._weights = SMOOTHING * self._weights + 1
-        self._best = min(self._best, self._sum / self._weights)
+        self.averages.append(self._sum / self._weights)
+        self._best = min(self._best, self.averages[-1])
         return loss > DIVERGED * self._best
-
-
-def centered(found: Sequence[float]) -> list[float]:
-    """The average around each loss, with weights that fall alike to both sides.
-
-    A moving average of what came before would show a fall many steps after it.
-    """
-    count = len(found)
-    weights = CENTERED ** np.abs(np.arange(1 - count, count))
-    around = slice(count - 1, 2 * count - 1)
-    sums, total = (np.convolve(each, weights)[around] for each in (found, np.ones(count)))
-    averages: list[float] = (sums / total).tolist()
-    return averages
 
 
 def read(rates: Sequence[float], found: Sequence[float]) -> Rates:
     """What the losses with the first of these rates say."""
     watch = Watch()
-    bad = (n for n, loss in enumerate(found) if watch.diverged(loss))
-    diverges = next((rates[number] for number in bad), None)
-    finite = [loss for loss in found if math.isfinite(loss)]
-    smoothed = centered(finite)
-    slopes = np.gradient(smoothed) if len(smoothed) > 1 else np.zeros(1)
+    bad = [rate for rate, loss in zip(rates, found, strict=False) if watch.diverged(loss)]
+    slopes = np.gradient(watch.averages) if len(watch.averages) > 1 else np.zeros(1)
     steepest = rates[int(np.argmin(slopes))]
+    diverges = bad[0] if bad else None
     tenth = math.inf if diverges is None else diverges / 10
-    return Rates(smoothed, steepest, diverges, min(steepest, tenth))
+    return Rates(watch.averages, steepest, diverges, min(steepest, tenth))
 
 
 def draw(path: Path, rates: Sequence[float], found: Sequence[float], read: Rates) -> None:

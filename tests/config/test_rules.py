@@ -25,7 +25,7 @@ ANY = (
     *("dataset.train", "dataset.test", "dataset.keys", "dataset.name", "dataset.config"),
     *("dataset.revision", "dataset.image", "dataset.label", "dataset.landmarks"),
     *("ckpt", "model.output", "task.loss", "optimizer.groups", "init", "freeze"),
-    *("init_without", "checkpoint_activations"),
+    *("init_without", "checkpoint_activations", "parallel.units"),
 )
 FIELDS = [field for field, key in KEYS.items() if key.kind is not SECTION and field not in ANY]
 

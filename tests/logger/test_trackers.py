@@ -237,6 +237,10 @@ def test_a_sweep_of_nine_cells_is_nine_finished_runs(shell: Shell) -> None:
     cells = {(run.data.params["parallel._target_"], run.data.params["amp.dtype"],
               run.data.params["amp.scaler"]) for run, _, _ in found}  # fmt: skip
     assert len(cells) == 9
+    named = {
+        (run.data.params["choices.parallel"], run.data.params["choices.amp"]) for run, _, _ in found
+    }
+    assert len(named) == 9
     folders = {(path.parent / "tracking_id").read_text().strip(): path.parent
                for path in shell.folder.glob("sweep/**/result.json")}  # fmt: skip
     for run, values, count in found:
@@ -345,19 +349,3 @@ def test_after_a_crash_mlflow_has_each_step_once(
     assert values == {("loss", 2): 2, ("loss", 4): 4, ("loss", 6): 6, ("loss", 8): 8.04}
     assert count == 4
     assert run.info.status == "FINISHED"
-
-
-@pytest.mark.slow
-def test_a_sweep_of_nine_is_nine_finished_runs(shell: Shell) -> None:
-    done = shell.train(
-        "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "max_steps=2", "log_every=1",
-        "logger=mlflow", "study.burn_in=0",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "warning" not in done.stderr
-    found = of_mlflow(shell.folder / "outputs" / "mlflow.db")
-    assert [run.info.status for run, _, _ in found] == ["FINISHED"] * 9
-    cells = {
-        (run.data.params["choices.parallel"], run.data.params["choices.amp"]) for run, _, _ in found
-    }
-    assert len(cells) == 9

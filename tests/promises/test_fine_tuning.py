@@ -251,35 +251,35 @@ def test_the_documented_groups_and_their_warm_up_train_as_printed(shell: Shell) 
 
 CIFAR = os.environ.get("NINEFOLD_CIFAR10")
 SMALL_COLOR = ["model.net.channels=3", "model.input_channels=3", "threads=1", "logger=quiet"]
-RATES = ["1e-3", "3e-3", "1e-2"]
+RATES = [1e-3, 3e-3, 1e-2, 3e-2]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(CIFAR is None, reason="CIFAR-10 is downloaded: name its folder")
-@pytest.mark.parametrize("labeled", [200, 1437])
-def test_a_network_from_cifar10_is_ahead_on_digits_after_an_epoch(
-    shell: Shell, pretrained: Path, labeled: int
+def test_a_network_from_cifar10_is_ahead_on_few_digits_after_an_epoch(
+    shell: Shell, pretrained: Path
 ) -> None:
-    """The recipe in docs/train.md, each start at its best rate, three seeds: 1437 is all of them.
+    """The recipe in docs/train.md, each start at its best rate, three seeds.
 
     With the head of CIFAR-10's ten classes it is not: the digits are other ten classes.
     """
-    starts = {"drawn": [], "tuned": [f"init={pretrained}", "init_without=[classifier]"]}
     best = {}
-    for name, start in starts.items():
+    for name in ("drawn", "tuned"):
         means = []
         for rate in RATES:
+            slow = f'optimizer.groups=[{{match:"classifier.*"}},{{match:"*",lr:{rate / 10}}}]'
+            tuned = [f"init={pretrained}", "init_without=[classifier]", slow]
             seeds = [
-                ["train.py", *SMALL_COLOR, *start, "epochs=1", f"dataset.limit={labeled}",
+                ["train.py", *SMALL_COLOR, *(tuned if name == "tuned" else []), "epochs=1",
+                 "dataset.limit=200", "batch_size=10",
                  "checkpoint.every=null", "launch.inline=true", f"optimizer.lr={rate}",
-                 f"batch_size={10 if labeled < 1000 else 64}", f"seed={seed}",
-                 f"hydra.run.dir={name}/{rate}/{seed}"]
+                 f"seed={seed}", f"hydra.run.dir={name}/{rate}/{seed}"]
                 for seed in range(3)
             ]  # fmt: skip
             for done in one_after_another(shell, *seeds):
                 assert done.returncode == 0, done.stderr
-            runs = [shell.folder / name / rate / str(seed) for seed in range(3)]
-            means.append(sum(result(run)["test_accuracy"] for run in runs) / 3)
+            runs = [shell.folder / name / str(rate) / str(seed) for seed in range(3)]
+            means.append(sum(result(run)["accuracy"] for run in runs) / 3)
         best[name] = max(means)
     assert best["tuned"] > best["drawn"]
 
@@ -288,12 +288,13 @@ def test_a_network_from_cifar10_is_ahead_on_digits_after_an_epoch(
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ConvNet trained on CIFAR-10 at 8x8 pixels."""
     shell = Shell(tmp_path_factory.mktemp("pretrained"))
-    done = shell.train(
-        "dataset=cifar10", f"dataset.root={CIFAR}", "dataset.limit=20000", "model.input_size=8",
-        *SMALL_COLOR, "epochs=10", "optimizer.lr=2e-3", "scheduler=cosine", "scheduler.per=step",
-        "hydra.run.dir=cifar",
+    process = shell.start(
+        str(ROOT / "train.py"), "dataset=cifar10", f"dataset.root={CIFAR}", "dataset.limit=10000",
+        "model.input_size=8", *SMALL_COLOR, "epochs=10", "optimizer.lr=2e-3", "scheduler=cosine",
+        "scheduler.per=step", "hydra.run.dir=cifar",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    _, errors = process.communicate(timeout=900)
+    assert process.returncode == 0, errors
     return shell.folder / "cifar"
 
 

@@ -47,7 +47,11 @@ def _typed(kind: Any, value: Any) -> Any:
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         known = {field.name: field for field in fields(kind)}
-        needed = {name for name, field in known.items() if field.default is MISSING}
+        needed = {
+            name
+            for name, field in known.items()
+            if field.default is MISSING and field.default_factory is MISSING
+        }
         assert needed <= value.keys() <= known.keys(), (kind, value.keys())
         found: Any = kind(**{name: _typed(hints[name], each) for name, each in value.items()})
         return found
