@@ -38,6 +38,7 @@ from typing import IO, Any, NoReturn
 ROOT = Path(__file__).parents[1]
 NUMBER = struct.Struct("=q")
 LARGEST = 1 << 20  # bytes of a message
+STREAMS = (0, 1, 2)
 HIGH = 500  # descriptors from here on are not in use
 BEGAN = dict(os.environ)  # no test has changed it yet
 # Imported late, by what is in ninefold.
@@ -257,9 +258,10 @@ def have_forkserver(forkserver: int, connection: socket.socket) -> None:
         if "ninefold.launch.preload" not in code or connection.fileno() < 0:
             return spawn(path, args, passfds)
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        request = {"code": code, "descriptors": list(passfds), "mask": [int(n) for n in mask],
+        inherited = [*STREAMS, *passfds]
+        request = {"code": code, "descriptors": inherited, "mask": [int(n) for n in mask],
                    "cwd": os.getcwd(), "env": dict(os.environ)}  # fmt: skip
-        socket.send_fds(connection, [json.dumps(request).encode()], passfds)
+        socket.send_fds(connection, [json.dumps(request).encode()], inherited)
         connection.close()
         return forkserver
 

@@ -16,7 +16,10 @@ from ninefold.machine import gpu_driver
 from ninefold.signals import SIGNALS
 
 ROOT = Path(__file__).parents[2]
-LAUNCHER = "NINEFOLD_LAUNCHER"  # see launch.preload, which must not be imported here
+# See launch.preload, which must not be imported here.
+LAUNCHER, TARGETS = "NINEFOLD_LAUNCHER", "NINEFOLD_TARGETS"
+# The first optimizer of a process imports torch._dynamo, which takes 0.8 s.
+PRELOADED = ["ninefold.launch.preload", "ninefold.launch.worker", "torch._dynamo"]
 HARMLESS = ("ninefold", "torch", "torchvision")  # their modules call no driver while imported
 # torch.cuda.is_available() then asks NVML, which a forked process survives.
 WITHOUT_DRIVER = ("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
@@ -28,8 +31,8 @@ def start(job: Mapping[str, Any]) -> None:
 
     It imports torch while this process continues.
     """
-    modules = preloaded(_target_modules(job), gpu_driver())
-    multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
+    targets = preloadable(_target_modules(job), gpu_driver())
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
     known = multiprocessing.get_all_start_methods()
     if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
         # Joblib sets one in its processes, which workers would inherit and do not have.
@@ -45,6 +48,7 @@ def start(job: Mapping[str, Any]) -> None:
             prepended("PYTHONPATH", str(ROOT), os.pathsep),
             prepended(*QUIET),
             replaced(*WITHOUT_DRIVER),
+            replaced(TARGETS, ",".join(targets)),
         ):
             os.environ[LAUNCHER] = str(os.getpid())
             forkserver.ensure_running()
@@ -53,16 +57,14 @@ def start(job: Mapping[str, Any]) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def preloaded(targets: Sequence[str], gpus: bool) -> list[str]:
-    """The modules to import in the forkserver, for a job with targets in the modules `targets`.
+def preloadable(targets: Sequence[str], gpus: bool) -> list[str]:
+    """The modules among `targets` that may be imported before workers are forked.
 
     On a host with GPUs only modules known to leave CUDA alone: after torch.cuda.is_available(),
     which much code calls while it is imported, no process forked from there can use CUDA. Other
     modules are then imported by each worker.
     """
-    # The first optimizer of a process imports torch._dynamo, which takes 0.8 s.
-    own = ["ninefold.launch.preload", "ninefold.launch.worker", "torch._dynamo"]
-    return own + [name for name in targets if not gpus or name.partition(".")[0] in HARMLESS]
+    return [name for name in targets if not gpus or name.partition(".")[0] in HARMLESS]
 
 
 @contextmanager

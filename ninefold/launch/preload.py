@@ -8,19 +8,28 @@ can act in the forkserver only while it is imported, so this one does.
 
 Garbage collection is off during the imports that follow: it takes a third of their time and finds
 nothing. Workers turn it on again.
+
+The modules of the job's classes are imported here. One that cannot be imported is left to the
+launcher or the worker that needs it, which say so in one line.
 """
 
 import gc
+import importlib
 import os
 import signal
+from contextlib import suppress
 
 from ninefold.signals import SIGNALS, follow_parent
 
 FORKSERVER = os.getpid()  # the parent of the workers
-LAUNCHER = "NINEFOLD_LAUNCHER"  # environment variable: process id of the forkserver's parent
+# Environment variables: the process id of the forkserver's parent; names of modules, with commas.
+LAUNCHER, TARGETS = "NINEFOLD_LAUNCHER", "NINEFOLD_TARGETS"
 
 launcher = os.environ.get(LAUNCHER)  # unset where multiprocessing restarts a killed forkserver
 follow_parent(None if launcher is None else int(launcher))
 gc.disable()
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+for name in filter(None, os.environ.get(TARGETS, "").split(",")):
+    with suppress(Exception, SystemExit):
+        importlib.import_module(name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
-from ninefold.launch.forkserver import preloaded
+import pytest
+
+from ninefold.launch.forkserver import preloadable
 from tests.conftest import ROOT, Shell
 
 # Python imports it before anything else: the forkserver takes a while to begin.
@@ -56,6 +58,31 @@ def test_workers_can_be_started_again_after_the_forkserver_was_killed(shell: She
     assert (done.returncode, done.stdout.strip()) == (0, "it works"), done.stderr
 
 
+BROKEN = """
+import multiprocessing
+from ninefold.launch import forkserver
+def worker():
+    import fine
+    print("the worker runs")
+if __name__ == "__main__":
+    forkserver.start({"loss": {"_target_": "broken.Loss"}, "net": {"_target_": "fine.Net"}})
+    process = multiprocessing.get_context("forkserver").Process(target=worker)
+    process.start()
+    process.join()
+"""
+
+
+@pytest.mark.parametrize("ends", ["1 / 0", "raise SystemExit(3)", "import nowhere"])
+def test_a_module_that_cannot_be_imported_is_left_to_who_needs_it(shell: Shell, ends: str) -> None:
+    (shell.folder / "broken.py").write_text(ends)
+    (shell.folder / "fine.py").write_text("print('imported once')")
+    (shell.folder / "start.py").write_text(BROKEN)
+    done = shell.run("start.py", env={"PYTHONPATH": f"{ROOT}:{shell.folder}"})
+    assert (done.stderr, sorted(done.stdout.splitlines())) == (
+        "", ["imported once", "the worker runs"],
+    )  # fmt: skip
+
+
 ASKS = 'import torch\nDEVICE = "cuda" if torch.cuda.is_available() else "cpu"\n'
 FORKED = """
 import multiprocessing, os, sys
@@ -85,5 +112,5 @@ def test_workers_can_use_cuda_though_a_users_module_asks_for_it_while_it_is_impo
 
 def test_users_modules_are_imported_before_workers_are_forked_where_there_is_no_gpu() -> None:
     targets = ["asks", "ninefold.model.unet", "torchvision.models"]
-    assert set(targets) <= set(preloaded(targets, gpus=False))
-    assert "asks" not in preloaded(targets, gpus=True)
+    assert set(targets) <= set(preloadable(targets, gpus=False))
+    assert "asks" not in preloadable(targets, gpus=True)
