@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
+from ninefold.machine import computes_in_bfloat16
 
 COLLAPSED = 2.0**-14  # gradients that overflow at this loss scale overflow at any
 
@@ -104,6 +105,11 @@ class Amp:
             )
         if self.dtype == "float16" and device.type == "cpu":
             notes.append("float16 has no fast kernels on a CPU: expect it to be many times slower.")
+        if self.dtype == "bfloat16" and device.type == "cpu" and computes_in_bfloat16() is False:
+            notes.append(
+                "This CPU has no instructions for bfloat16 and converts each number: expect it to "
+                "be many times slower than float32."
+            )
         return notes
 
 

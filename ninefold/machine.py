@@ -21,6 +21,8 @@ from ninefold.errors import ConfigError
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
+PROCESSOR = Path("/proc/cpuinfo")
+BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them; the last one on ARM
 
 
 def environment(processes: int = 1) -> dict[str, Any]:
@@ -91,11 +93,24 @@ def cores() -> int | None:
 def cpu() -> str:
     """The name of the processor."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = PROCESSOR.read_text().splitlines()
     except OSError:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def computes_in_bfloat16() -> bool | None:
+    """Whether the processor has instructions for bfloat16; None where the system does not tell."""
+    try:
+        lines = PROCESSOR.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, words = line.partition(":")
+        if name.strip() in ("flags", "Features"):  # of x86 and of ARM
+            return not BFLOAT16.isdisjoint(words.split())
+    return None
 
 
 def gpu_driver() -> bool:

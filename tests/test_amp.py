@@ -7,11 +7,13 @@ import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from ninefold import machine
 from ninefold.amp import Amp, Autocast, CountingScaler, verify
 from ninefold.errors import ConfigError
 
@@ -213,6 +215,36 @@ def test_torchs_older_tf32_settings_which_its_compiler_reads_agree(tf32: bool) -
     assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
 
 
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file that describes the processor; it has bfloat16."""
+    file = tmp_path / "cpuinfo"
+    file.write_text("model name\t: made up\nflags\t\t: fpu avx2 avx512_bf16 sse\n")
+    monkeypatch.setattr(machine, "PROCESSOR", file)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("flags\t\t: fpu avx2 sse\n", "no instructions for bfloat16"),
+        ("Features\t: fp asimd\n", "no instructions for bfloat16"),
+        ("flags\t\t: fpu amx_bf16 sse\n", ""),
+        ("Features\t: fp asimd bf16\n", ""),
+        ("processor\t: 0\n", ""),
+    ],
+)
+def test_a_processor_without_bfloat16_says_so(processor: Path, text: str, note: str) -> None:
+    processor.write_text(text)
+    assert note in " ".join(Amp(dtype="bfloat16").notes(CPU))
+    assert Amp(dtype="float32").notes(CPU) == []
+    if not note:
+        assert Amp(dtype="bfloat16").notes(CPU) == []
+    processor.unlink()  # as on a system without this file
+    assert Amp(dtype="bfloat16").notes(CPU) == []
+
+
+@pytest.mark.usefixtures("processor")
 def test_cells_that_are_no_ops_say_so() -> None:
     (note,) = Amp(dtype="float32", tf32=True).notes(CPU)
     assert "tf32 is a no-op on a CPU" in note
@@ -222,6 +254,7 @@ def test_cells_that_are_no_ops_say_so() -> None:
     assert "no fast kernels on a CPU" in note
 
 
+@pytest.mark.usefixtures("processor")
 def test_cells_that_do_what_they_say_have_no_note() -> None:
     assert Amp(dtype="float32").notes(CPU) == []
     assert Amp(dtype="bfloat16").notes(CPU) == []
