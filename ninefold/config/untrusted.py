@@ -62,7 +62,7 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
     """
     found = losses.allowed()
     for path in CONF.glob("*/*.yaml"):
-        for place, node in _nodes(OmegaConf.to_container(OmegaConf.load(path)), path.parent.name):
+        for place, node in _nodes_of(path):
             if "_target_" in node:
                 targets = found.setdefault(place, {})
                 keys = frozenset(map(str, node))
@@ -159,8 +159,12 @@ def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:
 
     Also where they are left out: torchvision's default is to download some.
     """
-    known = allowed().get("model.net", {}).get(net.get("_target_", ""), frozenset())
-    return {**net, **dict.fromkeys(PRETRAINED & (net.keys() | known))}
+    known = set(net)
+    target = str(net.get("_target_"))
+    for path in CONF.glob("model/*.yaml"):
+        if target in path.read_text():  # each run comes here: to parse all files takes 0.1 s
+            known.update(*(node for _, node in _nodes_of(path) if node.get("_target_") == target))
+    return {**net, **dict.fromkeys(PRETRAINED & known)}
 
 
 def pretrained(net: Mapping[str, Any]) -> tuple[str, Any] | None:
@@ -227,6 +231,11 @@ def _foreign_keys(taken: Mapping[str, Any]) -> Iterator[str]:
         if "_target_" in node:
             known = allowed()[place][node["_target_"]]
             yield from (f"conf/ has no {place}.{key} for it" for key in node if key not in known)
+
+
+def _nodes_of(path: Path) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+    """Every mapping in a file of conf/ with its place."""
+    return _nodes(OmegaConf.to_container(OmegaConf.load(path)), path.parent.name)
 
 
 def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
