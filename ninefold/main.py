@@ -33,7 +33,6 @@ from ninefold.secrets import redact
 from ninefold.study import dry, find
 from ninefold.study import sweep as study
 
-
 RESUME = "resume the study"  # what to do after a signal; the command is printed last
 
 
