@@ -179,8 +179,8 @@ def training(
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))
-    notes = [] if resume else initial.load(model, containers(job), tell=place.rank == 0)
-    notes += freeze(model, job.get("freeze"))
+    loaded = [] if resume else initial.load(model, containers(job), parallel, place)
+    frozen = freeze(model, job.get("freeze"))
     checkpoint_activations(model, job.get("checkpoint_activations"))
     task = checked_task(job, model, train, plain)
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.get("freeze"))))
@@ -230,7 +230,7 @@ def training(
         profile=Profile(folder / "profile", place) if job.profile else None,
         loading=how,
         config=text,
-        notes=notes,
+        notes=[*loaded, *frozen],
         # older runs do not have these keys
         clip=clip(
             job.get("clip_grad_norm"),
