@@ -33,6 +33,8 @@ from ninefold.secrets import redact
 from ninefold.study import dry, find
 from ninefold.study import sweep as study
 
+RESUME = "resume the study"  # what to do after a signal; the command is printed last
+
 
 def main(name: str) -> NoReturn:
     """Run the command `name` (train or evaluate) and exit with its documented code."""
@@ -104,12 +106,9 @@ class Command:
         except KeyboardInterrupt as interrupt:
             number = interrupt.args[0] if interrupt.args else signal.SIGINT
             name, kind = signal.Signals(number).name, signals.failure(number)
-            what, do = "nothing runs now", "start again"
-            if self._notified:
-                what, do = (
-                    "its runs were signaled to save and have ended",
-                    "resume the study, if it is one",
-                )
+            signaled = "its runs were signaled to save and have ended"
+            what = signaled if self._notified else "nothing runs now"
+            do = "start again" if self.resume_command is None else RESUME
             stopped = kind("signal", name, "interrupted", what, do)
             if first_to_report(stopped):
                 self._print([stopped])
@@ -251,6 +250,9 @@ class Command:
             quiet=self.quiet,
             require_undisturbed=self.require_undisturbed,
         )
+        if outcome.stopped and self.sweep is not None and self._process == os.getpid():
+            for failure in outcome.failures:
+                failure.do = RESUME  # which is printed at the end, with the command
         self.keep(outcome, folder)
         if outcome.stopped:
             raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it

@@ -69,6 +69,7 @@ class Result:
     epochs: epochs trained, a fraction if max_steps ended one early.
     planned_epochs: epochs to train if patience does not end the run earlier.
     hosts: on how many hosts these processes were; environment.hosts says which.
+    chunks: parts of a batch that a network split over devices computes one after the other.
     threads: CPU threads of all processes together.
     loader_workers: threads of each process that read batches ahead.
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
@@ -121,6 +122,7 @@ class Result:
     processes: int | None = None
     hosts: int | None = None
     replicas: int | None = None
+    chunks: int | None = None
     devices: list[str] = field(default_factory=list)
     threads: int | None = None
     loader_workers: int | None = None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +30,7 @@ class Shell:
 
     tag: in the environment of what a new interpreter runs.
     started: process ids of commands, each the first of its session.
+    seconds: that `run` waits for the end of a command.
     forks: whether commands are forked from a process that has imported torch: not with GPUs.
     """
 
@@ -36,6 +39,7 @@ class Shell:
     folder: Path
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
     started: set[int] = field(default_factory=set)
+    seconds: float = 240
 
     def start(
         self, *command: str, fresh: bool = False, **options: Any
@@ -71,7 +75,14 @@ class Shell:
 
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
         process = self.start(*command, **options)
-        stdout, stderr = process.communicate(timeout=240)
+        try:
+            stdout, stderr = process.communicate(timeout=self.seconds)
+        except subprocess.TimeoutExpired:
+            for pid in self.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            stdout, stderr = process.communicate(timeout=30)
+            pytest.fail(f"{command} did not end in {self.seconds} s:\n{stdout}\n{stderr}")
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
     def train(self, *overrides: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -28,7 +28,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from functools import partial
 from multiprocessing import process, util
@@ -112,6 +112,7 @@ class Forked:
         self.args, self.stdout, self.stderr = arguments, stdout, stderr
         self.returncode: int | None = None
         self._connection = connection
+        self._said: dict[IO[str], Future[str]] = {}
         self.pid = self._number()
 
     def _number(self) -> int:
@@ -137,12 +138,13 @@ class Forked:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What it says until its end, which may take `timeout` seconds."""
         until = time.monotonic() + (1e6 if timeout is None else timeout)
-        pool = ThreadPoolExecutor(2)
         files = [file for file in (self.stdout, self.stderr) if file is not None]
-        said = {file: pool.submit(file.read) for file in files}
-        pool.shutdown(wait=False)
+        if not self._said:  # else an earlier call was too early, and its threads still read
+            pool = ThreadPoolExecutor(2)
+            self._said = {file: pool.submit(file.read) for file in files}
+            pool.shutdown(wait=False)
         try:
-            found = {file: said[file].result(until - time.monotonic()) for file in files}
+            found = {file: self._said[file].result(until - time.monotonic()) for file in files}
         except Late:
             raise subprocess.TimeoutExpired(list(self.args), timeout or 0) from None
         self.wait(max(0.0, until - time.monotonic()))

@@ -31,6 +31,7 @@ USAGE = {
 }
 # Groups whose options in conf/ have no keys but those of the schema; classes of PyTorch and of
 # users have other arguments.
+NOT_RESUMED = ("launch.dry",)  # keys of a section that may change, refused with `resume`
 CLOSED = ("parallel", "amp", "dataset", "task")
 HEADER = "# yaml-language-server: $schema="
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
@@ -161,6 +162,7 @@ def _rows(keys: Mapping[str, Key]) -> str:
             continue
         default = spelled(key.default)
         resumes = name in may_change or name.partition(".")[0] in may_change
+        resumes = resumes and name not in NOT_RESUMED
         cells = [
             f"`{name}`",
             key.kind.words.replace("|", "\\|"),

@@ -19,6 +19,7 @@ SQLITE = "sqlite:///"
 TAG = "ninefold.id"
 LONGEST = 6000  # characters of a parameter
 PARAMETERS, METRICS = 100, 1000  # in a request
+ENDS = {"ok": "FINISHED", "preempted": "KILLED"}  # MLflow's words for how a run ended
 PASSWORDS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
@@ -92,8 +93,8 @@ class Client:
         for first in range(0, len(metrics), METRICS):
             self._client.log_batch(self._run, metrics=metrics[first : first + METRICS])
 
-    def finish(self, ok: bool) -> None:
-        self._client.set_terminated(self._run, "FINISHED" if ok else "FAILED")
+    def finish(self, status: str) -> None:
+        self._client.set_terminated(self._run, ENDS.get(status, "FAILED"))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ninefold.errors import not_installed, one_line
+from ninefold.errors import Failure, not_installed, one_line
 from ninefold.files import write_durably
 from ninefold.logger import Run
 from ninefold.progress import say
@@ -51,8 +51,8 @@ class Client(Protocol):
     def log(self, points: Sequence[Point]) -> None:
         """Log one or more points: all that there are, where the library is slower than the run."""
 
-    def finish(self, ok: bool) -> None:
-        """ok: whether the run ended well."""
+    def finish(self, status: str) -> None:
+        """status: `ok`, or as in result.json how else the run ended."""
 
 
 class Tracked:
@@ -112,7 +112,10 @@ class Tracked:
         """Wait for what is under way, for a while; after that nothing of the client is left."""
         if self._process is None:
             return
-        self._send({"ok": result is not None})
+        # After a failure this is called while that is handled.
+        failure = sys.exc_info()[1]
+        ended = failure.status if isinstance(failure, Failure) else Failure.status
+        self._send({"status": "ok" if result is not None else ended})
         most = LOCAL if result is not None else STOPPED
         wait = min(self._wait, most)
         started = time.monotonic()
@@ -229,7 +232,7 @@ def serve(answers: int) -> None:
         answer(READY)
         if (note := client.start()) is not None:
             answer(NOTE + note)
-        ended: list[bool] = []
+        ended: list[str] = []
         while not ended:
             found = taken(messages)
             points = [
@@ -238,7 +241,7 @@ def serve(answers: int) -> None:
             ]
             if points:
                 client.log(points)
-            ended = [message["ok"] for message in found if isinstance(message, dict)]
+            ended = [message["status"] for message in found if isinstance(message, dict)]
         client.finish(ended[0])
         answer(DONE)
     except BaseException as error:
@@ -257,7 +260,7 @@ def receive(messages: queue.SimpleQueue[Any]) -> None:
     for line in sys.stdin.buffer:
         last = json.loads(line)
         messages.put(last)
-    if not (isinstance(last, dict) and "ok" in last):
+    if not (isinstance(last, dict) and "status" in last):
         os.killpg(0, signal.SIGKILL)
 
 

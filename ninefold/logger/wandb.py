@@ -85,5 +85,5 @@ class Client:
         for step, _, values in points:
             self._run.log(dict(values), step=step)
 
-    def finish(self, ok: bool) -> None:
-        self._run.finish(exit_code=0 if ok else 1)
+    def finish(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "ok" else 1)

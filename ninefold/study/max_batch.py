@@ -13,7 +13,7 @@ from ninefold.errors import Failure, Interrupted, Preempted, ResourceError
 from ninefold.launch import Refused
 from ninefold.launch import run as launch
 from ninefold.machine import available_memory
-from ninefold.study.plan import Cell, Plan
+from ninefold.study.plan import Cell, Plan, key_of
 from ninefold.study.screen import Screen
 
 FOLDER = "max_batch"  # in a study's: run folders of the attempts, which are no runs of the study
@@ -33,6 +33,8 @@ ATTEMPT = (
     "launch.inline=false",
     "launch.max_restarts=0",
 )
+# Keys of which a cell may have any value: an attempt has its own, or it takes no memory.
+ANY_VALUE = {"batch_size", "optimizer.lr", *map(key_of, ATTEMPT)}
 PRECISION = 1 / 16  # of the largest that fits: the bisection ends there
 SHARE = 0.8  # of the free memory that an attempt on a CPU may be expected to need
 WHOLE_SET = "the whole training set fits"
@@ -60,6 +62,11 @@ class Largest:
         fits = "none" if self.batch_size is None else self.batch_size
         fails = "" if self.fails_at is None else f", {self.fails_at} does not"
         return f"{fits} fits{fails} ({self.why})"
+
+
+def what_matters(cell: Cell) -> frozenset[tuple[str, str]]:
+    """The keys and values of `cell` that its largest batch depends on."""
+    return frozenset((key, text) for key, text in cell.keys.items() if key not in ANY_VALUE)
 
 
 def of_cell(plan: Plan, cell: Cell, study: Path, screen: Screen, quiet: bool) -> Largest:

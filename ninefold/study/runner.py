@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ninefold.study.max_batch import Largest
+from ninefold.study.max_batch import Largest, what_matters
 from ninefold.study.plan import Cell, Plan
 from ninefold.study.record import BURN_IN, Recording, Round
 from ninefold.study.rounds import Schedule
@@ -201,19 +201,28 @@ class Study:
             self._screen.note(f"round {entry.round + 1} (seed {entry.seed}): {why}; {then}")
 
     def _find_largest_batches(self) -> None:
-        """Search for the largest batch of each cell where none was made, or the search failed."""
+        """Search for the largest batch of each cell where none was made, or the search failed.
+
+        One search is made for all cells that differ only in what it does not depend on.
+        """
         recording = self._recording
         found = recording.max_batch = recording.max_batch or {}
+        known = {
+            what_matters(cell): found[cell.name]
+            for cell in self._plan.cells
+            if found.get(cell.name, {}).get("status", "failed") != "failed"
+        }
         for cell in self._plan.cells:
-            if cell.name in found and found[cell.name].get("status") != "failed":
-                continue
-            began = time.time()
-            try:
-                largest = self._largest(cell)
-            finally:  # the budget does not include it
-                recording.search_seconds += time.time() - began
-            self._screen.note(f"max_batch  {cell.name}  {largest}")
-            found[cell.name] = asdict(largest)
+            same = what_matters(cell)
+            if same not in known:
+                began = time.time()
+                try:
+                    largest = self._largest(cell)
+                finally:  # the budget does not include it
+                    recording.search_seconds += time.time() - began
+                self._screen.note(f"max_batch  {cell.name}  {largest}")
+                known[same] = asdict(largest)
+            found[cell.name] = known[same]
             recording.write()
 
 

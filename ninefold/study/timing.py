@@ -9,6 +9,7 @@ Kalibera and Jones (2013) advise. docs/method.md has the figures.
 from __future__ import annotations
 
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.launch import Outcome
 from ninefold.launch.run import check, freeze
+from ninefold.ranks import slurm
 from ninefold.result import TIMING, TIMING_LOOKS, location
 from ninefold.study.one_run import write_composed
 from ninefold.study.plan import Cell, Plan
@@ -245,6 +247,14 @@ class Timing:
             job = self._plan.job(cell, 0)
             if failures := check(job, own):
                 raise failures[0]
+            if slurm.takes(job.values["launch"]["engine"], job.processes, os.environ):
+                raise ConfigError(
+                    "parallel.processes",
+                    job.processes,
+                    "this node has fewer tasks",
+                    "cells are timed in turns, in processes on one node",
+                    "leave this cell out, or set study.ask=null",
+                )
             self._jobs[cell.name] = job
             config = self._plan.config(self._plan.overrides(cell, 0), 0)
             composed = OmegaConf.to_container(config, enum_to_str=True)

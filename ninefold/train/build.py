@@ -179,8 +179,8 @@ def training(
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))
-    notes = [] if resume else initial.load(model, containers(job), tell=place.rank == 0)
-    notes += freeze(model, job.get("freeze"))
+    origin = [] if resume else initial.load(model, containers(job), parallel, place)
+    frozen = freeze(model, job.get("freeze"))
     checkpoint_activations(model, job.get("checkpoint_activations"))
     task = checked_task(job, model, train, plain)
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.get("freeze"))))
@@ -190,6 +190,7 @@ def training(
     forward = parallel.wrap(objective, place)
     verify(amp, amp.grad_scaler(place.device), place.device)
     state = initial_state(job, model, amp, place, batches.steps_per_epoch)
+    state.origin = origin
     seed_generators(job.seed * 1_000_003 + place.rank, place.gpus)  # each has its own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
@@ -230,7 +231,7 @@ def training(
         profile=Profile(folder / "profile", place) if job.profile else None,
         loading=how,
         config=text,
-        notes=notes,
+        notes=[*state.origin, *frozen],
         # older runs do not have these keys
         clip=clip(
             job.get("clip_grad_norm"),

@@ -8,15 +8,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights
 from ninefold.config import untrusted
 from ninefold.errors import CheckpointError, one_line
 from ninefold.model import Input, Pretrained
+from ninefold.parallel import Parallel, Place
 from ninefold.progress import say
 from ninefold.train.freeze import below
+from ninefold.train.hand_out import handed_out
 
 
 def without_fetching(net: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,16 +31,31 @@ def without_fetching(net: Mapping[str, Any]) -> dict[str, Any]:
     return dict(net) if own else untrusted.without_pretrained(net)
 
 
-def load(model: nn.Module, job: Mapping[str, Any], tell: bool) -> list[str]:
+def load(model: nn.Module, job: Mapping[str, Any], parallel: Parallel, place: Place) -> list[str]:
     """Load the weights that a new run starts with into `model`, as drawn; return notes about them.
 
-    job: as plain containers; its keys that begin with init, and model.net count. tell: whether to
-    print how a file fits. Raises CheckpointError, ConfigError, DataError.
+    Rank 0 reads them, hands them out, and has the notes. Every process must call it.
+    job: as plain containers; its keys that begin with init, and model.net count. Raises
+    CheckpointError, ConfigError, DataError.
     """
+    if job.get("init") is None and untrusted.pretrained(job["model"]["net"]) is None:
+        return []
+    notes = _loaded(model, job) if place.rank == 0 else []
+    if place.world_size > 1:
+        mine = {"weights": dict(model.state_dict())} if place.rank == 0 else None
+        given = handed_out(mine, parallel, place)["weights"]
+        with torch.no_grad():
+            for name, value in model.state_dict().items():
+                if isinstance(value, Tensor):
+                    value.copy_(given[name])
+    return notes
+
+
+def _loaded(model: nn.Module, job: Mapping[str, Any]) -> list[str]:
     here = images(job)
     if (init := job.get("init")) is not None:
         without = below(list(model.state_dict()), job.get("init_without"), "init_without")
-        return _from_file(model, init, here, bool(job["init_partial"]), without, tell)
+        return _from_file(model, init, here, bool(job["init_partial"]), without)
     return _pretrained(model, job["model"]["net"], here)
 
 
@@ -69,7 +87,6 @@ def _from_file(
     here: Input | None,
     partial: bool,
     without: Sequence[str],
-    tell: bool,
 ) -> list[str]:
     path = Path(init)
     path = path / "checkpoints" / "last.pt" if path.is_dir() else path
@@ -78,8 +95,7 @@ def _from_file(
     fitting = aligned(tensors, model.state_dict().keys())
     report = load_weights(model, {k: v for k, v in fitting.items() if k not in without})
     report = replace(report, missing=[name for name in report.missing if name not in without])
-    if tell:
-        say(one_line(f"init={path}: {report}"))
+    say(one_line(f"init={path}: {report}"))
     if not report.loaded or not (report.complete or partial):
         keep = ", or init_partial=true to keep what does not fit as it is drawn"
         raise CheckpointError(

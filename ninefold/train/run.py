@@ -121,6 +121,7 @@ def conditions(
         "processes": place.world_size,
         "hosts": max(1, len(spec.hosts)),
         "replicas": place.replicas,
+        "chunks": job.parallel.get("chunks"),
         "devices": device_names(place),
         "threads": int(threads),
         "loader_workers": run.loading.workers,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ninefold.amp import CountingScaler
 from ninefold.checkpoint.writer import copied
+from ninefold.errors import one_line
 from ninefold.parallel import Parallel, Place, gather
 from ninefold.train.average import Average
 from ninefold.train.losses import LossTracker
@@ -30,6 +31,7 @@ class State:
     best_accuracy: of the best evaluation; -1 before the first.
     train_seconds, evaluate_seconds, epoch_seconds: of the inner clock, of all evaluations, and of
     the inner clock in each epoch.
+    origin: sentences about the weights that the run began with, on rank 0.
     restores: times that `restore` was called, after which tensors may be others than before.
     """
 
@@ -46,6 +48,7 @@ class State:
     train_seconds: float = 0.0
     evaluate_seconds: float = 0.0
     epoch_seconds: list[float] = field(default_factory=list)
+    origin: list[str] = field(default_factory=list)
     restores: int = 0
 
     def __post_init__(self) -> None:
@@ -79,6 +82,7 @@ class State:
             "train_seconds": self.train_seconds,
             "evaluate_seconds": self.evaluate_seconds,
             "epoch_seconds": self.epoch_seconds,
+            "origin": self.origin,
         }
 
     def _losses(self, place: Place) -> Tensor:
@@ -116,6 +120,8 @@ class State:
         self.train_seconds = saved["train_seconds"]
         self.evaluate_seconds = saved["evaluate_seconds"]
         self.epoch_seconds = list(saved["epoch_seconds"])
+        origin = saved.get("origin", [])  # older checkpoints lack it
+        self.origin = [one_line(str(note)) for note in origin]
         self.restores += 1
 
 

@@ -137,6 +137,13 @@ def test_the_page_of_keys_has_every_key_and_every_option() -> None:
     assert set(documented()) == keys | options
 
 
+def test_the_page_of_keys_marks_those_that_a_resumed_run_takes_another_value_of() -> None:
+    lines = (ROOT / "docs" / "keys.md").read_text().splitlines()
+    marked = {line.split("`")[1] for line in lines if line.endswith(" resume |")}
+    assert marked >= {"epochs", "launch.grace", "launch.inline", "checkpoint.keep"}
+    assert not marked & {"seed", "launch.dry"}
+
+
 @pytest.mark.parametrize("command", ["train", "evaluate"])
 def test_help_shows_each_key_with_its_sentence_at_80_columns(shell: Shell, command: str) -> None:
     done = shell.run(str(ROOT / f"{command}.py"), "--help")

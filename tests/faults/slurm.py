@@ -93,19 +93,30 @@ class Cluster:
         self._until(lambda: self._idle() == len(NODES), "nodes that take jobs")
 
     def stop(self) -> None:
-        """End every process in the two namespaces; the namespaces end with the last one."""
-        spaces = {_space(holder.pid) for holder in self._holders.values()}
+        """End every process of this cluster; its namespaces end with the last one."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + 3
-            for pid in _inside(spaces):
+            for pid in self.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            while _inside(spaces) and time.monotonic() < deadline:
+            while self.processes() and time.monotonic() < deadline:
                 self._reap()
                 time.sleep(0.05)
-        for daemon in self._daemons.values():  # munged is in neither
-            daemon.kill()
         self._reap()
+
+    def processes(self) -> list[int]:
+        """The processes alive in the namespaces, or with the environment of this cluster.
+
+        A slurmstepd outlives its daemon, and a namespace the process that held it.
+        """
+        spaces = {_space(str(holder.pid)) for holder in self._holders.values()} - {None}
+        conf = f"SLURM_CONF={self.folder}/slurm.conf".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if _space(path.name) in spaces or conf in (path / "environ").read_bytes():
+                    found.append(int(path.name))
+        return found
 
     def on(self, node: str, *command: str, folder: Path | str = "/") -> list[str]:
         """`command` as it is typed to run on a node, in `folder`."""
@@ -166,6 +177,11 @@ class Cluster:
         daemon = self._daemons.pop(f"slurmd.{node}")
         daemon.kill()
         daemon.wait()
+
+    def lose(self, node: str) -> None:
+        """End the process that holds a node's namespaces, as if somebody had killed it."""
+        self._holders[node].kill()
+        self._holders[node].wait()
 
     def _hold(self, node: str) -> None:
         script = (
@@ -232,18 +248,11 @@ class Cluster:
             process.poll()
 
 
-def _space(pid: int) -> str:
-    return os.readlink(f"/proc/{pid}/ns/net")
-
-
-def _inside(spaces: set[str]) -> list[int]:
-    """The processes alive in these network namespaces, in no order."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/ns/net"):
-        with suppress(OSError):
-            if os.readlink(path) in spaces:
-                found.append(int(path.parts[2]))
-    return found
+def _space(pid: str) -> str | None:
+    """The network namespace of a process; None if it has ended."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/ns/net")
+    return None
 
 
 @contextmanager

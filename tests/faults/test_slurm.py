@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -132,6 +133,32 @@ def saved(run: Path) -> bool:
 
 def own_lines(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if line.startswith("error: ")]
+
+
+def test_a_cluster_that_is_stopped_leaves_no_step_though_its_daemon_and_namespace_are_gone() -> (
+    None
+):
+    folder = Path(tempfile.mkdtemp(prefix="nf-"))
+    conf = f"SLURM_CONF={folder}/slurm.conf".encode()
+
+    def of_a_step() -> list[bytes]:
+        names = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if conf in (path / "environ").read_bytes():
+                    names.append((path / "comm").read_bytes().strip())
+        return [name for name in names if name in (b"slurmstepd", b"sleep")]
+
+    try:
+        with cluster(folder) as made:
+            (folder / "job.sh").write_text("#!/bin/sh\nexec sleep 600\n")
+            made.run("sbatch", "--chdir=/", "--output=/dev/null", str(folder / "job.sh"))
+            until(lambda: len(of_a_step()) == 2)
+            made.kill_slurmd("nodea")
+            made.lose("nodea")
+        assert of_a_step() == []
+    finally:
+        shutil.rmtree(folder)
 
 
 def equal(run: Path, references: Path, options: list[str] = TWO) -> bool:

@@ -373,6 +373,7 @@ def test_ctrl_c_between_two_cells_ends_the_sweep_which_can_go_on_as_is_told(shel
     assert stderr.startswith("error: signal=SIGINT:")
     assert stderr.count("\n") == 1
     told, runs = stdout.splitlines()[-1], shell.folder / "s"
+    assert stderr.endswith("; resume the study\n")
     assert told.startswith("resume the study with: python train.py -m ")
     assert len(list(runs.glob("*_none_*"))) < 4
     assert (runs / "report" / "table.md").is_file()

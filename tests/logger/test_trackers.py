@@ -260,7 +260,7 @@ def test_a_run_that_a_signal_stopped_goes_on_in_its_mlflow_run(shell: Shell) -> 
     process.communicate(timeout=60)
     assert process.returncode == 75
     ((run, stopped, _),) = of_mlflow(shell.folder / "outputs" / "mlflow.db")
-    assert run.info.status == "FAILED"
+    assert run.info.status == "KILLED"
     assert stopped == written(shell.folder / "run")
     done = shell.train("resume=run")
     assert (done.returncode, done.stderr) == (0, "")

@@ -183,11 +183,12 @@ def test_one_device_makes_it_a_no_op_and_says_so() -> None:
 def test_a_command_says_that_one_device_makes_it_a_no_op_and_is_evaluated_anywhere(
     shell: Shell,
 ) -> None:
-    done = shell.train("parallel=split", "parallel.at=[classifier]", "max_steps=2", "threads=1")
+    split = ["parallel=split", "parallel.at=[classifier]", "parallel.chunks=2"]
+    done = shell.train(*split, "max_steps=2", "threads=1")
     assert done.returncode == 0, done.stderr
     found = result(run := only_run(shell.folder))
     assert (found["parallel"], found["processes"], found["devices"]) == ("split", 1, ["cpu"])
-    assert len(found["peak_memory_bytes"]) == 1
+    assert (len(found["peak_memory_bytes"]), found["chunks"]) == (1, 2)
     assert "parallel=split is a no-op on one device" in " ".join(found["notes"])
     assert list(weights(read(run / "checkpoints" / "last.pt"))) == list(ConvNet(1, 10).state_dict())
     done = shell.evaluate(f"ckpt={run}", "parallel=none", "threads=1")

@@ -112,7 +112,9 @@ def test_a_run_goes_on_without_the_file_that_it_started_with(shell: Shell) -> No
     content = read(shell.folder / "whole" / "checkpoints" / "last.pt")
     trained = [name for name, _ in models.resnet18().named_parameters() if name not in frozen]
     assert len(content["optimizer"]["state"]) == len(trained)
-    notes = result(shell.folder / "whole")["notes"]
+    notes, later = (result(shell.folder / name)["notes"] for name in ("whole", "stopped"))
+    (origin,) = [note for note in notes if note.startswith("The initial weights are those of ")]
+    assert origin in later
     assert "freeze: 157,504 of 11,181,642 parameters are not trained." in notes
     assert missing.returncode == 3
     assert missing.stderr == (

@@ -390,6 +390,22 @@ def test_a_cell_that_computes_something_else_is_not_recommended() -> None:
     assert "do not compute the same. Its update is twice." in reasons(known)
 
 
+@pytest.mark.parametrize(
+    ("cells", "remedy"),
+    [
+        (["ddp-autocast"], "parallel.sync_batchnorm=true"),
+        (["split-fp32"], "parallel.chunks=1"),
+        (["ddp-autocast", "split-fp32"], "parallel.chunks=1 or parallel.sync_batchnorm=true"),
+    ],
+)
+def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch(
+    cells: list[str], remedy: str
+) -> None:
+    rows = [{"cell": cell, "verdict": "not the same", "by_design": True} for cell in cells]
+    said = caveats(evidence(runs_of(SECONDS), numerics={"rows": rows}), {})
+    assert any(f"({remedy} uses the whole batch)" in each for each in said)
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_with_too_few_runs_the_answer_is_that_and_what_to_run(seeds: int) -> None:
     close = {"none-fp32": 5.0, "ddp-fp32": 4.9, "ddp-autocast": 5.1}

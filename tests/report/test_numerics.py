@@ -19,6 +19,7 @@ RUN = Run(
     folder="none", status="ok", parallel="none", amp="fp32", seed=0, dtype="float32", replicas=1
 )
 DDP = replace(RUN, folder="ddp", parallel="ddp", replicas=2)
+SPLIT = replace(RUN, folder="split", parallel="split", chunks=4)
 CAST = replace(RUN, folder="cast", amp="autocast", dtype="float16")
 Arrays = dict[str, Any]
 
@@ -110,6 +111,8 @@ def half_infinite(content: Arrays) -> None:
         (DDP, other_examples, OTHER, "sees other examples, or computes another function"),
         (DDP, batch_norm, OTHER, "each replica's own part of a batch, of which there are 2"),
         (replace(DDP, replicas=1), batch_norm, OTHER, "sees other examples"),
+        (SPLIT, batch_norm, OTHER, "each chunk of a batch, of which there are 4"),
+        (replace(SPLIT, chunks=1), batch_norm, OTHER, "sees other examples"),
         (DDP, other_rate, OTHER, "its update 2.0 times as large: another learning rate"),
         (DDP, summed, OTHER, "is 2.0 times as large: a sum for a mean"),
         (DDP, other_weights, OTHER, "other weights"),
@@ -132,15 +135,23 @@ def test_each_difference_is_told_from_the_others(
 
 
 @pytest.mark.parametrize(
-    ("replicas", "size", "by_design"), [(2, 1, True), (1, 1, False), (2, 2, False)]
+    ("run", "size", "by_design"),
+    [
+        (DDP, 1, True),
+        (replace(DDP, replicas=1), 1, False),
+        (DDP, 2, False),
+        (SPLIT, 1, True),
+        (replace(SPLIT, chunks=1), 1, False),
+        (SPLIT, 2, False),
+    ],
 )
 def test_batch_norm_of_parts_is_by_design_unless_something_else_is_wrong(
-    replicas: int, size: float, by_design: bool, tmp_path: Path
+    run: Run, size: float, by_design: bool, tmp_path: Path
 ) -> None:
     content = arrays()
     batch_norm(content)
     content["updates"] *= size
-    assert judged(tmp_path, replace(DDP, replicas=replicas), content)["by_design"] is by_design
+    assert judged(tmp_path, run, content)["by_design"] is by_design
 
 
 def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path: Path) -> None:

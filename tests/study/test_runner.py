@@ -120,3 +120,16 @@ def test_a_failed_search_for_the_largest_batch_is_repeated_on_resume(made: Sweep
     made.study(seeds=(0,), max_batch=True, resume=True).run()
     assert made.names == ["none-fp32", "dp-fp32", "ddp-fp32"]
     assert {found["batch_size"] for found in made.file()["max_batch"].values()} == {128}
+
+
+def test_cells_that_differ_only_in_what_takes_no_memory_have_one_search(
+    made: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = "batch_size", "optimizer.lr", "epochs", "model.net.width"
+    values = (32, 0.1, 1, 8), (64, 0.2, 2, 8), (64, 0.2, 2, 16)
+    swept = [[f"{key}={each[n]}" for n, key in enumerate(keys)] for each in values]
+    monkeypatch.setattr("tests.study.conftest.CELLS", swept)
+    made.study(seeds=(0,), max_batch=True).run()
+    first, second, third = cells = made.file()["max_batch"]
+    assert made.names[3:] == [first, third]
+    assert cells[second] == asdict(FITS)

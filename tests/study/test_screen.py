@@ -107,6 +107,8 @@ def test_ctrl_c_leaves_the_terminal_as_it_was_and_says_how_to_resume(shell: Shel
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is shown
     last = [line for line in text.replace("\r", "").split("\n") if line][-1]
     assert last.startswith("resume the study with: python train.py -m ")
+    (said,) = re.findall("error: signal=SIGINT: .*", CONTROL.sub("", text).replace("\r", ""))
+    assert said.endswith("; resume the study")  # and not that run, or start again
     rows = CONTROL.sub("", text.split(START)[-1])
     assert all(cell in rows for cell in CELLS)
 

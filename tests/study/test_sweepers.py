@@ -100,6 +100,7 @@ def test_after_a_signal_each_run_of_joblib_saves_and_none_begins(shell: Shell) -
     assert lines[-1].startswith(
         "error: signal=SIGTERM: interrupted; its runs were signaled to save"
     )
+    assert lines[-1].endswith("; resume the study")
     assert "resume the study with: python train.py -m " in out
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from ninefold.study.timing import turn_count
 from tests.conftest import ROOT, Shell, result
+from tests.test_ranks import BATCH
 
 DEFAULTS = {
     "dataset.limit": "128", "batch_size": "32", "epochs": "1", "threads": "1",
@@ -68,6 +69,8 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
 ) -> None:
     done = shell.train(*study("parallel=none,ddp"))
     assert done.returncode == 0, done.stderr
+    lines = [line.partition("  |  ")[0] for line in done.stdout.splitlines()]
+    assert lines[:2] == ["timing round 1  2 cells", "timing round 2  2 cells"]  # when they ended
     found = turns(shell.folder)
     assert found.keys() == {"none-fp32", "ddp-fp32"}
     for results in found.values():
@@ -188,6 +191,20 @@ def test_turns_fill_the_budget_or_take_as_long_as_the_start_if_enough_rounds_rem
     assert turn_count(48, each=0.5, spent=4) == 8  # half of the time is measuring
     assert turn_count(48, each=0.5, spent=9) == 6  # 4 rounds of 12 s
     assert turn_count(48, each=0.5, spent=30) == 4
+
+
+def test_a_cell_that_is_larger_than_this_node_of_an_allocation_is_not_timed(shell: Shell) -> None:
+    done = shell.train(*study("parallel=ddp", "amp=fp32,bf16", "parallel.processes=4"), env=BATCH)
+    assert done.returncode == 2
+    assert (
+        done.stderr.splitlines()
+        == [
+            "error: parallel.processes=4: this node has fewer tasks; cells are timed in turns, in "
+            "processes on one node; leave this cell out, or set study.ask=null"
+        ]
+        * 2
+    )
+    assert not list(shell.folder.glob("study/timing/*/*/run.log"))
 
 
 @pytest.mark.parametrize(

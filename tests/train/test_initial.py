@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ from torch import Tensor
 
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.model.convnet import ConvNet
+from ninefold.parallel import Parallel, Place
+from ninefold.parallel.ddp import DDP
+from ninefold.parallel.fsdp import FSDP
+from ninefold.parallel.none import Single
 from ninefold.train import initial
+from tests.parallel.ranks import on_ranks
 
 HEAD = ["classifier.weight", "classifier.bias"]
 
@@ -25,6 +31,10 @@ def job(path: Path, without: list[str], partial: bool = False) -> dict[str, Any]
     return {"init": str(path), "init_partial": partial, "init_without": without}
 
 
+def load(model: ConvNet, settings: dict[str, Any]) -> list[str]:
+    return initial.load(model, settings, Single(), Place(0, 1, torch.device("cpu")))
+
+
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
     return {name for name, value in one.items() if torch.equal(value, other[name])}
 
@@ -36,7 +46,7 @@ def test_a_head_can_be_left_as_drawn_whether_that_of_the_file_fits_or_not(
     file = {f"{prefix}{name}": value for name, value in network(1, classes).state_dict().items()}
     torch.save(file, tmp_path / "w.pt")
     model, drawn = network(2), network(2).state_dict()
-    notes = initial.load(model, job(tmp_path / "w.pt", ["classifier"]), tell=False)
+    notes = load(model, job(tmp_path / "w.pt", ["classifier"]))
     body = {name: file[f"{prefix}{name}"] for name in drawn if name not in HEAD}
     assert same(body, model.state_dict()) == body.keys()
     assert same({name: drawn[name] for name in HEAD}, model.state_dict()) == set(HEAD)
@@ -48,6 +58,25 @@ def test_what_else_does_not_fit_is_still_refused(tmp_path: Path) -> None:
     del content["features.0.weight"]
     torch.save(content, tmp_path / "w.pt")
     with pytest.raises(CheckpointError, match=r"1 missing \(features\.0\.weight\)"):
-        initial.load(network(2), job(tmp_path / "w.pt", ["classifier"]), tell=False)
+        load(network(2), job(tmp_path / "w.pt", ["classifier"]))
     with pytest.raises(ConfigError, match=r"^error: init_without=\[clasifier\]: no parameter beg"):
-        initial.load(network(2), job(tmp_path / "w.pt", ["clasifier"]), tell=False)
+        load(network(2), job(tmp_path / "w.pt", ["clasifier"]))
+
+
+@pytest.mark.parametrize("strategy", [DDP, FSDP])
+def test_rank_0_alone_needs_the_file(tmp_path: Path, strategy: Callable[..., Parallel]) -> None:
+    given = {"counted": torch.tensor(7), **network(1).state_dict()}
+    torch.save(given, tmp_path / "w.pt")
+
+    def run() -> tuple[list[str], dict[str, Tensor]]:
+        parallel = strategy(device="cpu")
+        with parallel.join() as place:
+            file = tmp_path / ("w.pt" if place.rank == 0 else "elsewhere.pt")
+            model = network(2)
+            model.register_buffer("counted", torch.tensor(0))
+            return initial.load(model, job(file, []), parallel, place), model.state_dict()
+
+    (notes, first), (none, second) = on_ranks(2, run, tmp_path)
+    assert notes == [f"The initial weights are those of {tmp_path}/w.pt (raw)."]
+    assert none == []
+    assert same(given, first) == same(given, second) == given.keys() == first.keys()

@@ -65,10 +65,13 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             "another experiment, not another way of doing this one."
         )
     if evidence.batch_norm:
+        split = [cell.startswith("split-") for cell in evidence.batch_norm]
+        whole = ["parallel.chunks=1"] * any(split)
+        whole += ["parallel.sync_batchnorm=true"] * (not all(split))
         found.append(
             "Batch norm computes its statistics over a part of each batch in "
             f"{_simplest_first(evidence.batch_norm)}: their {evidence.group.score} shows whether "
-            "that costs anything (parallel.sync_batchnorm=true uses the whole batch)."
+            f"that costs anything ({' or '.join(whole)} uses the whole batch)."
         )
     if evidence.bad:
         found.append(f"Not every run ended well: {_simplest_first(evidence.bad)}.")

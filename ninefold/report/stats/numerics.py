@@ -90,7 +90,7 @@ def _by_design(run: Run, first: Row) -> bool:
     """
     update = first["update_ratio"]
     fine = update is not None and _off(update) <= math.log(SAME_SIZE)
-    return bool(first["batch_norm"]) and (run.replicas or 1) > 1 and fine
+    return bool(first["batch_norm"]) and max(run.replicas or 1, run.chunks or 1) > 1 and fine
 
 
 def _judge(run: Run, first: Row) -> tuple[str, str]:
@@ -161,6 +161,11 @@ def _other_function(run: Run, first: Row) -> str:
         return (
             f"batch norm takes the mean and variance of each replica's own part of a batch, of "
             f"which there are {run.replicas}"
+        )
+    if first["batch_norm"] and (run.chunks or 1) > 1:
+        return (
+            f"batch norm takes the mean and variance of each chunk of a batch, of which there are "
+            f"{run.chunks}"
         )
     return "it sees other examples, or computes another function of them"
 
