@@ -162,7 +162,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Done, s
             *BARE,
             "threads=1",
             "parallel=ddp",
-            "max_steps=2",
+            "max_steps=5",
             "hydra.sweep.dir=s",
         )
         assert process.stderr is not None
