@@ -1,6 +1,7 @@
 """Commands of the project in processes of their own, but with one import of torch for all of them.
 
-A process, the zygote, imports what the commands import and does nothing else. A command is forked
+A process, the zygote, imports what the commands import, composes each configuration once, and does
+nothing else. A command is forked
 from it and is then what `python SCRIPT ARGUMENT ...` is: a process with its own session, folder,
 environment, arguments and streams, which handles its own signals and ends with its own exit code.
 Along with it a child is forked that becomes its forkserver, if it starts one.
@@ -35,6 +36,8 @@ from multiprocessing import process, util
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from hydra import compose, initialize_config_dir
+
 ROOT = Path(__file__).parents[1]
 NUMBER = struct.Struct("=q")
 LARGEST = 1 << 20  # bytes of a message
@@ -43,6 +46,10 @@ HIGH = 500  # descriptors from here on are not in use
 BEGAN = dict(os.environ)  # no test has changed it yet
 # Imported late, by what is in ninefold.
 LATE = ("torch._dynamo", "torchvision", "matplotlib.figure", "matplotlib.backends.backend_agg")
+# Of each form that overrides have in the tests.
+COMPOSED = ["parallel=ddp", "amp=scaler", "max_steps=2", "optimizer.lr=1e-3", "logger=[console]",
+            "dataset.shape=[1,8,8]", "model.net={width: 3}", "dataset.root=a/b-1.c",
+            "~scheduler.factor", "+optimizer.eps=0.1", "task._target_=a.b.C"]  # fmt: skip
 NOT_IMPORTED = ("__main__", "preload")  # they act when they are imported
 
 
@@ -55,7 +62,8 @@ class Zygote:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forked", str(other.fileno())],
                 cwd=ROOT,
-                env={**BEGAN, "OMP_WAIT_POLICY": "PASSIVE"},
+                # What a command sets before it imports torch.
+                env={**BEGAN, "OMP_WAIT_POLICY": "PASSIVE", "TORCH_CPP_LOG_LEVEL": "ERROR"},
                 pass_fds=[other.fileno()],
                 start_new_session=True,
             )
@@ -173,8 +181,23 @@ def import_all() -> None:
     for name in (*LATE, *names):
         if name.rpartition(".")[2] not in NOT_IMPORTED:
             importlib.import_module(name)
+    compose_once()
     gc.collect()
     gc.freeze()
+
+
+def compose_once() -> None:
+    """Compose each configuration: what Hydra and its parser learn in doing so is kept.
+
+    So is what conf/ names, which each run asks for.
+    """
+    from ninefold.config import resolvers, untrusted
+
+    resolvers.register()
+    untrusted.allowed()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        compose("train", COMPOSED, return_hydra_config=True)
+        compose("evaluate", ["ckpt=run"], return_hydra_config=True)
 
 
 def serve(control: socket.socket) -> Callable[[], object]:

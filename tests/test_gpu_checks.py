@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 
-from benchmarks import ours
 from benchmarks.gpu import command, timings
 from benchmarks.gpu.check import AS_EXPECTED, NO_BOUND, NOT, Check, Expectation, shown
 from benchmarks.gpu.race import Contestant, race
 from benchmarks.gpu.record import FILE, LOG, Record, table
 from benchmarks.gpu.session import Done, Session
+from ninefold.config import resolvers
+from ninefold.config.job import TrainJob
 from ninefold.errors import ConfigError, Failure
+from ninefold.study.compose import Composer
 from tests.conftest import ROOT, Shell
 
 MACHINE: dict[str, Any] = {
@@ -173,12 +178,22 @@ def test_every_contestant_is_a_configuration_and_every_expectation_a_figure(
 
 def refused(jobs: Iterable[Sequence[str]]) -> list[str]:
     """What keeps jobs from running, but for GPUs and for images that a check would write."""
-    problems = []
-    for overrides in jobs:
-        try:
-            ours.job(*overrides)
-        except Failure as problem:
-            problems.append(str(problem))
+    problems: list[str] = []
+    resolvers.register()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        # As for a study: jobs that differ in values alone are composed once.
+        compose = Composer(loader, loader.load_configuration("train", [], RunMode.MULTIRUN))
+        for overrides in jobs:
+            config = compose(["clock.probe=0", *overrides])
+            job = TrainJob(config, config.hydra)
+            if found := job.problems():
+                problems.append(str(found[0]))
+                continue
+            try:
+                job.settle()
+            except Failure as problem:
+                problems.append(str(problem))
     here = ("there is no GPU", "jpegs: no such folder")
     return [problem for problem in problems if not any(words in problem for words in here)]
 
@@ -200,6 +215,7 @@ class Recorder(Session):
         return dict.fromkeys(names, 1)
 
 
+@pytest.mark.slow  # as every contestant is
 def test_every_run_of_a_check_is_a_configuration(tmp_path: Path) -> None:
     """At full size, as on two GPUs; of a sweep the first of its runs."""
     Recorder.asked.clear()
@@ -221,6 +237,7 @@ def test_every_run_of_a_check_is_a_configuration(tmp_path: Path) -> None:
     assert refused(jobs) == []
 
 
+@pytest.mark.slow  # as are the checks, of which it is the frame
 def test_a_contestant_that_fails_is_left_out_and_the_others_take_their_turns(
     tmp_path: Path,
 ) -> None:
@@ -251,6 +268,7 @@ def dry(output: Path, *names: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_check_of_each_kind(tmp_path: Path) -> None:
     names = ("smoke/machine", "smoke/user_module", "rest/events")
     dry(tmp_path, *names)

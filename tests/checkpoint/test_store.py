@@ -378,8 +378,17 @@ class Death(BaseException):
     """The end of a writer, in a process that goes on."""
 
 
-@pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_the_writer_that_goes_on_after_a_death_may_die_as_well(tmp_path: Path, keep: int) -> None:
+@pytest.mark.parametrize(
+    ("keep", "apart"),  # so many operations are between the first deaths that are tried
+    [
+        (2, 3),
+        pytest.param(1, 1, marks=pytest.mark.slow),
+        pytest.param(2, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_the_writer_that_goes_on_after_a_death_may_die_as_well(
+    tmp_path: Path, keep: int, apart: int
+) -> None:
     def die_twice_at_every_pair_of_operations() -> None:
         left = 0
 
@@ -402,7 +411,7 @@ def test_the_writer_that_goes_on_after_a_death_may_die_as_well(tmp_path: Path, k
             return False
 
         sys.addaudithook(watch)  # for good: hence a process of its own
-        for first in range(1, 100):
+        for first in range(1, 100, apart):
             for second in range(1, 100):
                 folder = tmp_path / f"{first}-{second}"
                 saved(folder, 1, 2, keep=keep)

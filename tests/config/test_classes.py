@@ -30,19 +30,23 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
+def job_of(photos: Path) -> list[str]:
+    return [
+        "dataset=folder", f"dataset.root={photos}", "dataset.shape=[3,8,8]", "batch_size=10",
+        "device=cpu", "threads=1", "logger=quiet", "clock.warmup=0", "clock.probe=0",
+    ]  # fmt: skip
+
+
 def test_the_frozen_job_holds_the_number_of_class_folders_in_all_that_refers_to_it(
     shell: Shell, photos: Path
 ) -> None:
-    job = ["dataset=folder", f"dataset.root={photos}", "dataset.shape=[3,8,8]", "batch_size=10",
-           "device=cpu", "logger=quiet", "clock.probe=0"]  # fmt: skip
+    job = job_of(photos)
     commands = [
         ["train.py", *job, "max_steps=2", "hydra.run.dir=outputs/runs/run"],
         ["train.py", *job, "resume=auto", "max_steps=3"],
         ["train.py", "resume=outputs/runs/run", "max_steps=4"],
         ["evaluate.py", "ckpt=outputs/runs/run", "device=cpu", "dataset=folder",
          f"dataset.root={photos}", "dataset.shape=[3,8,8]"],
-        ["train.py", "-m", *job, "seed=0,1", "max_steps=1", "hydra.sweep.dir=study"],
-        ["train.py", "-m", *job, "seed=0,1", "max_steps=1", "study.resume=study"],
         ["train.py", *job, "dataset.classes=4"],
         ["train.py", "dataset=synthetic", "dataset.classes=null", "device=cpu"],
         ["train.py", "task.classes=null"],
@@ -59,6 +63,14 @@ def test_the_frozen_job_holds_the_number_of_class_folders_in_all_that_refers_to_
     assert "dataset.classes=null: dataset=synthetic cannot count them" in synthetic.stderr
     assert (task.returncode, task.stderr.count("\n")) == (2, 1)
     assert "task.classes=null" in task.stderr
+
+
+@pytest.mark.slow
+def test_a_study_of_counted_classes_is_resumed(shell: Shell, photos: Path) -> None:
+    sweep = ["train.py", "-m", *job_of(photos), "seed=0,1", "max_steps=1"]
+    ends = ("hydra.sweep.dir=study", "study.resume=study")
+    for done in one_after_another(shell, *([*sweep, end] for end in ends)):
+        assert done.returncode == 0, done.stderr
 
 
 def test_exif_turns_images_as_they_say_only_if_it_is_asked_to(photos: Path) -> None:

@@ -17,10 +17,11 @@ from ninefold.config import resume, schema
 from ninefold.errors import CheckpointError
 from tests.conftest import ROOT, Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
+from tests.launch.test_meeting import ends_of
 from tests.launch.test_run import TRAIN
 
 KNOWN = schema.top_level(evaluates=False)
-JOB = ("logger=quiet", "clock.warmup=0", "log_every=1")
+JOB = ("logger=quiet", "clock.warmup=0", "clock.probe=0", "log_every=1")
 
 
 def stored(folder: Path) -> dict[str, Any]:
@@ -142,6 +143,7 @@ def test_a_run_stored_before_a_key_was_added_is_resumed_with_its_default(
     assert (result(run)["steps"], stored(run)["ema_warmup"]) == (4, False)
 
 
+@pytest.mark.slow  # as no resumed run does, in test_run
 def test_auto_takes_no_run_from_a_living_writer(shell: Shell) -> None:
     command = (TRAIN, *JOB, "resume=auto", "epochs=100000", "checkpoint.every=5")
     process = shell.start(*command)
@@ -166,6 +168,18 @@ def test_auto_begins_one_run_under_torchrun(shell: Shell) -> None:
     assert result(only_run(shell.folder))["steps"] == 2
 
 
+def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell: Shell, begun: Path) -> None:
+    run = copied(begun, "ddp", shell.folder / "outputs" / "runs" / "ddp")
+    interrupted(run)
+    rank = {"argv": [*JOB, "parallel=ddp", "resume=auto", "max_steps=4"]}
+    ends = ends_of(shell, {"auto": {"ranks": [rank, rank]}})["auto"]
+    assert [each["code"] for each in ends] == [0, 0], ends
+    said = "".join(each["stdout"] for each in ends)
+    assert said.count("resume=auto: resuming") == 1
+    assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
+
+
+@pytest.mark.slow
 def test_auto_goes_on_under_torchrun(shell: Shell, begun: Path) -> None:
     run = copied(begun, "ddp", shell.folder / "outputs" / "runs" / "ddp")
     interrupted(run)

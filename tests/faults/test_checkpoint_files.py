@@ -167,10 +167,10 @@ def require_survivals(folder: Path, number: int, size: int, record_property: Rec
     assert hit["during"] > number / 4, f"the moments were no test: {hit}"
 
 
-def test_60_writers_killed_at_random_leave_readable_runs(
+def test_30_writers_killed_at_random_leave_readable_runs(
     tmp_path: Path, record_property: Record
 ) -> None:
-    require_survivals(tmp_path, 60, 10, record_property)
+    require_survivals(tmp_path, 30, 10, record_property)
 
 
 @pytest.mark.slow

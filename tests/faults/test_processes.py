@@ -272,7 +272,8 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     for name, options in NUMBERS.items():
         runs.append(shell.folder / name.replace(" ", "-"))
         more = [*options, *(OVERFLOWING if name.startswith("overflow") else [])]
-        commands.append(["train.py", *job("none", "fp32", *more), f"hydra.run.dir={runs[-1]}"])
+        given = job("none", "fp32", *more, "launch.inline=true")
+        commands.append(["train.py", *given, f"hydra.run.dir={runs[-1]}"])
     done = one_after_another(shell, *commands, env=fault("poison_nan", "step", 0, 9, mark))
     assert fired(mark) == 3
     return dict(zip(NUMBERS, zip(runs, done, strict=True), strict=True))

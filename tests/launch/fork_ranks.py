@@ -1,8 +1,8 @@
 """Ranks of several hosts as torchrun starts them, without hosts and without torchrun.
 
-Each is forked from this process, which has imported torch once. Reads cases from stdin, by name:
-{"ranks": [{"argv": [...], "env": {...}}, ...], "kill": RANK, "when": PATH}. Writes how each rank
-ended to the file that it is given: {"code": ..., "stdout": ..., "stderr": ..., "seconds": ...}.
+Each is forked from this process, which has imported torch. Reads cases from a file, by name:
+{"ranks": [{"argv": [...], "env": {...}}, ...], "kill": RANK, "when": PATH}. Writes to another how
+each rank ended: {"code": ..., "stdout": ..., "stderr": ..., "seconds": ...}.
 Rank 0 serves the store, as after TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
 """
 
@@ -87,11 +87,10 @@ def run(name: str, case: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # a command sets it before it imports torch
     import ninefold.main
     import ninefold.train.run  # noqa: F401
 
-    target = Path(sys.argv[1])
-    cases = json.load(sys.stdin)
+    asked, target = map(Path, sys.argv[1:])
+    cases = json.loads(asked.read_text())
     ended = {name: run(name, case, target.parent) for name, case in cases.items()}
     target.write_text(json.dumps(ended))

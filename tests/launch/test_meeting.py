@@ -7,10 +7,7 @@ tests/faults/test_hosts.py.
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -201,19 +198,19 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
         "rank1": two("rank1", kill=1, when=str(folder / "rank1/checkpoints/manifest.json")),
         "rank0": two("rank0", kill=0, when=str(folder / "rank0/checkpoints/manifest.json")),
     }  # fmt: skip
-    target = folder / "ended.json"
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/launch/fork_ranks.py"), str(target)],
-        input=json.dumps(cases),
-        text=True,
-        cwd=folder,
-        env={**os.environ, "NINEFOLD_TEST_TAG": shell.tag, "OMP_WAIT_POLICY": "PASSIVE"},
-        capture_output=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    yield folder, json.loads(target.read_text())
+    yield folder, ends_of(shell, cases)
     assert not shell.survivors()
+
+
+def ends_of(shell: Shell, cases: dict[str, Any]) -> dict[str, Any]:
+    """How the ranks of each case ended; see fork_ranks."""
+    asked, target = shell.folder / "cases.json", shell.folder / "ended.json"
+    asked.write_text(json.dumps(cases))
+    done = shell.run(str(ROOT / "tests/launch/fork_ranks.py"), str(asked), str(target))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(target.read_text())
+    assert isinstance(found, dict)
+    return found
 
 
 def images(root: Path) -> Path:

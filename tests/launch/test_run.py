@@ -428,6 +428,7 @@ def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: li
     assert done.stdout.endswith("clean\n"), done.stderr
 
 
+@pytest.mark.slow  # as do the studies of tests/study
 def test_a_study_runs_from_any_working_directory_and_ends_with_its_report(shell: Shell) -> None:
     done = shell.train(
         "experiments=nine_way", "seed=0", "epochs=1", "amp=fp32", "parallel=none,ddp", *BARE,

@@ -102,7 +102,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(8):
             gray = Image.new("RGB", (8, 8), (30 * number, 40, 50 if name == "cat" else 90))
             gray.save(photos / split / name / f"{number}.png")
-    short = ["log_every=2", "batch_size=4", "epochs=9", "dataset=folder", "dataset.shape=[3,8,8]",
+    short = ["log_every=2", "clock.probe=0", "threads=1", "batch_size=4", "epochs=9",
+             "dataset=folder", "dataset.shape=[3,8,8]",
              "dataset.root=${oc.env:CANARY}"]  # fmt: skip
     commands = [
         ["train.py", *short, "logger=mlflow", "max_steps=6", "hydra.run.dir=first"],
@@ -189,8 +190,15 @@ def nobody() -> str:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
-@pytest.mark.parametrize("dead", [True, False])
+@pytest.mark.parametrize(
+    ("tracker", "dead"),
+    [
+        ("mlflow", False),
+        ("wandb", True),
+        pytest.param("mlflow", True, marks=pytest.mark.slow),
+        pytest.param("wandb", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_server_that_is_dead_or_hangs_costs_two_seconds_and_a_warning(
     tmp_path: Path,
     silent: str,

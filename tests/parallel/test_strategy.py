@@ -97,7 +97,8 @@ TOY = [
     "parallel._target_=tests.parallel.test_strategy.Halves",
     "~parallel.device",
 ]
-JOB = ["log_every=1", "logger=quiet", "epochs=2", "threads=1", "ema=0.9"]
+JOB = ["batch_size=32", "dataset.limit=704", "log_every=1", "logger=quiet", "clock.probe=0",
+       "epochs=2", "threads=1", "ema=0.9"]  # fmt: skip
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 from torchvision import models
-from torchvision.models import ResNet18_Weights
+from torchvision.models import ShuffleNet_V2_X0_5_Weights
 
 from ninefold.checkpoint.store import read
 from ninefold.model import hub
@@ -32,7 +32,9 @@ SMALL = ["batch_size=8", "dataset.limit=16", "clock.warmup=1", "clock.probe=0.00
 STILL = ["max_steps=1", "optimizer.lr=1e-30"]
 FIVE = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,8,8]",
         "dataset.train_count=16", "dataset.test_count=9"]  # fmt: skip
-RESNET = ["model=torchvision", "model.net.name=resnet18", "model.input_size=32"]
+TEN = ["dataset=synthetic", "dataset.classes=10", *FIVE[2:]]
+# Of the networks of torchvision that have batch normalization and weights, one of the smallest.
+SHUFFLENET = ["model=torchvision", "model.net.name=shufflenet_v2_x0_5", "model.input_size=32"]
 DDP = ["parallel=ddp", "parallel.processes=2"]
 
 
@@ -88,9 +90,10 @@ def test_weights_of_a_run_start_one_of_other_classes_but_for_the_head(shell: She
 
 def test_a_run_goes_on_without_the_file_that_it_started_with(shell: Shell) -> None:
     torch.manual_seed(3)
-    state = {f"net.{k}": v for k, v in models.resnet18(num_classes=10).state_dict().items()}
+    network = models.shufflenet_v2_x0_5(num_classes=10)
+    state = {f"net.{k}": v for k, v in network.state_dict().items()}
     torch.save({"state_dict": state, "epoch": 3}, shell.folder / "w.pth")
-    job = ["train.py", *RESNET, *SMALL, "init=w.pth", "freeze=[conv1,bn1,layer1]", *DDP]
+    job = ["train.py", *TEN, *SHUFFLENET, *SMALL, "init=w.pth", "freeze=[conv1,stage2]", *DDP]
     for done in one_after_another(
         shell,
         [*job, "max_steps=2", "hydra.run.dir=whole"],
@@ -104,18 +107,20 @@ def test_a_run_goes_on_without_the_file_that_it_started_with(shell: Shell) -> No
     assert resumed.returncode == 0, resumed.stderr
     whole, stopped = (model_of(shell.folder / name) for name in ("whole", "stopped"))
     assert differing(whole, stopped) == set()
-    frozen = {name for name in whole if name.startswith(("conv1.", "bn1.", "layer1."))}
+    frozen = {name for name in whole if name.startswith(("conv1.", "stage2."))}
     # Its batch normalization too: no statistic of it has seen a batch.
     assert differing(whole, {k.removeprefix("net."): v for k, v in state.items()}) == (
         whole.keys() - frozen
     )
     content = read(shell.folder / "whole" / "checkpoints" / "last.pt")
-    trained = [name for name, _ in models.resnet18().named_parameters() if name not in frozen]
+    trained = [name for name, _ in network.named_parameters() if name not in frozen]
     assert len(content["optimizer"]["state"]) == len(trained)
     notes, later = (result(shell.folder / name)["notes"] for name in ("whole", "stopped"))
     (origin,) = [note for note in notes if note.startswith("The initial weights are those of ")]
     assert origin in later
-    assert "freeze: 157,504 of 11,181,642 parameters are not trained." in notes
+    sizes = {name: value.numel() for name, value in network.named_parameters()}
+    part = sum(sizes[name] for name in sizes.keys() & frozen)
+    assert f"freeze: {part:,} of {sum(sizes.values()):,} parameters are not trained." in notes
     assert missing.returncode == 3
     assert missing.stderr == (
         f"error: init=w.pth: no such checkpoint; looked for {shell.folder / 'w.pth'}; name a run "
@@ -177,13 +182,14 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
     shell: Shell,
 ) -> None:
     here, empty = shell.folder / "here", shell.folder / "empty"
-    file = here / "hub" / "checkpoints" / hub.cached(ResNet18_Weights.DEFAULT.url).name
+    file = here / "hub" / "checkpoints" / hub.cached(ShuffleNet_V2_X0_5_Weights.DEFAULT.url).name
     file.parent.mkdir(parents=True)
     torch.manual_seed(1)
-    theirs = models.resnet18().state_dict()
+    theirs = models.shufflenet_v2_x0_5().state_dict()
     torch.save(theirs, file)
-    body = "conv1,bn1,layer1,layer2,layer3,layer4"
-    job = ["train.py", *RESNET, "model.net.weights=DEFAULT", *SMALL, *DDP]
+    body = "conv1,stage2,stage3,stage4,conv5"
+    job = ["train.py", *TEN, *SHUFFLENET, "model.net.weights=DEFAULT", *SMALL, *DDP,
+           "dataset.mean=[0.3]", "dataset.std=[0.2]"]  # fmt: skip
     trained, started = one_after_another(
         shell,
         [*job, "max_steps=1", "hydra.run.dir=run"],
@@ -196,8 +202,8 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
     assert differing(ours, theirs | {n: ours[n] for n in ("fc.weight", "fc.bias")}) == set()
     notes = "\n".join(result(shell.folder / "run")["notes"])
     assert (
-        "The initial weights are ResNet18_Weights.IMAGENET1K_V1; drawn from the seed: fc.weight, "
-        "fc.bias." in notes
+        "The initial weights are ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1; drawn from the seed: "
+        "fc.weight, fc.bias." in notes
     )
     assert (
         "The weights were trained with dataset.mean=[0.485, 0.456, 0.406] dataset.std=[0.229, "

@@ -14,6 +14,8 @@ from tests.conftest import Shell, metrics, result
 from tests.faults.runs import one_after_another
 
 CELLS = [("none", "fp32"), ("ddp", "scaler")]
+# 11 steps in an epoch.
+SMALL = ["batch_size=16", "dataset.limit=176", "threads=2", "clock.probe=0", "logger=quiet"]
 
 
 def same(one: object, other: object) -> bool:
@@ -31,19 +33,19 @@ def same(one: object, other: object) -> bool:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all runs that the tests look at, and do not change."""
     shell = Shell(tmp_path_factory.mktemp("runs"))
-    commands = [["train.py", "max_steps=40", "hydra.run.dir=short"]]
+    commands = [["train.py", *SMALL, "max_steps=40", "hydra.run.dir=short"]]
     for warmup in (0, 5):
-        commands.append(["train.py", f"clock.warmup={warmup}", "parallel=ddp", "amp=scaler",
+        commands.append(["train.py", *SMALL, f"clock.warmup={warmup}", "parallel=ddp", "amp=scaler",
                          "parallel.processes=2", "max_steps=10", "log_every=1",
                          f"hydra.run.dir=warmup{warmup}"])  # fmt: skip
     for parallel, amp in CELLS:
-        job = [f"parallel={parallel}", f"amp={amp}", "launch.cpu_processes=2", "log_every=1",
-               "dataset.flip=true", "dataset.crop=1", "epochs=3",
-               "checkpoint.every=22", "checkpoint.keep=9"]  # fmt: skip
+        job = [*SMALL, f"parallel={parallel}", f"amp={amp}", "launch.cpu_processes=2",
+               "log_every=1", "dataset.flip=true", "dataset.crop=1", "epochs=3",
+               "checkpoint.every=11", "checkpoint.keep=9"]  # fmt: skip
         commands += [
-            ["train.py", *job, f"hydra.run.dir=stopped-{parallel}", "max_steps=30"],
+            ["train.py", *job, f"hydra.run.dir=stopped-{parallel}", "max_steps=15"],
             ["train.py", *job, f"hydra.run.dir=straight-{parallel}"],
-            ["train.py", f"resume=stopped-{parallel}", "max_steps=66"],
+            ["train.py", f"resume=stopped-{parallel}", "max_steps=33"],
         ]
     for done in one_after_another(shell, *commands):
         assert done.returncode == 0, done
@@ -61,12 +63,12 @@ def test_a_run_stopped_within_an_epoch_and_resumed_ends_like_one_that_never_stop
     for key in ("model", "optimizer", "scheduler", "scaler", "rng", "losses", "step", "skipped"):
         assert same(ours[key], theirs[key]), key
     assert theirs["optimizer"]["state"]
-    assert result(stopped)["steps"] == 66
+    assert result(stopped)["steps"] == 33
 
 
 def test_a_checkpoint_due_at_the_end_of_an_epoch_holds_the_epochs_end(runs: Path) -> None:
     """It is the state after the scheduler's step, not the one before."""
-    saved = read(runs / "straight-none" / "checkpoints" / "step-00000022.pt")
+    saved = read(runs / "straight-none" / "checkpoints" / "step-00000011.pt")
     assert saved["scheduler"]["last_epoch"] == 1
     assert saved["losses"].sum() == 0
 

@@ -30,9 +30,7 @@ STUDY = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet", "
 
 def alone(folder: Path) -> Path:
     """A copy of the package without conf/ and experiments/."""
-    shutil.copytree(
-        ROOT / "ninefold", folder / "ninefold", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(ROOT / "ninefold", folder / "ninefold")
     return folder
 
 

@@ -18,6 +18,7 @@ from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
 from ninefold.report.data.environment import read_json
 from ninefold.report.data.published import read_published
+from ninefold.report.data.recording import find_recording, read_recording, record
 from ninefold.report.data.runs import read_csv
 from ninefold.report.render.tables import table
 
@@ -66,11 +67,13 @@ def sweep(folder: Path, *results: dict, **facts: Any) -> Path:
     return folder
 
 
-def write(folder: Path) -> str:
-    """Write the report of a folder; the text of its table.md."""
-    report.write(folder)
-    inner = folder / "report"
-    return (inner if inner.is_dir() else folder).joinpath("table.md").read_text()
+def tables_of(folder: Path) -> str:
+    """Record a folder as its report does; the text of the table.md that the report would have."""
+    gathered, target = find_recording(folder)
+    if target != folder:
+        record(gathered, target)
+    recording = read_recording(target)
+    return table(recording.runs, recording.environment, recording.published)
 
 
 def row(text: str, section: str, name: str) -> list[str]:
@@ -88,7 +91,7 @@ def rebuilt(recording: Path) -> bytes:
 
 
 def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
-    write(sweep(tmp_path, result()))
+    report.write(sweep(tmp_path, result()))
     names = {path.name for path in (tmp_path / "report").iterdir()}
     assert names == {
         "runs.csv", "curves.csv", "environment.json", "table.md", "figure.png", "report.json",
@@ -99,7 +102,7 @@ def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
 def test_a_cell_is_mean_and_deviation_over_seeds_and_the_ratio_paired_by_seed(
     tmp_path: Path,
 ) -> None:
-    text = write(
+    text = tables_of(
         sweep(
             tmp_path,
             result(seed=0, train_seconds=10.0),
@@ -113,7 +116,7 @@ def test_a_cell_is_mean_and_deviation_over_seeds_and_the_ratio_paired_by_seed(
 
 
 def test_a_seed_without_a_partner_counts_in_the_mean_and_not_in_the_ratio(tmp_path: Path) -> None:
-    text = write(
+    text = tables_of(
         sweep(
             tmp_path,
             result(seed=0, images_per_second=1000.0),
@@ -127,56 +130,58 @@ def test_a_seed_without_a_partner_counts_in_the_mean_and_not_in_the_ratio(tmp_pa
 def test_repeats_of_a_seed_count_as_one_and_the_text_says_so(tmp_path: Path) -> None:
     times = ((0, 10.0), (0, 30.0), (1, 40.0))
     runs = [result(seed=seed, train_seconds=seconds) for seed, seconds in times]
-    text = write(sweep(tmp_path, *runs))
+    text = tables_of(sweep(tmp_path, *runs))
     assert row(text, "Seconds per epoch", "none") == ["3.00 ± 1.41 (×1.00)"]
     assert "same cell and seed are averaged" in text
 
 
 def test_a_run_that_stopped_within_an_epoch_counts_the_fraction(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result(epochs=1 / 3, train_seconds=1.0)))
+    text = tables_of(sweep(tmp_path, result(epochs=1 / 3, train_seconds=1.0)))
     assert row(text, "Seconds per epoch", "none") == ["3.00 (×1.00)"]
     assert "batch 64, 0.333333 epochs\n" in text
     assert "; 0.333333 epochs;" in text
 
 
 def test_accuracy_is_in_percent_and_its_difference_in_points(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result(accuracy=0.9), result("none", "scaler", accuracy=0.885)))
+    text = tables_of(
+        sweep(tmp_path, result(accuracy=0.9), result("none", "scaler", accuracy=0.885))
+    )
     assert row(text, "Test accuracy, percent", "none") == ["90.00 (+0.00)", "88.50 (-1.50)"]
 
 
 def test_memory_is_the_sum_over_devices(tmp_path: Path) -> None:
     two = result("ddp", peak_memory_bytes=[300 * 2**20, 100 * 2**20])
-    text = write(sweep(tmp_path, result(), two))
+    text = tables_of(sweep(tmp_path, result(), two))
     assert row(text, "Peak memory, MiB", "ddp") == ["400 (×2.00)"]
 
 
 def test_phases_are_shares_of_the_sampled_steps(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result()))
+    text = tables_of(sweep(tmp_path, result()))
     assert row(text, "Where the time goes", "none-fp32") == ["10.0", "10.0", "20.0", "40.0", "20.0"]
 
 
 def test_a_single_seed_has_no_deviation_and_the_text_says_so(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result()))
+    text = tables_of(sweep(tmp_path, result()))
     assert row(text, "Seconds per epoch", "none") == ["2.00 (×1.00)"]
     assert "single seed" in text
     assert "±" not in text
 
 
 def test_the_text_says_that_mean_and_deviation_are_no_test(tmp_path: Path) -> None:
-    assert "no test of a difference" in write(sweep(tmp_path, result()))
+    assert "no test of a difference" in tables_of(sweep(tmp_path, result()))
 
 
 def test_rows_and_columns_stand_in_the_documented_order(tmp_path: Path) -> None:
     names = ("bf16", "scaler", "another", "tf32", "autocast", "fp32")
     runs = [result(parallel, amp) for amp in names for parallel in ("ddp", "dp", "none")]
-    text = write(sweep(tmp_path, *runs))
+    text = tables_of(sweep(tmp_path, *runs))
     lines = [line.split() for line in text.split("### Seconds per epoch")[1].splitlines()[4:9]]
     assert lines[0][2::2] == ["fp32", "autocast", "scaler", "tf32", "bf16", "another"]
     assert [line[1] for line in lines[2:]] == ["none", "dp", "ddp"]
 
 
 def test_a_missing_cell_is_a_dash_and_a_failed_one_says_failed(tmp_path: Path) -> None:
-    text = write(
+    text = tables_of(
         sweep(tmp_path, result(), result("dp", "autocast"), failure("none", "autocast", notes=[]))
     )
     for section in ("Seconds per epoch", "Images per second", "Test accuracy, percent"):
@@ -186,12 +191,12 @@ def test_a_missing_cell_is_a_dash_and_a_failed_one_says_failed(tmp_path: Path) -
 
 def test_numbers_of_a_run_that_is_not_ok_stay_out_of_the_tables(tmp_path: Path) -> None:
     diverged = result(seed=1, status="diverged", error="error: loss=nan", train_seconds=9999.0)
-    text = write(sweep(tmp_path, result(), diverged))
+    text = tables_of(sweep(tmp_path, result(), diverged))
     assert row(text, "Seconds per epoch", "none") == ["2.00 (×1.00), 1 of 2 seeds"]
 
 
 def test_every_run_that_is_not_ok_is_listed_with_its_error(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result(), failure("ddp", "scaler", seed=3)))
+    text = tables_of(sweep(tmp_path, result(), failure("ddp", "scaler", seed=3)))
     line = next(line for line in text.splitlines() if line.startswith("- ddp-scaler, seed 3"))
     assert "failed" in line
     assert "no GPU; found cpu; use device=cpu" in line
@@ -199,7 +204,7 @@ def test_every_run_that_is_not_ok_is_listed_with_its_error(tmp_path: Path) -> No
 
 def test_a_number_that_is_not_known_is_a_dash(tmp_path: Path) -> None:
     unknown = result("dp", images_per_second=None, phase_seconds=None, peak_memory_bytes=None)
-    text = write(sweep(tmp_path, result(), unknown))
+    text = tables_of(sweep(tmp_path, result(), unknown))
     assert row(text, "Images per second", "dp") == ["–"]
     assert row(text, "Peak memory, MiB", "dp") == ["–"]
     assert row(text, "Where the time goes", "dp-fp32") == ["–"] * 5
@@ -207,7 +212,7 @@ def test_a_number_that_is_not_known_is_a_dash(tmp_path: Path) -> None:
 
 def test_a_note_stands_once_and_marks_the_cells_it_holds_for(tmp_path: Path) -> None:
     note = "dp has one device and replicates nothing."
-    text = write(
+    text = tables_of(
         sweep(tmp_path, result(), result("dp", notes=[note]), result("dp", seed=1, notes=[note]))
     )
     assert text.count(note) == 1
@@ -218,7 +223,7 @@ def test_a_note_stands_once_and_marks_the_cells_it_holds_for(tmp_path: Path) -> 
 
 def test_a_note_that_holds_for_every_cell_marks_none(tmp_path: Path) -> None:
     note = "Memory is that of the process."
-    text = write(sweep(tmp_path, result(notes=[note]), result("dp", notes=[note])))
+    text = tables_of(sweep(tmp_path, result(notes=[note]), result("dp", notes=[note])))
     assert f"1. {note} — every cell\n" in text
     assert "¹" not in text
 
@@ -231,7 +236,7 @@ def test_runs_of_different_conditions_get_tables_of_their_own(
     tmp_path: Path, name: str, value: object
 ) -> None:
     other = result(train_seconds=60.0, **{name: value})
-    text = write(sweep(tmp_path, result(), other))
+    text = tables_of(sweep(tmp_path, result(), other))
     assert text.count("### Seconds per epoch") == 2
     assert "±" not in text.split("## ", 1)[1]
 
@@ -239,7 +244,7 @@ def test_runs_of_different_conditions_get_tables_of_their_own(
 def test_a_run_that_failed_before_it_knew_its_batch_joins_the_group_it_is_missing_from(
     tmp_path: Path,
 ) -> None:
-    text = write(
+    text = tables_of(
         sweep(
             tmp_path, result(), result("dp"), result(batch_size=128),
             failure("dp", "fp32"),
@@ -252,7 +257,9 @@ def test_a_run_that_failed_before_it_knew_its_batch_joins_the_group_it_is_missin
 
 def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path: Path) -> None:
     names = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet"}
-    text = write(sweep(tmp_path, failure("none", "fp32", **names), failure("dp", "fp32", **names)))
+    text = tables_of(
+        sweep(tmp_path, failure("none", "fp32", **names), failure("dp", "fp32", **names))
+    )
     assert row(text, "Seconds per epoch", "none") == ["failed"]
     assert row(text, "Compared with the published table", "dp-fp32")[1] == "failed"
 
@@ -264,7 +271,7 @@ def test_a_run_that_never_finished_is_listed_with_its_cell(tmp_path: Path) -> No
         "parallel:\n  seed: 1\nseed: 7\nbatch_size: 64\nchoices:\n  experiments: made_up\n"
         "  parallel: ddp\n  amp: scaler\n  dataset: digits\n  model: convnet\n"
     )
-    text = write(tmp_path)
+    text = tables_of(tmp_path)
     assert "- ddp-scaler, seed 7 (`deep/down/1_ddp_scaler`) unfinished" in text
     assert row(text, "Seconds per epoch", "ddp") == ["–", "unfinished"]
 
@@ -274,7 +281,7 @@ def test_the_folder_of_an_evaluation_is_no_unfinished_run(tmp_path: Path) -> Non
     other.mkdir(parents=True)
     (other / "config.yaml").write_text("seed: 0\nchoices:\n  parallel: ddp\n")
     (other / "evaluation.json").write_text("{}")
-    assert "unfinished" not in write(tmp_path)
+    assert "unfinished" not in tables_of(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"accuracy": 1}', '{"status": "ok", "seed": "x"}'])
@@ -284,19 +291,19 @@ def test_a_result_that_cannot_be_read_is_listed_and_hides_no_other(
     broken = sweep(tmp_path, result()) / "broken"
     broken.mkdir()
     (broken / "result.json").write_text(content)
-    text = write(tmp_path)
+    text = tables_of(tmp_path)
     assert "(`broken`) unreadable" in text
     assert row(text, "Seconds per epoch", "none") == ["2.00 (×1.00)"]
 
 
 def test_an_error_with_line_breaks_and_bars_breaks_no_markdown(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result(), failure("dp", "fp32", error="a | b `c`\nand more")))
+    text = tables_of(sweep(tmp_path, result(), failure("dp", "fp32", error="a | b `c`\nand more")))
     assert "failed: `` a | b `c` and more ``\n" in text
 
 
 def test_runs_csv_keeps_every_value_of_a_run(tmp_path: Path) -> None:
     given = result(accuracy=1 / 3, devices=["a, b", "c"], notes=['say "so"', "twice"], dtype=None)
-    write(sweep(tmp_path, given))
+    tables_of(sweep(tmp_path, given))
     [run] = read_csv(tmp_path / "report" / "runs.csv")
     assert run.folder == "runs/0_none_fp32"
     assert (run.accuracy, run.seed, run.grad_scaler, run.dtype) == (1 / 3, 0, False, None)
@@ -312,7 +319,9 @@ def test_host_names_and_absolute_paths_are_not_recorded(tmp_path: Path) -> None:
     )
     bad = result("dp", status="failed", error=private, notes=["see file:///home/annabel/notes"])
     bad["environment"]["prefix"] = "/home/annabel/venv"
-    write(sweep(folder, result(), bad, command="python train.py hydra.sweep.dir=/home/annabel/out"))
+    report.write(
+        sweep(folder, result(), bad, command="python train.py hydra.sweep.dir=/home/annabel/out")
+    )
     for name in ("runs.csv", "environment.json", "table.md"):
         text = (folder / "report" / name).read_text()
         assert not [word for word in ("box7", "annabel", "a folder") if word in text], name
@@ -322,7 +331,7 @@ def test_host_names_and_absolute_paths_are_not_recorded(tmp_path: Path) -> None:
 def test_the_environment_holds_what_the_runs_share_and_lists_what_differs(tmp_path: Path) -> None:
     other = result("ddp", seed=5, epochs=20, devices=["cpu", "cpu"])
     other["environment"]["torch"] = "2.16.0"
-    write(sweep(tmp_path, result(), other, wall_seconds=50.0, runs=2))
+    tables_of(sweep(tmp_path, result(), other, wall_seconds=50.0, runs=2))
     environment = read_json(tmp_path / "report" / "environment.json")
     assert environment["dataset"] == "digits"
     assert environment["epochs"] == {"values": [10, 20]}
@@ -337,7 +346,7 @@ def test_the_environment_holds_what_the_runs_share_and_lists_what_differs(tmp_pa
 
 
 def test_the_head_names_the_conditions(tmp_path: Path) -> None:
-    head = write(sweep(tmp_path, result(), result(seed=1))).split("\n## ")[0]
+    head = tables_of(sweep(tmp_path, result(), result(seed=1))).split("\n## ")[0]
     for condition in (
         "# made_up", "dataset digits", "model convnet", "batch size 64", "10 epochs",
         "2 CPU threads", "cpu (A CPU, 2 cores)", "torch 2.15.0", "commit 0123456789 clean",
@@ -349,11 +358,11 @@ def test_the_head_names_the_conditions(tmp_path: Path) -> None:
 def test_uncommitted_changes_in_one_run_are_named_in_the_head(tmp_path: Path) -> None:
     dirty = result(seed=1)
     dirty["environment"]["dirty"] = True
-    assert "with uncommitted changes" in write(sweep(tmp_path, result(), dirty))
+    assert "with uncommitted changes" in tables_of(sweep(tmp_path, result(), dirty))
 
 
 def test_the_time_outside_training_and_evaluation_is_stated_per_run(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result(), result(seed=1), wall_seconds=50.0, runs=2))
+    text = tables_of(sweep(tmp_path, result(), result(seed=1), wall_seconds=50.0, runs=2))
     assert (
         "Outside training and evaluation: 4.00 s a run "
         "(wall 50.0 s for 2 runs, of which 40.0 s training, 2.0 s evaluation)." in text
@@ -362,7 +371,7 @@ def test_the_time_outside_training_and_evaluation_is_stated_per_run(tmp_path: Pa
 
 def test_the_search_for_the_largest_batches_is_no_time_of_the_runs(tmp_path: Path) -> None:
     facts = {"wall_seconds": 62.0, "search_seconds": 12.0, "runs": 2}
-    text = write(sweep(tmp_path, result(), result(seed=1), **facts))
+    text = tables_of(sweep(tmp_path, result(), result(seed=1), **facts))
     assert "Outside training and evaluation: 4.00 s a run (wall 62.0 s" in text
     assert "2.0 s evaluation, 12.0 s the search for the largest batches)." in text
 
@@ -374,7 +383,7 @@ def like_published(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_published_table_is_compared_with_ours(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result(**like_published()), result("ddp", **like_published())))
+    text = tables_of(sweep(tmp_path, result(**like_published()), result("ddp", **like_published())))
     section = "Compared with the published table"
     assert row(text, section, "none-fp32") == ["22", "2.00", "-20.0", "81.91", "80.00", "-1.91"]
     assert row(text, section, "none-scaler") == ["27", "–", "–", "not given", "–", "–"]
@@ -386,13 +395,13 @@ def test_the_published_table_is_compared_with_ours(tmp_path: Path) -> None:
 
 def test_accuracies_after_another_number_of_epochs_are_not_subtracted(tmp_path: Path) -> None:
     short = result(**like_published(epochs=2, train_seconds=12.0))
-    text = write(sweep(tmp_path, short))
+    text = tables_of(sweep(tmp_path, short))
     ours = row(text, "Compared with the published table", "none-fp32")
     assert ours == ["22", "2.00", "-20.0", "81.91", "80.00", "–"]
 
 
 def test_another_dataset_is_not_compared_with_the_published_table(tmp_path: Path) -> None:
-    text = write(sweep(tmp_path, result(**like_published(dataset="synthetic"))))
+    text = tables_of(sweep(tmp_path, result(**like_published(dataset="synthetic"))))
     assert "Not compared" in text
     assert "81.91" not in text
 
@@ -406,7 +415,7 @@ def test_the_published_file_holds_nine_cells() -> None:
 
 
 def test_the_figure_is_a_png_that_is_readable_at_1200_pixels(tmp_path: Path) -> None:
-    write(sweep(tmp_path, result(), result("dp", "bf16"), failure("ddp", "fp32")))
+    report.write(sweep(tmp_path, result(), result("dp", "bf16"), failure("ddp", "fp32")))
     head = (tmp_path / "report" / "figure.png").read_bytes()[:24]
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", head[16:24])
@@ -434,7 +443,7 @@ def test_the_first_report_on_a_machine_says_nothing_of_fonts(tmp_path: Path) -> 
 
 def test_every_recorded_table_follows_from_its_recorded_files(tmp_path: Path) -> None:
     """The recordings below experiments/, and one made here so that there always is one."""
-    write(
+    report.write(
         sweep(
             tmp_path, result(notes=["a note"]), result("dp", seed=1, accuracy=0.1 + 0.2),
             failure("ddp", "scaler"), wall_seconds=60.0, runs=3,
@@ -446,32 +455,32 @@ def test_every_recorded_table_follows_from_its_recorded_files(tmp_path: Path) ->
 
 
 def test_a_recording_is_rebuilt_in_place(tmp_path: Path) -> None:
-    write(sweep(tmp_path / "sweep", result(), result("dp")))
+    report.write(sweep(tmp_path / "sweep", result(), result("dp")))
     recording = (tmp_path / "sweep" / "report").rename(tmp_path / "2026-01-02_a_machine")
     recorded = {path.name: path.read_bytes() for path in recording.iterdir()}
     for name in recorded.keys() - {"runs.csv", "curves.csv", "environment.json"}:
         (recording / name).unlink()
-    write(recording)
+    report.write(recording)
     assert {path.name: path.read_bytes() for path in recording.iterdir()} == recorded
 
 
 def test_reporting_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    write(sweep(tmp_path, result(), result("ddp", "scaler", seed=2)))
+    report.write(sweep(tmp_path, result(), result("ddp", "scaler", seed=2)))
     once = {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()}
-    write(tmp_path)
+    report.write(tmp_path)
     assert {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()} == once
 
 
 def test_a_damaged_recording_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    write(sweep(tmp_path, result()))
+    report.write(sweep(tmp_path, result()))
     runs = tmp_path / "report" / "runs.csv"
     runs.write_text(runs.read_text().replace("0.9,", "much,"))
     with pytest.raises(ConfigError, match=r"runs\.csv.*accuracy='much'"):
-        write(tmp_path / "report")
+        report.write(tmp_path / "report")
     (tmp_path / "report" / "environment.json").unlink()
     runs.write_text("folder,status\na,ok\n")
     with pytest.raises(ConfigError, match=r"environment\.json"):
-        write(tmp_path / "report")
+        report.write(tmp_path / "report")
 
 
 def test_help_shows_a_share_as_it_is_typed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -228,14 +228,14 @@ def test_no_cell_is_safe_that_its_own_rounds_do_not_show_to_be() -> None:
     assert called / 300 <= 0.065
 
 
-@pytest.mark.parametrize("cells", [3, 4])
+@pytest.mark.parametrize("cells", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_study_of_few_cells_and_rounds_seldom_has_a_false_verdict(cells: int) -> None:
     quiet = Settings(same=1e-4, margin=1e-3, draws=0)  # or many a false verdict is a tie
     studies = Truth(cells=CELLS[:cells], rounds=3, noise=noisy(1, 6)).studies(400, seed=1)
     assert sum(wrong(compare(*study, quiet)) for study in studies) / 400 <= 0.065
 
 
-@pytest.mark.parametrize("cells", [2, 3])
+@pytest.mark.parametrize("cells", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_drift_within_rounds_does_not_pass_for_a_difference(cells: int) -> None:
     quiet = Settings(same=1e-4, margin=1e-3, draws=0)
     studies = Truth(cells=CELLS[:cells], rounds=3, noise=drifting).studies(250, seed=1)

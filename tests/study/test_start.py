@@ -19,9 +19,15 @@ from tests.study.conftest import Sweep
 
 @pytest.mark.parametrize(
     ("repeats", "looks"),
-    [((5, 5), None), ((5, 7, 7), 2), ((5, 3, 5), 2), (("auto", "auto"), 5), (("auto", 10), 5),
-     (("auto", 25), 6)],
-)  # fmt: skip
+    [
+        ((5, 5), None),
+        ((5, 7, 7), 2),
+        (("auto", 25), 6),
+        pytest.param((5, 3, 5), 2, marks=pytest.mark.slow),
+        pytest.param(("auto", "auto"), 5, marks=pytest.mark.slow),
+        pytest.param(("auto", 10), 5, marks=pytest.mark.slow),
+    ],
+)
 def test_adding_rounds_to_a_study_counts_as_another_look(
     made: Sweep, repeats: Sequence[int | str], looks: int | None
 ) -> None:
@@ -49,7 +55,7 @@ def test_a_study_cannot_be_resumed_with_another_configuration(
     assert made.file() == before
 
 
-@pytest.mark.parametrize("key", ["code", "launcher", "torch"])
+@pytest.mark.parametrize("key", ["code", pytest.param("launcher", marks=pytest.mark.slow), "torch"])
 def test_other_code_launcher_or_machine_is_refused_or_gets_a_segment_of_its_own(
     made: Sweep, key: str
 ) -> None:

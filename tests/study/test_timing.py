@@ -105,17 +105,27 @@ def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
     assert 0.045 < least < 0.09
 
 
-@pytest.mark.parametrize("bad", [pytest.param("own.Bad", marks=pytest.mark.slow), "own.Late"])
-def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(timed: Shell, bad: str) -> None:
+@pytest.mark.parametrize(
+    ("bad", "strategies"),
+    [
+        ("own.Late", ["none"]),
+        pytest.param("own.Late", ["none", "ddp"], marks=pytest.mark.slow),
+        pytest.param("own.Bad", ["none", "ddp"], marks=pytest.mark.slow),
+    ],
+)
+def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
+    timed: Shell, bad: str, strategies: list[str]
+) -> None:
+    networks = f"model.net._target_=ninefold.model.convnet.ConvNet,{bad}"
     done = timed.train(
-        *study(f"model.net._target_=ninefold.model.convnet.ConvNet,{bad}", "parallel=none,ddp"),
+        *study(networks, f"parallel={','.join(strategies)}"),
         env={"PYTHONPATH": str(timed.folder)},
     )  # fmt: skip
     assert done.returncode != 0
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 2, done.stderr  # of none and of ddp
+    assert len(errors) == len(strategies), done.stderr
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
-    assert [len(entry["runs"]) for entry in sweep["timing"]] == [2, 2]
+    assert [len(entry["runs"]) for entry in sweep["timing"]] == [len(strategies)] * 2
 
 
 @pytest.mark.slow
@@ -146,7 +156,7 @@ def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(
     while len(list(shell.folder.glob("study/timing/0/*/run*.log"))) < 3:
         time.sleep(0.05)
         assert process.poll() is None
-    time.sleep(1.5)
+    time.sleep(0.5)
     if number == signal.SIGKILL:
         shell.kill(process)
     else:

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import confusion_matrix
 from torch import Tensor, nn
-from torchmetrics.classification import MulticlassJaccardIndex
 
 from ninefold.errors import ConfigError
 from ninefold.task import Objective
@@ -71,6 +70,8 @@ def test_the_measure_is_scikit_learns_confusion_matrix_of_the_valid_pixels() -> 
 
 
 def test_the_mean_iou_is_that_of_torchmetrics() -> None:
+    from torchmetrics.classification import MulticlassJaccardIndex  # it takes long to import
+
     output, target = batch()
     task = Segmentation(CLASSES, VOID)
     scores = task.scores(task.measure(output, target), [])

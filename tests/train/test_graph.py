@@ -139,7 +139,20 @@ HOW: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("how", HOW.values(), ids=HOW)
+# What another of HOW shows too, or the same kind of state.
+ALSO = {
+    "the same with sgd", "a rate for each step", "groups", "clipping by value", "dp", "no warm-up",
+    "losses that are read together", "no samples",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(how, marks=[pytest.mark.slow] if name in ALSO else [], id=name)
+        for name, how in HOW.items()
+    ],
+)
 def test_a_replayed_run_is_bitwise_the_run_as_written(how: tuple[str, ...], tmp_path: Path) -> None:
     plain = trained(tmp_path / "plain", *how, recorded=False)
     replayed = trained(tmp_path / "replayed", *how, recorded=True)
