@@ -23,7 +23,7 @@ from ninefold.report.render.figure import colors_of
 from ninefold.report.stats.measures import of_figures
 from ninefold.train.run import SELECTED_ON_TEST
 from tests.report.test_answer import runs_of
-from tests.report.test_report import result, write
+from tests.report.test_report import result, tables_of
 
 SPEED = {"none-fp32": 20.0, "none-autocast": 16.0, "ddp-fp32": 12.0, "ddp-mine": 15.0}
 
@@ -180,7 +180,7 @@ def _files(folder: Path) -> Sequence[Path]:
 
 
 def test_runs_recorded_without_a_score_are_of_accuracy(tmp_path: Path) -> None:
-    write(study(tmp_path, "mean IoU", 0.6, {"mean Dice": 0.7}))
+    tables_of(study(tmp_path, "mean IoU", 0.6, {"mean Dice": 0.7}))
     path = tmp_path / "report" / "runs.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -207,7 +207,7 @@ def test_runs_with_different_scores_are_never_averaged() -> None:
 
 def test_names_from_anybody_are_shown_as_text_only(tmp_path: Path) -> None:
     score, figure = "<img src=x>|\n$a$" + "x" * 999, "<script>|$b$"
-    written = Written(tmp_path, write(study(tmp_path, score, 0.5, {figure: 0.1})))
+    written = Written(tmp_path, report.write(study(tmp_path, score, 0.5, {figure: 0.1})))
     page = written.text("report.html")
     assert "<img src=x" not in page
     assert page.count("<script>") == 1
@@ -222,7 +222,7 @@ def test_a_result_with_damaged_figures_is_listed_as_unreadable(
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "result.json").write_text(json.dumps(result(scores=scores)))
-    write(tmp_path)
+    tables_of(tmp_path)
     assert [run.status for run in read_csv(tmp_path / "report" / "runs.csv")] == ["unreadable"]
 
 
