@@ -268,14 +268,15 @@ def dry(output: Path, *names: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.slow
-def test_a_dry_run_of_a_check_of_each_kind(tmp_path: Path) -> None:
-    names = ("smoke/machine", "smoke/user_module", "rest/events")
-    dry(tmp_path, *names)
+@pytest.mark.parametrize(
+    "name", ["smoke/machine", pytest.param("rest/events", marks=pytest.mark.slow)]
+)
+def test_a_dry_run_of_a_check(tmp_path: Path, name: str) -> None:
+    dry(tmp_path, name)
     began = time.monotonic()
-    assert dry(tmp_path, *names).stdout.count("done before") == len(names)
+    assert dry(tmp_path, name).stdout.count("done before") == 1
     assert time.monotonic() - began < 60
-    assert {path.name for path in tmp_path.iterdir()} == {"smoke", "rest", "table.md"}
+    assert {path.name for path in tmp_path.iterdir()} == {name.partition("/")[0], "table.md"}
 
 
 @pytest.mark.slow
