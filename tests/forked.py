@@ -258,6 +258,7 @@ def become_command(request: Mapping[str, Any]) -> Callable[[], object]:
     settle(request, request["cwd"] if first == "-m" else os.path.dirname(first))
     if first == "-m":
         sys.argv = rest
+        sys.modules.pop(rest[0], None)  # runpy warns of a module that is imported already
         return partial(runpy.run_module, rest[0], run_name="__main__", alter_sys=True)
     sys.argv = [first, *rest]
     return partial(runpy.run_path, first, run_name="__main__")

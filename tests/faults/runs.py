@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ninefold.checkpoint.store import Checkpoints, read
+from ninefold.errors import CheckpointError
 from tests.conftest import ROOT, Shell
 
 STEPS, PER_EPOCH = 18, 6
@@ -66,11 +67,18 @@ def again(run: Path) -> list[str]:
 
 
 def last_step(run: Path) -> int:
-    """The step of the newest checkpoint that verifies; 0 if none was ever written."""
+    """The step of the newest checkpoint that verifies; 0 if none was ever written.
+
+    The run may go on: files that were named a moment ago may have been replaced.
+    """
     checkpoints = Checkpoints(run / "checkpoints", keep=2)
-    if not checkpoints.manifest():
-        return 0
-    return int(read(checkpoints.newest())["step"])
+    while before := checkpoints.manifest():
+        try:
+            return int(read(checkpoints.newest())["step"])
+        except CheckpointError:
+            if checkpoints.manifest() == before:
+                raise
+    return 0
 
 
 def state_hash(run: Path) -> str:

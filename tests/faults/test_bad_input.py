@@ -171,7 +171,7 @@ CONFIGURATION = [
     Case("epochs=1e400", "epochs=inf", "whole number"),
     Case("batch_size=0", "batch_size=0", "at least 1"),
     Case("amp=fp8", "amp=fp8", "autocast, bf16, fp32"),
-    Case("parallel=foo", "parallel=foo", "ddp, dp, none"),
+    Case("parallel=foo", "parallel=foo", "ddp, dp, fsdp, none, split"),
     Case("parallel=ddpp", "parallel=ddpp", "did you mean ddp"),
     Case("experiments=nine_wey", "experiments=nine_wey", "did you mean nine_way"),
     Case("optimizer.lr=???", "optimizer.lr=???", "Missing mandatory value"),
@@ -186,7 +186,7 @@ CONFIGURATION = [
          ("epochs=-1", "batch_size=0", "amp=fp8", "epohcs=1")),
     Case("max_steps=-1 device=tpu +dataset.foo=1", ("max_steps=-1", "device=tpu")),
     # Groups, sections and keys that are taken away or are something else
-    Case("parallel=", "parallel=", "ddp, dp, none"),
+    Case("parallel=", "parallel=", "ddp, dp, fsdp, none, split"),
     Case("model=null", "model=null", "alexnet, convnet, resnet18"),
     Case("optimizer=5", "optimizer=5", "adamw, sgd"),
     Case("model=[convnet]", "model=[convnet]", "no such option"),
