@@ -142,7 +142,7 @@ def kills(
         assert outcome.saved or outcome.code == -signal.SIGKILL, outcome
         where = "after" if outcome.saved else "before" if stamps(folder) == before else "during"
         hit[where] += 1
-        window *= 0.97 if where == "after" else 1.01
+        window *= 0.8 if where == "after" else 1.077
         allowed = {"before": {step}, "during": {step, step + 1}, "after": {step + 1}}[where]
         wrong += [f"killed {where} the save of {step + 1}: {w}" for w in wrong_now(folder, allowed)]
         if wrong:
