@@ -1,10 +1,10 @@
 """Commands of the project in processes of their own, but with one import of torch for all of them.
 
 A process, the zygote, imports what the commands import, composes each configuration once, and does
-nothing else. A command is forked
-from it and is then what `python SCRIPT ARGUMENT ...` is: a process with its own session, folder,
-environment, arguments and streams, which handles its own signals and ends with its own exit code.
-Along with it a child is forked that becomes its forkserver, if it starts one.
+nothing else. A command is forked from it and is then what `python SCRIPT ARGUMENT ...` is: a
+process with its own session, folder, environment, arguments and streams, which handles its own
+signals and ends with its own exit code. Along with it a child is forked that becomes its
+forkserver, if it starts one.
 
 What is not seen so is how an interpreter starts and what a command imports: `fresh=True` of
 tests.conftest.Shell is for that.
@@ -254,6 +254,7 @@ def use(streams: Sequence[int]) -> None:
 
 
 def become_command(request: Mapping[str, Any]) -> Callable[[], object]:
+    """Make this process the one that `python ARGUMENT ...` is; returns what it runs."""
     first, *rest = request["arguments"]
     settle(request, request["cwd"] if first == "-m" else os.path.dirname(first))
     if first == "-m":

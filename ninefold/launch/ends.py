@@ -1,4 +1,4 @@
-"""How the ranks of a run end together: the first failure is told to all, and ends all.
+"""Ends all ranks of a run with its first failure, which one of them tells through the store.
 
 Keys in the store, after the name of the meeting:
 

@@ -1,4 +1,4 @@
-"""A connection to a store that never makes its user wait for longer than some seconds."""
+"""Requests to the TCPStore of all ranks that are answered within some seconds, or fail."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Talk:
     """Sends the requests of all threads of this process to a store, one after another.
 
     A request to a host that is no longer there can wait for as long as TCP does, so requests are
-    made by a thread that nobody waits for.
+    made by a thread that nobody waits for. All of them raise Lost.
     """
 
     def __init__(self, store: dist.Store) -> None:
@@ -59,9 +59,11 @@ class Talk:
             raise Lost(str(error).partition("\n")[0], gone=True) from error
 
     def set(self, key: str, value: str) -> None:
+        """Give `key` a value."""
         self.ask(lambda store: store.set(key, value))
 
     def has(self, key: str) -> bool:
+        """Whether `key` has a value."""
         return self.ask(lambda store: store.check([key]))
 
     def get(self, key: str) -> str | None:

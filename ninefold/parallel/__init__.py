@@ -110,11 +110,11 @@ class Parallel(ABC):
         return nullcontext()
 
     def total(self, values: Tensor) -> Tensor:
-        """The elementwise sum of `values` over the processes, in a tensor like it."""
+        """The sum of `values` over the processes (an all-reduce), in a tensor like it."""
         return values
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """The whole of a tensor that is spread as parameters are, on each process.
+        """The whole of a tensor that is spread as parameters are (a DTensor), on each process.
 
         Every process must call it.
         """
@@ -234,7 +234,7 @@ def device_names(place: Place) -> list[str]:
 
 
 def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
-    """[world_size, ...] on the CPU: the `values` of every process, on every process."""
+    """[world_size, ...] on the CPU: the `values` of every process, on each (an all-gather)."""
     if place.world_size == 1:
         return values[None].cpu()
     rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
@@ -243,7 +243,7 @@ def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
 
 
 def of_rank_0(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
-    """Rank 0's `values`, on the CPU of every process; the other processes' tensors are alike.
+    """Rank 0's `values` on the CPU of every process (a broadcast); those of the others are alike.
 
     They are handed out as bytes, so that they stay the same bit for bit.
     """

@@ -1,4 +1,4 @@
-"""A network split over several devices: one process, each device has a part of the modules."""
+"""Model parallelism in one process: parts of the network, in order, on several devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the ranks that a launcher gives a process, and refuses an environment that makes no sense.
+"""Reads rank and world size as torchrun, torch elastic or srun give them; refuses what cannot be.
 
 Nothing here imports torch, whose own search for the store takes as long as its timeout.
 """
@@ -51,7 +51,10 @@ class Ranks:
 
 
 def found(environment: Mapping[str, str]) -> Ranks:
-    """The ranks in `environment`, which torch elastic and torchrun set, or else srun."""
+    """The ranks in `environment`, which torch elastic and torchrun set, or else srun.
+
+    Raises ConfigError or ValueError where `problems` finds something.
+    """
     if "RANK" not in environment and (task := slurm.task(environment)) is not None:
         return Ranks(
             rank=task.rank,

@@ -1,4 +1,4 @@
-"""Hands the content of a checkpoint, which rank 0 has read, out to the other processes of a run.
+"""Broadcasts the content of a checkpoint, which rank 0 has read, to all processes of a run.
 
 So only rank 0 needs to see the run folder, and its files are read once.
 """

@@ -30,9 +30,9 @@ def keep_freed() -> None:
 
 
 def give_back_freed() -> None:
-    """Have malloc return freed blocks of LARGE bytes to the kernel at once, as it does by default
-    until it has learned from a program's use not to.
+    """Have malloc return freed blocks of LARGE bytes to the kernel at once.
 
+    So does glibc by default, until it has learned from a program's use not to.
     Where parameters are gathered for a short time only, memory that is kept would be as much as if
     they were never dropped.
     """

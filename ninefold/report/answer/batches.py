@@ -106,7 +106,6 @@ def _answer(
     base: Evidence, plain: Setting, settings: Sequence[Setting], target: float
 ) -> GoalAnswer:
     goal, to = f"{base.group.score} per second", f"{target:.2f} % test {base.group.score}"
-    goal, to = f"{base.group.score} per second", f"{target:.2f} % test {base.group.score}"
     longest = plain.per_epoch * (1 + base.settings.same)
     larger = largest_for_the_same_time(plain, settings, base.settings.same)
     said = [_line(each, plain, each in larger) for each in settings]

@@ -242,7 +242,7 @@ def _timed(evidence: Evidence, cell: str) -> list[Run]:
 
 
 def _processes(evidence: Evidence, cell: str) -> int:
-    return max(1, 1, *(run.processes or 1 for run in evidence.runs(cell)))
+    return max([1, *(run.processes or 1 for run in evidence.runs(cell))])
 
 
 def _step(evidence: Evidence, cell: str) -> float | None:
