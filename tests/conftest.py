@@ -163,7 +163,8 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     yield shell
     left = shell.survivors()
     for pid in left:
-        os.kill(pid, 9)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, signal.SIGKILL)
     assert not left, f"processes left behind: {left}"
 
 

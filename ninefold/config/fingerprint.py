@@ -28,8 +28,8 @@ def code(targets: Iterable[str] = (), root: Path = ROOT) -> str:
     files["train.py"] = root / "train.py"
     files |= {path.relative_to(root).as_posix(): path for path in _worker_modules(root)}
     for target in targets:
-        for path in _user_modules(target, root):
-            files.setdefault(target, path)
+        if (path := _user_module(target)) is not None:
+            files[target] = path
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         content = path.read_bytes()
@@ -63,21 +63,23 @@ def _imported(path: Path) -> Iterator[str]:
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
 
 
-def _user_modules(target: str, root: Path) -> list[Path]:
-    """The file of a _target_ that neither ninefold nor an installed package has; else none."""
+def _user_module(target: str) -> Path | None:
+    """The file of a _target_; None if ninefold or an installed package has it."""
     first, *rest = target.split(".")
     spec = None if first == "ninefold" else PathFinder.find_spec(first)
     found = [*(spec.submodule_search_locations or []), spec.origin] if spec else []
     if not found or found[0] is None:
-        return []
+        return None
     place = Path(found[0])
     installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     if any(place.is_relative_to(folder) for folder in installed):
-        return []
+        return None
     if place.is_file():
-        return [place]
+        return place
     for name in rest:
+        if (file := place / f"{name}.py").is_file():
+            return file
+        if not (place / name).is_dir():
+            break  # the package itself has it
         place /= name
-        if (file := place.with_suffix(".py")).is_file():
-            return [file]
-    return []
+    return file if (file := place / "__init__.py").is_file() else None

@@ -1,4 +1,4 @@
-"""How the ranks of a run that torchrun or srun started find each other and agree.
+"""Rendezvous of ranks that torchrun or srun started: they meet in a store and agree on one job.
 
 A process that has just started does not know which of the keys in a store are from processes that
 were restarted. So each rank says hello under a name that nobody had before, and rank 0 answers it
@@ -84,7 +84,7 @@ class Meeting:
             self._put(f"member/{mine.rank}", asdict(mine))
             ends = self.ends = Ends(self.ranks, self._talk, self._name, self._patience)
             if mine.rank == 0:
-                ends.members = self._gather()
+                self._gather(ends)
                 for member in ends.members[1:]:
                     if wrong := difference(mine, member):
                         raise wrong
@@ -93,21 +93,25 @@ class Meeting:
                 ends.members = [Member(**said) for said in self.expect("members")["members"]]
         os.environ[environment.INIT_METHOD] = f"{SCHEME}://{self._name.partition('/')[2]}"
 
-    def _gather(self) -> list[Member]:
-        """On rank 0: answer the hellos until every rank is a member. Raises PeerError."""
+    def _gather(self, ends: Ends) -> None:
+        """On rank 0: answer the hellos until every rank is in ends.members. Raises PeerError.
+
+        Those that came are in it then too, so that rank 0 waits until they know why it ends.
+        """
         members: dict[int, Member] = {}
-        deadline, answered = time.monotonic() + self._patience, 0
+        deadline, answered = time.monotonic() + self._patience, set[int]()
         while missing := [rank for rank in range(self.ranks.world_size) if rank not in members]:
             hellos = self._talk.count(f"{self._run}/hellos", 0)
-            while answered < hellos:
-                name = self._talk.get(f"{self._run}/hello/{answered + 1}")
+            for number in set(range(1, hellos + 1)) - answered:
+                name = self._talk.get(f"{self._run}/hello/{number}")
                 if name is None:
-                    break  # it is being said
+                    continue  # it is being said, or who was to say it has been killed
                 self._talk.set(f"{self._run}/answer/{name}", self._name)
-                answered += 1
+                answered.add(number)
             for rank in missing:
                 if (said := self._get(f"member/{rank}")) is not None:
                     members[rank] = Member(**said)
+            ends.members = [members[rank] for rank in sorted(members)]
             if time.monotonic() > deadline:
                 raise PeerError(
                     "rank",
@@ -117,7 +121,6 @@ class Meeting:
                     "see what it says on its own host",
                 )
             time.sleep(0.02)
-        return [members[rank] for rank in sorted(members)]
 
     def _answer(self) -> str:
         """On another rank: say hello; returns the name of the meeting. Raises PeerError."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,6 @@ from ninefold.ranks import slurm
 from ninefold.signals import failure as ending
 from ninefold.signals import follow_parent, heeded
 
-ORDER = "order.json"  # the RunSpec, in a folder where the processes also leave their failures
 LOG = "srun.log"  # in the run folder: what srun and the processes write to stderr
 # srun takes its defaults from these, which were meant for the whole allocation.
 OF_THE_ALLOCATION = (
@@ -33,6 +32,8 @@ OF_THE_ALLOCATION = (
     "SLURM_NTASKS_PER_NODE",
     "SLURM_TASKS_PER_NODE",
 )
+
+Take = Callable[[subprocess.Popen[bytes]], None]
 
 
 class Srun(Launcher):
@@ -52,7 +53,7 @@ class Srun(Launcher):
         assert allocation is not None
         folder = Path(tempfile.mkdtemp(prefix=".step-", dir=spec.folder))  # all hosts see it
         try:
-            (folder / ORDER).write_text(json.dumps(spec.plain()))
+            (folder / mailbox.ORDER).write_text(json.dumps(spec.plain()))
             command = [
                 *("srun", f"--ntasks={processes}", f"--nodes={min(processes, allocation.nodes)}"),
                 # All runs have all CPUs of their nodes: without --exact, and not bound to some.
@@ -94,7 +95,7 @@ def waited_for(command: list[str], log: Path, grace: float) -> tuple[int, int | 
 
 
 @contextmanager
-def handed_on(grace: float) -> Iterator[tuple[Any, Any]]:
+def handed_on(grace: float) -> Iterator[tuple[Take, Callable[[], int | None]]]:
     """Hand on signals to a process; yields what takes it, and what returns the first signal."""
     processes: list[subprocess.Popen[bytes]] = []
     signals: list[int] = []

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -17,13 +18,15 @@ from typing import NoReturn
 from ninefold import ranks, signals
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure
+from ninefold.launch import mailbox
 
 
 def main(folder: Path) -> NoReturn:
     """Run the order, and leave a failure in `folder`. Exits with the documented code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)  # until the run listens for them
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from ninefold.launch import mailbox, per_rank, worker
+    from ninefold.launch import per_rank, worker
+    from ninefold.launch.run import failure_of
 
     me, several, code = ranks.found(os.environ), bool(ranks.started_by()), 0
     try:
@@ -35,7 +38,10 @@ def main(folder: Path) -> NoReturn:
             per_rank.PerRank({}).run(order(folder), me.world_size)
         else:
             worker.run(order(folder))
-    except Failure as failure:
+    except Exception as error:
+        if not isinstance(error, Failure):
+            traceback.print_exc()  # to srun.log
+        failure = failure_of(error)
         ended = per_rank.settled(failure) if several else failure
         code = ended.code
         with suppress(OSError):  # this host may not see the folder
@@ -49,7 +55,7 @@ def main(folder: Path) -> NoReturn:
 
 
 def order(folder: Path) -> RunSpec:
-    return RunSpec.of_plain(json.loads((folder / "order.json").read_text()))
+    return RunSpec.of_plain(json.loads((folder / mailbox.ORDER).read_text()))
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class FSDP(Group):
                 one_line(str(error)),
                 "use parallel=ddp",
             ) from error
-        return Sharded(model)
+        return Sharded(model, self.units)
 
     @property
     def _reduced(self) -> torch.dtype | None:
@@ -216,13 +216,15 @@ class FSDP(Group):
 class Sharded(nn.Module):
     """The objective whose parameters are spread. Its buffers are those of rank 0 in evaluations.
 
+    units: the key, for an error.
     Entering and leaving an evaluation drops gathered parameters: without a backward pass some would
     stay, and be used after the optimizer or a moving average has replaced their values.
     """
 
-    def __init__(self, objective: nn.Module) -> None:
+    def __init__(self, objective: nn.Module, units: str | Sequence[str]) -> None:
         super().__init__()
         self.module = objective
+        self._units = units
 
     def forward(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -232,7 +234,7 @@ class Sharded(nn.Module):
                 raise
             raise ConfigError(
                 "parallel.units",
-                AUTO,
+                self._units,
                 "the model uses the parameters of a unit without calling it",
                 "a list of submodules that are called is allowed, and [] for a single unit",
                 "set parallel.units",

@@ -1,4 +1,4 @@
-"""What a process would hold and send, for any number of processes: `launch.dry=true`.
+"""Memory and traffic of one process, for any number of processes: `launch.dry=true`.
 
 One process takes the place of rank 0 in a process group that only pretends to communicate.
 """
@@ -49,12 +49,10 @@ def dry_run(spec: RunSpec) -> None:
     assert isinstance(job, DictConfig)
     parallel, _ = build.begin(job)
     most = int(job.parallel.processes)
+    copies = job.parallel.get("replicas", 1)  # of fsdp, spread over as many processes each
     found = [share_of(job, parallel, most)]
-    while found[0].processes % 2 == 0:
-        try:
-            found.insert(0, share_of(job, parallel, found[0].processes // 2))
-        except ConfigError:  # so few do not fit the strategy's keys, as replicas of fsdp
-            break
+    while found[0].processes % (2 * copies) == 0:
+        found.insert(0, share_of(job, parallel, found[0].processes // 2))
     write_json(spec.folder / FILE, {"shares": [asdict(share) for share in found]})
 
 

@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, Failure, PeerError
 from ninefold.launch import talk
 from ninefold.launch.meeting import Meeting
 from ninefold.launch.members import Member, difference
@@ -113,12 +114,38 @@ def test_ranks_meet_where_rank_0_serves_on_the_first_free_port(port: int) -> Non
     left(meetings)
 
 
+def test_ranks_that_came_are_told_by_rank_0_which_rank_did_not_before_it_ends(port: int) -> None:
+    meetings: dict[int, Meeting] = {}
+    heard: list[Failure | None] = []
+
+    def come(me: Ranks) -> None:
+        meeting = meetings[me.rank] = Meeting(me, patience=2)
+        with pytest.raises(PeerError) as caught:
+            meeting.agree(Member(me.rank, me.local_rank, me.host))
+        meeting.tell(caught.value)
+        meeting.leave(PeerError.code)  # after which rank 0's process, and its store, are gone
+        if me.rank == 0:
+            heard.append(meetings[1].cause)
+
+    threads = [
+        threading.Thread(target=come, args=[replace(ranks(number, port), world_size=3)])
+        for number in (0, 1)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    [cause] = heard
+    assert str(cause).startswith("error: rank=2: it did not come to rank 0 on node0;")
+
+
 def test_restarted_ranks_meet_anew_in_the_store_of_the_agent_and_know_the_folder(
     port: int,
 ) -> None:
     agent = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
     agent.add("ninefold/x/hellos", 1)
     agent.set("ninefold/x/hello/1", "of a process that is gone")
+    agent.add("ninefold/x/hellos", 1)  # of one that was killed before it said its own
     before = met(ranks(0, port, serves=False), ranks(1, port, serves=False))
     assert before[0].earlier_folder is None
     before[0].remember("runs/1")

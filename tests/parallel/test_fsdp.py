@@ -439,17 +439,22 @@ class Odd(nn.Module):
 
 def test_a_model_that_uses_parts_without_calling_them_is_told_what_to_do(tmp_path: Path) -> None:
     def run() -> Any:
-        with made(Odd(), least=10) as run:
-            with pytest.raises(ConfigError) as caught:
+        said = []
+        tried: list[dict[str, Any]] = [{"least": 10}, {"units": ["head"]}]
+        for options in tried:
+            with made(Odd(), **options) as run, pytest.raises(ConfigError) as caught:
                 run.step()
-            return str(caught.value)
+            said.append(str(caught.value))
+        return said
 
     def as_one() -> Any:
         with made(Odd(), units=[]) as run:
             return run.step()
 
-    (said,) = on_ranks(1, run, tmp_path)
-    assert said.startswith("error: parallel.units=auto: the model uses the parameters of a unit")
+    ((auto, named),) = on_ranks(1, run, tmp_path)
+    told = ": the model uses the parameters of a unit without calling it;"
+    assert auto.startswith(f"error: parallel.units=auto{told}")
+    assert named.startswith(f"error: parallel.units=['head']{told}")
     assert len(on_ranks(2, as_one, tmp_path)) == 2
 
 

@@ -89,14 +89,17 @@ def test_modules_of_the_user_that_a_configuration_names_are_hashed(
     (tmp_path / "my_module.py").touch()
     for name in ("__init__", "nets", "other"):
         (package / f"{name}.py").touch()
-    targets = {"my_code.nets.Net", "my_module.Adam", "torch.optim.AdamW", "json.loads", "nowhere.x"}
+    targets = {"my_code.nets.Net", "my_code.Data", "my_module.Adam", "torch.optim.AdamW"}
+    targets |= {"json.loads", "nowhere.x"}
     before = segment.code(targets)
     (package / "other.py").write_text("# changed")
     assert segment.code(targets) == before
     (package / "nets.py").write_text("# changed")
     changed = segment.code(targets)
     (tmp_path / "my_module.py").write_text("# changed")
-    assert len({before, changed, segment.code(targets)}) == 3
+    further = segment.code(targets)
+    (package / "__init__.py").write_text("# changed")  # which has Data
+    assert len({before, changed, further, segment.code(targets)}) == 4
 
 
 def test_a_study_hashes_the_targets_of_its_cells(made: Sweep) -> None:

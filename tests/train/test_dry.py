@@ -76,6 +76,15 @@ def test_each_number_of_processes_up_to_hundreds_has_its_share(
     assert not dist.is_initialized()
 
 
+def test_halving_the_processes_of_hsdp_stops_where_each_copy_has_one(tmp_path: Path) -> None:
+    job = job_of(
+        "parallel=fsdp", "parallel.processes=8", "parallel.replicas=4", "batch_size=64", "threads=1"
+    )
+    dry_run(RunSpec("dry", job.text(), tmp_path, 0.0))
+    shares = json.loads((tmp_path / "dry.json").read_text())["shares"]
+    assert [share["processes"] for share in shares] == [4, 8]
+
+
 def test_a_torch_that_cannot_pretend_is_an_error_of_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
