@@ -45,9 +45,10 @@ class Decoded:
 
 
 def pss() -> int:
-    """Bytes: the proportional set size of this process."""
+    """Bytes: the proportional set size of this process, without files, which all share."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    kinds = ("Pss_Anon:", "Pss_Shmem:")
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(kinds))
 
 
 @contextmanager
@@ -126,7 +127,7 @@ BENCHES = [
         "loader-memory",
         f"A turn is a new process whose loader threads ({THREADS[0]}, {THREADS[1]}) read 20 "
         f"batches of {BATCH / 1e6:.1f} MB, bytes of images and masks, {STEP * 1000:g} ms apart. "
-        "Its figure is the growth of the proportional set size; announced is what the run prints. "
+        "Its figure is the growth of its memory without files; announced is what the run prints. "
         "The handicap: two batches are kept.",
         memory,
         [
