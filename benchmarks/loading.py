@@ -45,7 +45,10 @@ class Decoded:
 
 
 def pss() -> int:
-    """Bytes: the proportional set size of this process, without files, which all share."""
+    """Bytes: the proportional set size of this process, without files.
+
+    Its share of torch's libraries grows whenever another process that has mapped them ends.
+    """
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     kinds = ("Pss_Anon:", "Pss_Shmem:")
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(kinds))

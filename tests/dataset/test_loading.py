@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,7 +121,8 @@ from contextlib import closing
 import numpy as np
 from ninefold.dataset.loader import gathered, slots
 from ninefold.train.process import keep_freed
-from tests.dataset.test_loading import IMAGES, MASKED, pss
+from benchmarks.loading import pss
+from tests.dataset.test_loading import IMAGES, MASKED
 
 keep_freed()
 gc.collect()
@@ -140,16 +140,6 @@ def test_images_read_ahead_take_the_memory_of_their_slots(shell: Shell) -> None:
     done = shell.run("-c", MEASURED, env={"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
     assert 0.9 < float(done.stdout) < 1.1
-
-
-def pss() -> int:
-    """Bytes: this process's proportional set size, without files.
-
-    Its share of torch's libraries grows whenever another process that has mapped them ends.
-    """
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    kinds = ("Pss_Anon:", "Pss_Shmem:")
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(kinds))
 
 
 @pytest.mark.slow
