@@ -92,25 +92,27 @@ def cores() -> int | None:
 
 def cpu() -> str:
     """The name of the processor."""
-    try:
-        lines = PROCESSOR.read_text().splitlines()
-    except OSError:
+    if (said := _said_of_processor()) is None:
         return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    names = [value for name, value in said if name == "model name"]
     return names[0] if names else platform.machine()
 
 
 def computes_in_bfloat16() -> bool | None:
     """Whether the processor has instructions for bfloat16; None where the system does not tell."""
+    for name, words in _said_of_processor() or []:
+        if name in ("flags", "Features"):  # of x86 and of ARM
+            return not BFLOAT16.isdisjoint(words.split())
+    return None
+
+
+def _said_of_processor() -> list[tuple[str, str]] | None:
+    """Names and values in Linux's description of the processor; None where there is none."""
     try:
         lines = PROCESSOR.read_text().splitlines()
     except OSError:
         return None
-    for line in lines:
-        name, _, words = line.partition(":")
-        if name.strip() in ("flags", "Features"):  # of x86 and of ARM
-            return not BFLOAT16.isdisjoint(words.split())
-    return None
+    return [(name.strip(), value.strip()) for name, _, value in (s.partition(":") for s in lines)]
 
 
 def gpu_driver() -> bool:

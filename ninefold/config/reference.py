@@ -29,9 +29,9 @@ USAGE = {
     "train": "python train.py [-m] [GROUP=OPTION ...] [KEY=VALUE ...]",
     "evaluate": "python evaluate.py ckpt=PATH [GROUP=OPTION ...] [KEY=VALUE ...]",
 }
+NOT_RESUMED = ("launch.dry",)  # keys of a section that may change, refused with `resume`
 # Groups whose options in conf/ have no keys but those of the schema; classes of PyTorch and of
 # users have other arguments.
-NOT_RESUMED = ("launch.dry",)  # keys of a section that may change, refused with `resume`
 CLOSED = ("parallel", "amp", "dataset", "task")
 HEADER = "# yaml-language-server: $schema="
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
