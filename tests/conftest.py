@@ -78,9 +78,7 @@ class Shell:
         try:
             stdout, stderr = process.communicate(timeout=self.seconds)
         except subprocess.TimeoutExpired:
-            for pid in self.processes():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            end(self.processes())
             stdout, stderr = process.communicate(timeout=30)
             pytest.fail(f"{command} did not end in {self.seconds} s:\n{stdout}\n{stderr}")
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
@@ -128,6 +126,13 @@ class Shell:
         return left
 
 
+def end(processes: Sequence[int]) -> None:
+    """Send SIGKILL to processes."""
+    for pid in processes:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, signal.SIGKILL)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Hide the GPUs of this machine, except from the tests of `-m gpu`.
 
@@ -162,9 +167,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     shell = Shell(tmp_path)
     yield shell
     left = shell.survivors()
-    for pid in left:
-        with suppress(ProcessLookupError):  # it has just ended
-            os.kill(pid, signal.SIGKILL)
+    end(left)
     assert not left, f"processes left behind: {left}"
 
 
