@@ -37,6 +37,8 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.hydra import Hydra
+from hydra.types import RunMode
 
 ROOT = Path(__file__).parents[1]
 NUMBER = struct.Struct("=q")
@@ -44,6 +46,14 @@ LARGEST = 1 << 20  # bytes of a message
 STREAMS = (0, 1, 2)
 HIGH = 500  # descriptors from here on are not in use
 BEGAN = dict(os.environ)  # no test has changed it yet
+ENVIRONMENT = {
+    # What a command sets before it imports torch.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    # Memory in huge pages is forked in half of the time.
+    "PYTHONMALLOC": "malloc",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
 # Imported late, by what is in ninefold.
 LATE = ("torch._dynamo", "torchvision", "matplotlib.figure", "matplotlib.backends.backend_agg")
 # Of each form that overrides have in the tests.
@@ -62,8 +72,7 @@ class Zygote:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forked", str(other.fileno())],
                 cwd=ROOT,
-                # What a command sets before it imports torch.
-                env={**BEGAN, "OMP_WAIT_POLICY": "PASSIVE", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+                env={**BEGAN, **ENVIRONMENT},
                 pass_fds=[other.fileno()],
                 start_new_session=True,
             )
@@ -182,8 +191,18 @@ def import_all() -> None:
         if name.rpartition(".")[2] not in NOT_IMPORTED:
             importlib.import_module(name)
     compose_once()
+    Hydra.get_mode = get_mode  # type: ignore[method-assign]
     gc.collect()
     gc.freeze()
+
+
+def get_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> RunMode | None:
+    """As Hydra's own, which composes the whole configuration to see the mode in it."""
+    named = any(word in text for text in overrides for word in ("experiments", "hydra.mode"))
+    return whole_get_mode(self, config_name, overrides) if named else None
+
+
+whole_get_mode = Hydra.get_mode
 
 
 def compose_once() -> None:

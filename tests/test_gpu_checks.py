@@ -273,9 +273,6 @@ def dry(output: Path, *names: str) -> subprocess.CompletedProcess[str]:
 )
 def test_a_dry_run_of_a_check(tmp_path: Path, name: str) -> None:
     dry(tmp_path, name)
-    began = time.monotonic()
-    assert dry(tmp_path, name).stdout.count("done before") == 1
-    assert time.monotonic() - began < 60
     assert {path.name for path in tmp_path.iterdir()} == {name.partition("/")[0], "table.md"}
 
 

@@ -21,7 +21,7 @@ subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"])
 def test_a_command_that_does_not_end_in_time_is_killed_with_all_it_started_and_told(
     shell: Shell, command: list[str], said: str
 ) -> None:
-    shell.seconds = 6
-    with pytest.raises(pytest.fail.Exception, match=f"did not end in 6 s:\n{said}"):
+    shell.seconds = 4
+    with pytest.raises(pytest.fail.Exception, match=f"did not end in 4 s:\n{said}"):
         shell.run(*command)
     assert not shell.survivors()

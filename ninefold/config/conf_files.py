@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf._utils import get_yaml_loader
 
 STUDIES = "experiments"
 
 
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads values as OmegaConf's loader does (1e-3 is a number), a tenth of a second faster."""
+
+    yaml_implicit_resolvers = get_yaml_loader().yaml_implicit_resolvers
+
+
 def groups_of(conf: Path, command: str) -> dict[str, list[str]]:
     """The groups in the defaults list of the configuration, each with its options."""
-    defaults = OmegaConf.load(conf / f"{command}.yaml").defaults
-    names = [str(key) for entry in defaults if isinstance(entry, DictConfig) for key in entry]
+    defaults = read_tree(conf / f"{command}.yaml").get("defaults", [])
+    names = [str(key) for entry in defaults if isinstance(entry, dict) for key in entry]
     folders = {name: conf / name for name in names if " " not in name}
     if STUDIES in folders:
         folders[STUDIES] = conf.parent / STUDIES
@@ -28,8 +33,8 @@ def groups_of(conf: Path, command: str) -> dict[str, list[str]]:
 def read_tree(path: Path) -> dict[Any, Any]:
     """Read a file of conf/; empty if it is not YAML, which composing reports."""
     try:
-        tree = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader)
+    except (OSError, ValueError, yaml.YAMLError):
         return {}
     return tree if isinstance(tree, dict) else {}
 

@@ -17,6 +17,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ninefold.config import losses, rules
+from ninefold.config.conf_files import read_tree
 from ninefold.errors import CheckpointError
 from ninefold.files import require_plain_yaml
 
@@ -235,7 +236,7 @@ def _foreign_keys(taken: Mapping[str, Any]) -> Iterator[str]:
 
 def _nodes_of(path: Path) -> Iterator[tuple[str, Mapping[Any, Any]]]:
     """Every mapping in a file of conf/ with its place."""
-    return _nodes(OmegaConf.to_container(OmegaConf.load(path)), path.parent.name)
+    return _nodes(read_tree(path), path.parent.name)
 
 
 def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:

@@ -16,6 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config import rules
+from ninefold.config.conf_files import read_tree
 from ninefold.config.job import UNSAID, TrainJob
 from ninefold.errors import ConfigError, Failure
 from ninefold.result import PROCESSES, are_numbers, strategy_name
@@ -297,7 +298,7 @@ def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
         if sweeper == SWEEPER:
             return []
         wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
-    before = OmegaConf.load(stored).study
+    before = read_tree(stored).get("study", {})
     return [
         ConfigError(
             f"study.{key}",

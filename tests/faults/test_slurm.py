@@ -135,6 +135,7 @@ def own_lines(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if line.startswith("error: ")]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_stopped_leaves_no_step_though_its_daemon_and_namespace_are_gone() -> (
     None
 ):

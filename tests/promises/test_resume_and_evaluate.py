@@ -15,7 +15,8 @@ from tests.faults.runs import one_after_another
 
 CELLS = [("none", "fp32"), ("ddp", "scaler")]
 # 11 steps in an epoch.
-SMALL = ["batch_size=16", "dataset.limit=176", "threads=2", "clock.probe=0", "logger=quiet"]
+WIDTH = "model.net.width=8"
+SMALL = [WIDTH, "batch_size=16", "dataset.limit=176", "threads=2", "clock.probe=0", "logger=quiet"]
 
 
 def same(one: object, other: object) -> bool:
@@ -34,17 +35,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all runs that the tests look at, and do not change."""
     shell = Shell(tmp_path_factory.mktemp("runs"))
     commands = [["train.py", *SMALL, "max_steps=40", "hydra.run.dir=short"]]
-    for warmup in (0, 5):
-        commands.append(["train.py", *SMALL, f"clock.warmup={warmup}", "parallel=ddp", "amp=scaler",
-                         "parallel.processes=2", "max_steps=10", "log_every=1",
-                         f"hydra.run.dir=warmup{warmup}"])  # fmt: skip
     for parallel, amp in CELLS:
         job = [*SMALL, f"parallel={parallel}", f"amp={amp}", "launch.cpu_processes=2",
                "log_every=1", "dataset.flip=true", "dataset.crop=1", "epochs=3",
                "checkpoint.every=11", "checkpoint.keep=9"]  # fmt: skip
         commands += [
-            ["train.py", *job, f"hydra.run.dir=stopped-{parallel}", "max_steps=15"],
-            ["train.py", *job, f"hydra.run.dir=straight-{parallel}"],
+            [
+                "train.py",
+                *job,
+                "clock.warmup=5",
+                f"hydra.run.dir=stopped-{parallel}",
+                "max_steps=15",
+            ],
+            ["train.py", *job, "clock.warmup=0", f"hydra.run.dir=straight-{parallel}"],
             ["train.py", f"resume=stopped-{parallel}", "max_steps=33"],
         ]
     for done in one_after_another(shell, *commands):
@@ -74,12 +77,11 @@ def test_a_checkpoint_due_at_the_end_of_an_epoch_holds_the_epochs_end(runs: Path
 
 
 def test_warm_up_steps_leave_no_trace(runs: Path) -> None:
-    cold, warm = runs / "warmup0", runs / "warmup5"
-    assert metrics(cold, "loss") == metrics(warm, "loss")
-    assert len(metrics(cold, "loss")) == 10
-    one, other = (read(run / "checkpoints" / "last.pt") for run in (cold, warm))
-    for key in ("model", "optimizer", "scaler", "rng"):
-        assert same(one[key], other[key]), key
+    """Not even in the first steps after it."""
+    for parallel, _ in CELLS:
+        cold = metrics(runs / f"straight-{parallel}", "loss")[:10]
+        assert len(cold) == 10
+        assert metrics(runs / f"stopped-{parallel}", "loss")[:10] == cold
 
 
 def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(
@@ -111,7 +113,7 @@ def test_a_foreign_state_dict_is_evaluated_whatever_its_prefixes(
                tmp_path / "foreign.pt")  # fmt: skip
     del model["classifier.bias"]
     torch.save(model, tmp_path / "part.pt")
-    part = ["evaluate.py", "ckpt=part.pt", "model=convnet", "dataset=digits"]
+    part = ["evaluate.py", "ckpt=part.pt", "model=convnet", "dataset=digits", WIDTH]
     whole = ["evaluate.py", "ckpt=foreign.pt", *part[2:]]
     done, strict, partial = one_after_another(shell, whole, part, [*part, "load.partial=true"])
     assert done.returncode == 0, done.stderr
