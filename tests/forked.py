@@ -39,6 +39,11 @@ from typing import IO, Any, NoReturn
 from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
+from omegaconf import omegaconf
+from omegaconf._utils import get_yaml_loader
+from yaml.constructor import SafeConstructor
+from yaml.cyaml import CParser
+from yaml.resolver import Resolver
 
 ROOT = Path(__file__).parents[1]
 NUMBER = struct.Struct("=q")
@@ -185,15 +190,34 @@ class Forked:
 
 def import_all() -> None:
     """Import all modules of ninefold, and what they import late."""
+    spare()
     package = importlib.import_module("ninefold")
     names = [found.name for found in pkgutil.walk_packages(package.__path__, "ninefold.")]
     for name in (*LATE, *names):
         if name.rpartition(".")[2] not in NOT_IMPORTED:
             importlib.import_module(name)
     compose_once()
-    Hydra.get_mode = get_mode  # type: ignore[method-assign]
     gc.collect()
     gc.freeze()
+
+
+def spare() -> None:
+    """Have Hydra and OmegaConf do the same with less work."""
+    Hydra.get_mode = get_mode  # type: ignore[method-assign]
+    loader = loader_in_c()
+    omegaconf.get_yaml_loader = lambda: loader
+
+
+def loader_in_c() -> type:
+    """OmegaConf's loader of YAML, with libyaml's parser."""
+
+    class Loader(CParser, get_yaml_loader()):  # type: ignore[misc]
+        def __init__(self, stream: object) -> None:
+            CParser.__init__(self, stream)
+            SafeConstructor.__init__(self)
+            Resolver.__init__(self)
+
+    return Loader
 
 
 def get_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> RunMode | None:

@@ -251,7 +251,7 @@ def test_under_torchrun_a_signal_saves_to_the_one_run_folder_before_the_end(shel
     )
     assert line.startswith(said)
     assert [path.name for path in run.glob("result*.json")] == ["result.json"]
-    assert result(run)["processes"] == 2
+    assert (run / "run.rank1.log").exists()
 
 
 def test_under_torchrun_a_rejected_configuration_is_one_line_for_all_ranks(shell: Shell) -> None:

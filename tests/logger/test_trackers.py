@@ -94,7 +94,7 @@ def of_wandb(run: Path) -> list[tuple[str, Values]]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs with both trackers, one of them stopped and resumed."""
+    """A run with both trackers, stopped and resumed."""
     shell = Shell(tmp_path_factory.mktemp("tracked"))
     photos = shell.folder / SECRET
     for split, name in itertools.product(("train", "test"), ("cat", "dog")):
@@ -106,11 +106,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
              "dataset=folder", "dataset.shape=[3,8,8]",
              "dataset.root=${oc.env:CANARY}"]  # fmt: skip
     commands = [
-        ["train.py", *short, "logger=mlflow", "max_steps=6", "hydra.run.dir=first"],
-        ["train.py", "resume=first", "max_steps=10"],
-        ["train.py", *short, "logger=wandb", "logger.wandb.mode=offline", "max_steps=4",
-         "hydra.run.dir=second"],
-        ["train.py", "resume=second", "max_steps=8"],
+        ["train.py", *short, "logger=[mlflow,wandb]", "logger.wandb.mode=offline", "max_steps=6",
+         "hydra.run.dir=run"],
+        ["train.py", "resume=run", "max_steps=10"],
     ]  # fmt: skip
     for done in one_after_another(shell, *commands, env={"CANARY": str(photos)}):
         assert (done.returncode, done.stderr) == (0, ""), done
@@ -119,19 +117,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_mlflow_has_each_value_of_metrics_jsonl_once_though_the_run_was_resumed(runs: Path) -> None:
     ((run, values, count),) = of_mlflow(runs / "outputs" / "mlflow.db")
-    assert values == written(runs / "first")
+    assert values == written(runs / "run")
     assert count == len(values)
     assert {step for key, step in values if key == "loss"} == {2, 4, 6, 8, 10}
     assert run.info.status == "FINISHED"
     assert run.data.params["optimizer.lr"] == "0.001"
-    assert run.info.run_name == "first"
+    assert run.info.run_name == "run"
 
 
 def test_wandb_has_each_value_of_metrics_jsonl_in_runs_of_one_id(runs: Path) -> None:
-    (one, first), (other, second) = of_wandb(runs / "second")
+    (one, first), (other, second) = of_wandb(runs / "run")
     assert one == other
     assert not first.keys() & second.keys()
-    assert first | second == written(runs / "second")
+    assert first | second == written(runs / "run")
 
 
 def test_no_tracker_gets_the_value_of_an_environment_variable(runs: Path) -> None:

@@ -33,7 +33,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Pat
     done = shell.train(
         "-m", f"parallel={','.join(PARALLEL)}", f"amp={','.join(AMP)}", "parallel.processes=auto",
         "launch.cpu_processes=2", "batch_size=32", "dataset.limit=704", f"max_steps={STEPS}",
-        "log_every=1", "threads=2", "study.burn_in=0", "study.drift=1e6",
+        "model.net.width=8", "log_every=1", "threads=2", "study.burn_in=0", "study.drift=1e6",
         "scheduler.patience=0", "+scheduler.threshold=0.99", f"hydra.sweep.dir={folder / 'sweep'}",
         "clock.warmup=0", "clock.probe=0", "logger=quiet",
     )  # fmt: skip
@@ -71,9 +71,9 @@ def test_a_checkpoint_of_any_cell_loads_whole_into_the_model_of_any_other(
     saved = {cell: read(run / "checkpoints" / "last.pt") for cell, run in cells.items()}
     keys = {tuple(weights(content)) for content in saved.values()}
     assert len(keys) == 1
-    assert keys.pop() == tuple(ConvNet(1, 10).state_dict())
+    assert keys.pop() == tuple(ConvNet(1, 10, 8).state_dict())
     for content in saved.values():
-        assert load_weights(ConvNet(1, 10), weights(content)).complete
+        assert load_weights(ConvNet(1, 10, 8), weights(content)).complete
     for one, other in itertools.pairwise(saved.values()):
         assert one.keys() == other.keys()
         assert one["optimizer"]["state"].keys() == other["optimizer"]["state"].keys()
