@@ -21,6 +21,7 @@ How they end is in ninefold.launch.ends.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import uuid
@@ -90,7 +91,9 @@ class Meeting:
                         raise wrong
                 self._put("members", list(map(asdict, ends.members)))
             else:
-                ends.members = [Member(**said) for said in self.expect("members")["members"]]
+                # Rank 0 has answered, and waits for the others so long at most.
+                said = self.expect("members", within=self._patience + LIFE)["members"]
+                ends.members = [Member(**member) for member in said]
         os.environ[environment.INIT_METHOD] = f"{SCHEME}://{self._name.partition('/')[2]}"
 
     def _gather(self, ends: Ends) -> None:
@@ -162,11 +165,11 @@ class Meeting:
         with self._lost_is_a_failure():
             self._put(key, value)
 
-    def expect(self, *keys: str) -> dict[str, Any]:
-        """Wait for the first of `keys` that is posted; returns it and its value.
+    def expect(self, *keys: str, within: float = math.inf) -> dict[str, Any]:
+        """Wait for the first of `keys` that rank 0 posts; returns it and its value.
 
         Raises the Failure that another rank ends with meanwhile, PeerError if one is gone. There is
-        no other limit, as a host may have a dataset to fetch.
+        no other limit than `within` seconds, as a host may have a dataset to fetch.
         """
         began = looked = time.monotonic()
         with self._lost_is_a_failure():
@@ -180,6 +183,14 @@ class Meeting:
                 if self.ends is not None and now - looked > LIFE:
                     self.ends.require_beats()
                     looked = now
+                if now - began > within:
+                    raise PeerError(
+                        "rank",
+                        0,
+                        f"it does not say its {' or '.join(keys)}",
+                        f"it has {within:.0f} s",
+                        "see what rank 0 says on its own host",
+                    )
                 time.sleep(0.02 if now - began < 5 else 0.2)
 
     def hand_out(self, order: Any) -> None:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ninefold.config.spec import RunSpec
-from ninefold.errors import KINDS, Failure, PeerError, Preempted, ResourceError
+from ninefold.errors import KINDS, ConfigError, Failure, PeerError, Preempted, ResourceError
 from ninefold.launch import Launcher, forkserver, mailbox
 from ninefold.launch.run_folder import stopped
 from ninefold.ranks import slurm
@@ -47,8 +47,16 @@ class Srun(Launcher):
         """Run `spec` in a step of `processes` tasks and wait for them.
 
         Raises the Failure of the task that failed first; Preempted or Interrupted if this process
-        received a signal.
+        received a signal. ConfigError if there is no program srun.
         """
+        if shutil.which("srun") is None:
+            raise ConfigError(
+                "launch.engine",
+                "srun",
+                "there is no program srun",
+                "it starts the processes of a run in an allocation of Slurm",
+                "add the folder of Slurm's commands to PATH",
+            )
         allocation = slurm.allocation(os.environ)
         assert allocation is not None
         folder = Path(tempfile.mkdtemp(prefix=".step-", dir=spec.folder))  # all hosts see it

@@ -89,7 +89,10 @@ class Lines:
     live = False
 
     def begin(self, cells: Sequence[str]) -> None:
-        return
+        """The first run or timing round may take minutes: say at once that there is something."""
+        shown = ", ".join(cells[:9])
+        more = f" and {len(cells) - 9} more" if len(cells) > 9 else ""
+        self.note(f"{len(cells)} cell{'s' * (len(cells) > 1)}: {shown}{more}")
 
     def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
         return

@@ -139,6 +139,23 @@ def test_ranks_that_came_are_told_by_rank_0_which_rank_did_not_before_it_ends(po
     assert str(cause).startswith("error: rank=2: it did not come to rank 0 on node0;")
 
 
+def test_a_rank_does_not_wait_for_ever_for_a_rank_0_that_freezes_after_its_answer(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ninefold.launch.meeting.LIFE", 1.0)
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+
+    def answer() -> None:
+        name = store.get("ninefold/x/hello/1").decode()
+        store.set(f"ninefold/x/answer/{name}", "ninefold/0")
+
+    frozen = threading.Thread(target=answer)
+    frozen.start()
+    with pytest.raises(PeerError, match=r"^error: rank=0: it does not say its members; it has 2 s"):
+        Meeting(ranks(1, port, serves=False), patience=1).agree(Member(1, 0, "node1"))
+    frozen.join()
+
+
 def test_restarted_ranks_meet_anew_in_the_store_of_the_agent_and_know_the_folder(
     port: int,
 ) -> None:

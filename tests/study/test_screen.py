@@ -69,7 +69,8 @@ def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell
     done = shell.train(*STUDY, *short)
     assert (done.returncode, done.stderr) == (0, "")
     before, _, _ = done.stdout.partition("answer: ")
-    first, *lines = before.splitlines()
+    cells, first, *lines = before.splitlines()
+    assert re.fullmatch(r"2 cells: none-fp32, \S+", cells)
     assert re.fullmatch(r"burn-in  \S+, 2 steps, not counted", first)
     assert len(lines) == 4
     ending = r"accuracy \d+\.\d\d %  [\d.]+ s/epoch(  \|  about \d+ s left)?"

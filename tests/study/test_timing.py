@@ -70,7 +70,9 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
     done = shell.train(*study("parallel=none,ddp"))
     assert done.returncode == 0, done.stderr
     lines = [line.partition("  |  ")[0] for line in done.stdout.splitlines()]
-    assert lines[:2] == ["timing round 1  2 cells", "timing round 2  2 cells"]  # when they ended
+    cells, *rounds = lines[:3]
+    assert cells == "2 cells: none-fp32, ddp-fp32"
+    assert rounds == ["timing round 1  2 cells", "timing round 2  2 cells"]  # when they ended
     found = turns(shell.folder)
     assert found.keys() == {"none-fp32", "ddp-fp32"}
     for results in found.values():
