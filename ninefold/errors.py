@@ -53,6 +53,10 @@ class Failure(Exception):
         """`<field>=<value>: <wrong>`."""
         return f"{self.field}={self.value}: {self.wrong}"
 
+    def repeated(self, where: str) -> Failure:
+        """This failure in short, for a line below the whole one. where: the run that it ended."""
+        return type(self)(self.field, self.value, "the same as above", f"in {where}", "see above")
+
     @property
     def parts(self) -> list[str]:
         """field, value, wrong, allowed, do: with the class name, all that `relay` needs."""

@@ -85,6 +85,7 @@ class Command:
         self.resume_command: str | None = None
         self.quiet = False
         self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._told: set[str] = set()  # lines of failures of runs
         self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
         self._process = os.getpid()
         self._signal: int | None = None  # the last one received
@@ -263,7 +264,11 @@ class Command:
         # Without the failures: their tracebacks would keep the model of a failed inline run alive.
         self.outcomes.append(Outcome(outcome.code, result=outcome.result))
         if outcome.failures and first_to_report(outcome.failures[0]):
-            self._print(outcome.failures)
+            told = self._told  # often all cells of a sweep fail alike
+            self._print(
+                [f.repeated(folder.name) if str(f) in told else f for f in outcome.failures]
+            )
+            told.update(map(str, outcome.failures))
         shown = self.quiet and self._process == os.getpid()  # by the study
         if (found := outcome.result) and not shown:
             print(

@@ -189,7 +189,9 @@ def test_a_cell_that_fails_inside_the_launcher_leaves_the_next_a_clean_process_g
     cells: tuple[list[Path], Done, str],
 ) -> None:
     runs, done, line = cells
-    assert done.stderr == line
+    again = f"error: batch_size=64: the same as above; in {runs[4].name}; see above\n"
+    assert done.stderr == again
+    assert result(runs[4])["error"] == line.strip()
     assert [result(run)["status"] for run in runs[3:]] == ["ok", "failed", "ok"]
 
 
