@@ -143,6 +143,7 @@ def test_a_rank_does_not_wait_for_ever_for_a_rank_0_that_freezes_after_its_answe
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ninefold.launch.meeting.LIFE", 1.0)
+    monkeypatch.setattr("ninefold.launch.ends.LOOK", 0.05)  # several signs of life in a second
     store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
 
     def answer() -> None:
