@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from hydra import compose, initialize_config_dir
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -20,6 +23,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.loader import Gathered, Source
 from ninefold.dataset.resident import Resident
 from ninefold.signals import Stop
+from ninefold.study.compose import Composer
 from ninefold.task import Scores, Task
 from ninefold.train import build
 from ninefold.train.loop import train
@@ -28,14 +32,21 @@ from ninefold.train.training import Training, closing
 
 def job(*overrides: str) -> TrainJob:
     """The default configuration with `overrides`, checked and settled."""
-    resolvers.register()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = compose("train", ["clock.probe=0", *overrides], return_hydra_config=True)
+    config = composer()(["clock.probe=0", *overrides])
     made = TrainJob(config, config.hydra)
     if problems := made.problems():
         raise problems[0]
     made.settle()
     return made
+
+
+@functools.cache
+def composer() -> Composer:
+    """Composes as a study does: jobs that differ in values alone are composed once."""
+    resolvers.register()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        return Composer(loader, loader.load_configuration("train", [], RunMode.MULTIRUN))
 
 
 @contextmanager

@@ -13,19 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
 
+from benchmarks import ours
 from benchmarks.gpu import command, timings
 from benchmarks.gpu.check import AS_EXPECTED, NO_BOUND, NOT, Check, Expectation, shown
 from benchmarks.gpu.race import Contestant, race
 from benchmarks.gpu.record import FILE, LOG, Record, table
 from benchmarks.gpu.session import Done, Session
-from ninefold.config import resolvers
-from ninefold.config.job import TrainJob
 from ninefold.errors import ConfigError, Failure
-from ninefold.study.compose import Composer
 from tests.conftest import ROOT, Shell
 
 MACHINE: dict[str, Any] = {
@@ -179,21 +174,11 @@ def test_every_contestant_is_a_configuration_and_every_expectation_a_figure(
 def refused(jobs: Iterable[Sequence[str]]) -> list[str]:
     """What keeps jobs from running, but for GPUs and for images that a check would write."""
     problems: list[str] = []
-    resolvers.register()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-        # As for a study: jobs that differ in values alone are composed once.
-        compose = Composer(loader, loader.load_configuration("train", [], RunMode.MULTIRUN))
-        for overrides in jobs:
-            config = compose(["clock.probe=0", *overrides])
-            job = TrainJob(config, config.hydra)
-            if found := job.problems():
-                problems.append(str(found[0]))
-                continue
-            try:
-                job.settle()
-            except Failure as problem:
-                problems.append(str(problem))
+    for overrides in jobs:
+        try:
+            ours.job(*overrides)
+        except Failure as problem:
+            problems.append(str(problem))
     here = ("there is no GPU", "jpegs: no such folder")
     return [problem for problem in problems if not any(words in problem for words in here)]
 

@@ -36,9 +36,9 @@ class Composer:
         ordered = {
             _section(override)
             for override in overrides
-            if not _is_value(override, groups) and not _is_choice(override, groups)
+            if not _is_value(override, self._sweep) and not _is_choice(override, groups)
         }
-        values = [o for o in overrides if _is_value(o, groups) and _section(o) not in ordered]
+        values = [o for o in overrides if _is_value(o, self._sweep) and _section(o) not in ordered]
         others = tuple(o.input_line or "" for o in overrides if o not in values)
         if others not in self._composed:
             composed = self._loader.load_sweep_config(self._sweep, list(others))
@@ -71,12 +71,14 @@ def _is_choice(override: Override, groups: DictConfig) -> bool:
     return override.key_or_group in groups and not isinstance(override.value(), dict)
 
 
-def _is_value(override: Override, groups: DictConfig) -> bool:
+def _is_value(override: Override, sweep: DictConfig) -> bool:
     """Whether `override` only sets an existing key to another plain value."""
+    groups = sweep.hydra.runtime.choices  # without those of which several options are chosen
     return (
         override.type == OverrideType.CHANGE
         and override.package is None
         and override.key_or_group not in groups
         and not override.is_hydra_override()
         and not isinstance(override.value(), dict | list)
+        and not OmegaConf.is_config(OmegaConf.select(sweep, override.key_or_group))
     )

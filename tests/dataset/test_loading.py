@@ -136,6 +136,7 @@ print(most / (slots(2) * MASKED * 3 / 4))  # of images alone
 """
 
 
+@pytest.mark.slow  # the bench loader-memory measures it in a run
 def test_images_read_ahead_take_the_memory_of_their_slots(shell: Shell) -> None:
     done = shell.run("-c", MEASURED, env={"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
