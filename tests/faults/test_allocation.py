@@ -62,9 +62,9 @@ def test_a_study_that_is_preempted_goes_on_in_its_next_allocation(
             REQUEUE,
         ]
     )
-    job = login.sbatch("--requeue -N2 -n8", script, env=SLOW)
+    job = login.sbatch("--requeue -N2 -n2 --exclusive", script, env=SLOW)
     until(lambda: any(map(saved, (login.folder / "study").glob("*ddp*/"))), login.said)
-    login.ended(login.sbatch("-p high -N2 -n8", "sleep 1"))
+    login.ended(login.sbatch("-p high -N2 --exclusive", "sleep 1"))
     assert login.ended(job)["Restarts"] == "1"
     assert equal(next((login.folder / "study").glob("*ddp*/")), references)
 
