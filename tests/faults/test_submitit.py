@@ -25,6 +25,7 @@ SUBMITIT = [
     "hydra.sweep.dir=sweep",
 ]
 TASKS = ["hydra.launcher.nodes=2", "parallel=ddp", "parallel.processes=2"]
+CELLS = ["amp=fp32,autocast"]  # jobs at the same time; those of another seed come after them
 
 
 def runs_of(login: Login) -> list[Path]:
@@ -32,7 +33,7 @@ def runs_of(login: Login) -> list[Path]:
 
 
 def jobs_of(login: Login) -> list[str]:
-    return login.cluster.run("squeue", "--noheader", "--array", "--format=%A").split()
+    return login.cluster.run("squeue", "--noheader", "--array", "--format=%i").split()
 
 
 @pytest.mark.slow
@@ -67,7 +68,7 @@ def test_a_job_that_submitit_requeues_goes_on(login: Login, references: Path) ->
 
 @pytest.mark.slow
 def test_a_cancelled_job_of_submitit_does_not_end_the_others(login: Login) -> None:
-    process = login.spawn(train(*SUBMITIT, *TASKS, "seed=0,1"), env=SLOW)
+    process = login.spawn(train(*SUBMITIT, *TASKS, *CELLS), env=SLOW)
     until(lambda: len(runs_of(login)) == 2 and all(map(saved, runs_of(login))), process=process)
     login.cluster.run("scancel", jobs_of(login)[0])
     _, stderr = process.communicate(timeout=240)
@@ -78,7 +79,7 @@ def test_a_cancelled_job_of_submitit_does_not_end_the_others(login: Login) -> No
 
 @pytest.mark.slow
 def test_ctrl_c_of_the_command_stops_the_jobs_of_submitit(login: Login) -> None:
-    process = login.spawn(train(*SUBMITIT, *TASKS, "epochs=1000", "seed=0,1"), env=SLOW)
+    process = login.spawn(train(*SUBMITIT, *TASKS, *CELLS, "epochs=1000"), env=SLOW)
     until(lambda: len(runs_of(login)) == 2 and all(map(saved, runs_of(login))), process=process)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=90)
