@@ -132,7 +132,6 @@ def test_a_shell_of_salloc_is_one_command_which_starts_its_processes_itself(logi
     [
         (0, ["max_steps=2"], ""),
         (2, ["epohcs=3"], ""),
-        (3, ["resume=nowhere"], ""),
         (4, ["dataset.train_count=1"], ""),
         (6, [], "poison_nan@step:1:3"),
         (130, [], "int_rank1@step:1:3"),
