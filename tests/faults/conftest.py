@@ -1,4 +1,4 @@
-"""The closing table of the fault sets: how many cases there were, passed, and took how long.
+"""What all fault sets use, and their closing table: how many cases, passed, in which time.
 
 A test is one case of the set that its file is named for (`test_c_...` is set C), unless it says
 otherwise with `record_property("set", "C2")` and `record_property("cases", 3000)`.
@@ -6,19 +6,52 @@ otherwise with `record_property("set", "C2")` and `record_property("cases", 3000
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import signal
+import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.faults.login import Login
+from tests.faults.slurm import Cluster, cluster
 
 
 @pytest.fixture(scope="session")
 def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where uninterrupted runs are kept, for all sets to compare with."""
     return tmp_path_factory.mktemp("references")
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    """A Slurm of two nodes."""
+    folder = Path(tempfile.mkdtemp(prefix="nf-"))
+    try:
+        with cluster(folder) as made:
+            yield made
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def login(
+    tmp_path: Path, nodes: Cluster, record_property: Callable[[str, str], None]
+) -> Iterator[Login]:
+    """A shell on nodea; the test fails if it leaves a job or a process behind."""
+    record_property("set", "F")
+    shell = Login(tmp_path, cluster=nodes)
+    yield shell
+    left = [] if nodes.running() else shell.survivors()
+    nodes.clear()
+    for pid in shell.survivors():  # of a job that the test did not wait for
+        os.kill(pid, signal.SIGKILL)
+    assert not left, f"processes left behind: {left}"
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -151,7 +151,8 @@ class Cluster:
 
         def there() -> bool:
             found[:] = [self.state(job)]
-            if found[0].get("Reason") == "BeginTime":  # Slurm lets a requeued job wait two minutes
+            # Slurm lets a requeued job wait two minutes, for a node refuses it while it still ends.
+            if (found[0]["JobState"], found[0].get("Reason")) == ("PENDING", "BeginTime"):
                 self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
             return found[0]["JobState"] in states
 
