@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import ClassVar
 
 from ninefold.secrets import redact
@@ -192,6 +193,13 @@ def relay(kind: str, parts: Sequence[str]) -> Failure:
     """The failure that another process sent as its class name and its parts."""
     field, value, wrong, allowed, do = parts
     return KINDS[kind](field, value, wrong, allowed, do)
+
+
+def require_package(field: str, value: object, package: str, extra: str) -> None:
+    """Raise ConfigError if a setting needs `package`, of one of our extras, and it is absent."""
+    found = find_spec(package)
+    if found is None or found.origin is None:  # a folder of that name is no package
+        raise not_installed(field, value, package, extra)
 
 
 def not_installed(field: str, value: object, package: str, extra: str) -> ConfigError:

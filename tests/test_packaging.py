@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ninefold.config.job import TrainJob
+from ninefold.errors import ConfigError
+from ninefold.launch import run
+from ninefold.launch.command import composed
 from tests.conftest import ROOT
 
 if sys.version_info >= (3, 11):
@@ -61,3 +66,36 @@ def test_every_extra_that_a_line_tells_to_install_exists() -> None:
     }
     assert {extra for _, extra in told} >= {"hf", "timm", "mlflow", "wandb", "onnx", "safetensors"}
     assert {(name, extra) for name, extra in told if extra not in EXTRAS} == set()
+
+
+@pytest.mark.parametrize(
+    ("setting", "others", "package", "extra"),
+    [
+        ("logger=mlflow", [], "mlflow", "mlflow"),
+        ("logger=wandb", [], "wandb", "wandb"),
+        ("model=timm", [], "timm", "timm"),
+        ("init=w.safetensors", [], "safetensors", "safetensors"),
+        ("dataset=hf", ["dataset.root=."], "datasets", "hf"),
+        ("dataset=volumes", ["dataset.root=.", "dataset.classes=2"], "nibabel", "volumes"),
+    ],
+)
+def test_a_run_without_a_package_that_it_needs_is_refused_before_it_has_a_folder(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+    others: list[str],
+    package: str,
+    extra: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / "w.safetensors").touch()
+    config = composed("train", [setting, *others, "launch.inline=true"], "")
+    (failure,) = run.check(TrainJob(config, config.hydra), tmp_path / "run")
+    assert isinstance(failure, ConfigError)
+    assert failure.code == 2
+    assert str(failure) == (
+        f"error: {setting}: {package} is not installed; it is in ninefold[{extra}]; "
+        f"pip install 'ninefold[{extra}]'"
+    )
+    assert not (tmp_path / "run").exists()

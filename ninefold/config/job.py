@@ -18,7 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold.config import data, environment, processes, resume, rules, schema, untrusted
+from ninefold.config import data, environment, packages, processes, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
 from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure
@@ -215,6 +215,7 @@ class TrainJob(Job):
         return found if found or self.resume is None else self._take_up()
 
     def settle(self) -> None:
+        packages.require(self.values)
         if (mode := self.values["compile"]["mode"]) is not None:
             require_compiler(mode, self.values["device"] != "cpu" and gpu_driver())
         super().settle()

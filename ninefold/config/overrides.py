@@ -19,12 +19,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
 from ninefold.config.rules import breach, nearest, spelled, suggestion
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError, Failure, not_installed
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 READ_FLAGS = ("hydra._internal.hydra", "hydra._internal.utils")
 SEVERAL = ("logger",)  # groups of which a command may choose a list of options
-EXTRA = ("hydra/sweeper/optuna", "hydra/launcher/joblib")  # plugins, in the extra `sweepers`
+EXTRAS = {  # of plugins
+    "hydra/sweeper/optuna": "sweepers",
+    "hydra/launcher/joblib": "sweepers",
+    "hydra/launcher/submitit_local": "slurm",
+    "hydra/launcher/submitit_slurm": "slurm",
+}
 
 
 def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Failure]:
@@ -265,14 +270,8 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
         if isinstance(error, MissingConfigException) and error.options is not None:
             group, _, option = str(error.missing_cfg_file).rpartition("/")
             options = sorted(error.options)
-            if error.missing_cfg_file in EXTRA:
-                return ConfigError(
-                    group,
-                    option,
-                    "its plugin is not installed",
-                    f"{', '.join(options)} are here",
-                    "pip install -e '.[sweepers]'",
-                )
+            if extra := EXTRAS.get(str(error.missing_cfg_file)):
+                return not_installed(group, option, "its plugin", extra)
             return ConfigError(
                 group or "config",
                 option,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ninefold.config import untrusted
-from ninefold.errors import CheckpointError, ConfigError
-
-TIMM = "ninefold.model.timm"
+from ninefold.errors import CheckpointError, ConfigError, require_package
 
 
 def prepare(job: Mapping[str, Any]) -> None:
@@ -19,8 +16,6 @@ def prepare(job: Mapping[str, Any]) -> None:
     net, init = job["model"]["net"], job.get("init")
     asked = untrusted.pretrained(net)
     module = untrusted.fetching(str(net["_target_"]))
-    if module == TIMM and find_spec("timm") is None:
-        import_module(module).require()  # builders import torch, so only where they are needed
     if init is not None:
         if asked is not None:
             raise ConfigError(
@@ -55,6 +50,8 @@ def _require_file(path: Path, given: str) -> None:
             f"looked for {file.absolute()}",
             "name a run folder or a file",
         )
+    if file.suffix == ".safetensors":
+        require_package("init", file, "safetensors", "safetensors")
 
 
 def _fetch(net: Mapping[str, Any], module: str, key: str, value: Any) -> None:

@@ -24,7 +24,7 @@ from ninefold.dataset.images import (
     reason,
     require_shape,
 )
-from ninefold.errors import ConfigError, DataError, Failure, memory_failure
+from ninefold.errors import ConfigError, DataError, Failure, memory_failure, not_installed
 
 NAME = r"\w[\w.-]*(/\w[\w.-]*)?"  # of a dataset of the hub: no path, no address
 TRUE = ("1", "ON", "YES", "TRUE")  # as the library reads its environment variables
@@ -193,13 +193,7 @@ class HF:
             import datasets
             import huggingface_hub
         except ModuleNotFoundError as error:
-            raise ConfigError(
-                "dataset",
-                "hf",
-                "datasets is not installed",
-                "it is in ninefold[hf]",
-                "pip install 'ninefold[hf]'",
-            ) from error
+            raise not_installed("dataset", "hf", "datasets", "hf") from error
         if not fetch:
             datasets.disable_progress_bars()
         # What the environment says at first; otherwise only a download may ask anything of the hub.

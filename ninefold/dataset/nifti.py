@@ -17,7 +17,7 @@ from scipy import ndimage
 
 from ninefold.dataset import Rows, Unread
 from ninefold.dataset.images import read_or
-from ninefold.errors import ConfigError, DataError
+from ninefold.errors import DataError, not_installed
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,13 +36,7 @@ def nibabel() -> Any:
         import nibabel.openers
         import nibabel.orientations
     except ImportError as error:
-        raise ConfigError(
-            "dataset",
-            "volumes",
-            "nibabel is not installed",
-            "it is in ninefold[volumes]",
-            "pip install 'ninefold[volumes]'",
-        ) from error
+        raise not_installed("dataset", "volumes", "nibabel", "volumes") from error
     return nibabel
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
-import importlib.util
 import json
 import logging
 import os
@@ -24,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ninefold.errors import Failure, not_installed, one_line
+from ninefold.errors import Failure, one_line, require_package
 from ninefold.files import write_durably
 from ninefold.logger import Run
 from ninefold.progress import say
@@ -66,9 +65,7 @@ class Tracked:
         wait: seconds after the end of the run for a server; where all is `local`, LOCAL.
         options: for the client. Raises ConfigError if the library `package` is not installed.
         """
-        found = importlib.util.find_spec(package)
-        if found is None or found.origin is None:  # a folder of that name is no package
-            raise not_installed("logger", name, package, name)
+        require_package("logger", name, package, name)
         about = {
             "tracker": name,
             "id": identity(run.folder),

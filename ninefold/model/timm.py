@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from ninefold.errors import ConfigError, DataError
+from ninefold.errors import ConfigError, DataError, require_package
 from ninefold.model import Input, Pretrained, hub
 
 FIELD = "model.net.pretrained"
@@ -43,7 +42,7 @@ def settings(name: str) -> Any:
 
     A name leads to no other place, as `hf-hub:OWNER/NAME` would. Raises ConfigError.
     """
-    require()
+    require_package("model", "timm", "timm", "timm")
     import timm
 
     if not timm.is_model(str(name)):
@@ -68,18 +67,6 @@ def settings(name: str) -> Any:
             f"name one of them, or {model}",
         ) from error
     return timm.models.PretrainedCfg() if cfg is None else cfg
-
-
-def require() -> None:
-    """Raise ConfigError if timm is not installed."""
-    if find_spec("timm") is None:
-        raise ConfigError(
-            "model",
-            "timm",
-            "timm is not installed",
-            "it is in ninefold[timm]",
-            "pip install 'ninefold[timm]'",
-        )
 
 
 def fetch(name: str, pretrained: bool, **others: Any) -> None:

@@ -45,7 +45,7 @@ ALONE, FP32 = Place(0, 1, torch.device("cpu")), Amp(dtype="float32")
 
 @pytest.fixture(scope="module")
 def masks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    counts = {"train": 4, "test": 20}
+    counts = {"train": 16, "test": 20}
     return scenes.write(tmp_path_factory.mktemp("scenes"), counts=counts)
 
 

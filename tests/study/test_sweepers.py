@@ -1,4 +1,4 @@
-"""Hydra's own sweepers and launchers, of the extra `sweepers`."""
+"""Hydra's own sweepers and launchers, of the extras `sweepers` and `slurm`."""
 
 from __future__ import annotations
 
@@ -113,10 +113,16 @@ def test_a_plugin_that_is_not_installed_is_named_with_the_command_that_installs_
         for path in folder.iterdir() if folder.name == "site-packages" else ():
             if path.name != "hydra_plugins" and path.suffix != ".pth":
                 (here / path.name).symlink_to(path)
-    for choice in ("hydra/sweeper=optuna", "hydra/launcher=joblib"):
+    for choice, extra in (
+        ("hydra/sweeper=optuna", "sweepers"),
+        ("hydra/launcher=joblib", "sweepers"),
+        ("hydra/launcher=submitit_slurm", "slurm"),
+    ):
         done = shell.run(
             "-S", str(ROOT / "train.py"), "-m", choice, "seed=1", env={"PYTHONPATH": str(here)}
         )
         assert done.returncode == 2
-        assert done.stderr.startswith(f"error: {choice}: its plugin is not installed; ")
-        assert done.stderr.endswith("pip install -e '.[sweepers]'\n")
+        assert done.stderr == (
+            f"error: {choice}: its plugin is not installed; it is in ninefold[{extra}]; "
+            f"pip install 'ninefold[{extra}]'\n"
+        )
