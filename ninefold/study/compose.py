@@ -72,13 +72,13 @@ def _is_choice(override: Override, groups: DictConfig) -> bool:
 
 
 def _is_value(override: Override, sweep: DictConfig) -> bool:
-    """Whether `override` only sets an existing key to another plain value."""
+    """Whether `override` only sets an existing key to another plain value or list."""
     groups = sweep.hydra.runtime.choices  # without those of which several options are chosen
     return (
         override.type == OverrideType.CHANGE
         and override.package is None
         and override.key_or_group not in groups
         and not override.is_hydra_override()
-        and not isinstance(override.value(), dict | list)
-        and not OmegaConf.is_config(OmegaConf.select(sweep, override.key_or_group))
+        and not isinstance(override.value(), dict)
+        and not OmegaConf.is_dict(OmegaConf.select(sweep, override.key_or_group))
     )

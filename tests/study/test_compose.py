@@ -26,6 +26,8 @@ RUNS = [
     ["model.net.width=4", "model={net: {width: 3}}"],
     ["model={net: {width: 3}}", "model.net.width=4"],
     ["hydra.sweep.subdir=burn_in", "parallel=ddp", "max_steps=3"],
+    ["logger=jsonl", "optimizer.groups=[{match: '*.bias', lr: 0.1}]", "dataset.shape=[3,8,8]"],
+    ["dataset=synthetic", "dataset.shape=[3,'${clock.sample}',8]", "optimizer.groups=[]"],
 ]  # fmt: skip
 
 
@@ -62,8 +64,11 @@ def test_runs_that_differ_in_values_are_composed_once(
     compose = Composer(loader, sweep)
     for seed in range(5):
         for lr in (0.1, 0.2):
-            config = compose([f"seed={seed}", "parallel=ddp", f"optimizer.lr={lr}"])
-            assert (config.seed, config.optimizer.lr) == (seed, lr)
+            shape = [seed + 1, 8, 8]
+            config = compose(
+                [f"seed={seed}", "parallel=ddp", f"optimizer.lr={lr}", f"dataset.shape={shape}"]
+            )
+            assert (config.seed, config.optimizer.lr, config.dataset.shape) == (seed, lr, shape)
     assert composed == [["parallel=ddp"]]
 
 

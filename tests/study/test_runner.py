@@ -76,7 +76,7 @@ def test_a_resumed_study_looks_after_the_same_rounds_as_planned(
 
 def test_a_study_that_is_killed_and_resumed_equals_one_that_was_not(shell: Shell) -> None:
     study = ["-m", *RUN, "amp=fp32", "seed=0,1,2", "launch.inline=true", "threads=1",
-             "clock.probe=0", "study.burn_in=1", "study.retries=0"]  # fmt: skip
+             "study.burn_in=1", "study.retries=0"]  # fmt: skip
     mark = shell.folder / "mark"
     kill = {"FAULT": "kill_rank0@step:0:11", "FAULT_MARK": str(mark)}
     assert shell.train(*study, "hydra.sweep.dir=cut", env=kill).returncode == -signal.SIGKILL
