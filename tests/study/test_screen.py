@@ -82,7 +82,7 @@ def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell
     assert log.count("CPU thread") == log.count("test loss") == 1
 
 
-@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("terminal", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_error_of_a_run_that_fails_is_shown_at_once(shell: Shell, terminal: bool) -> None:
     bad = ["optimizer.lr=1e30", "log_every=1", "amp=fp32"]
     if terminal:

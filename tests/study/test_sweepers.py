@@ -16,6 +16,7 @@ SMALL = ("-m", "dataset.limit=128", "epochs=1", "max_steps=2", "logger=quiet",
          "hydra.sweep.dir=sweep")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_optuna_finds_the_best_accuracy_and_a_failed_trial_does_not_end_its_study(
     shell: Shell,
 ) -> None:
