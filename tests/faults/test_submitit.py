@@ -16,10 +16,8 @@ pytestmark = needed
 
 SUBMITIT = [
     "-m",
-    *[text for text in RUN if not text.startswith(("epochs", "deterministic"))],
+    *RUN,
     *QUICK,
-    "epochs=3",
-    "deterministic=true",
     "hydra/launcher=submitit_slurm",
     "hydra.launcher.timeout_min=40",
     "hydra.sweep.dir=sweep",
