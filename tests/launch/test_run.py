@@ -254,6 +254,8 @@ def test_under_torchrun_a_signal_saves_to_the_one_run_folder_before_the_end(shel
     assert line.startswith(said)
     assert [path.name for path in run.glob("result*.json")] == ["result.json"]
     assert (run / "run.rank1.log").exists()
+    assert shell.train(f"resume={run}", "parallel.processes=2", "epochs=1").returncode == 0
+    assert result(run)["processes"] == 2
 
 
 @pytest.mark.slow  # tests/launch/test_meeting.py shows it with ranks that are forked
