@@ -33,12 +33,13 @@ class Composer:
         groups = self._sweep.hydra.runtime.choices
         # The order of other overrides matters to values in the same section, but a group's option
         # is chosen before all values are set.
+        plain = [override for override in overrides if _is_value(override, self._sweep)]
         ordered = {
             _section(override)
             for override in overrides
-            if not _is_value(override, self._sweep) and not _is_choice(override, groups)
+            if override not in plain and not _is_choice(override, groups)
         }
-        values = [o for o in overrides if _is_value(o, self._sweep) and _section(o) not in ordered]
+        values = [override for override in plain if _section(override) not in ordered]
         others = tuple(o.input_line or "" for o in overrides if o not in values)
         if others not in self._composed:
             composed = self._loader.load_sweep_config(self._sweep, list(others))

@@ -6,10 +6,7 @@ otherwise with `record_property("set", "C2")` and `record_property("cases", 3000
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import end
 from tests.faults.login import Login
 from tests.faults.slurm import Cluster, cluster
 
@@ -31,12 +29,8 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Cluster]:
     """A Slurm of two nodes."""
-    folder = Path(tempfile.mkdtemp(prefix="nf-"))
-    try:
-        with cluster(folder) as made:
-            yield made
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="nf-") as folder, cluster(Path(folder)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -49,8 +43,7 @@ def login(
     yield shell
     left = [] if nodes.running() else shell.survivors()
     nodes.clear()
-    for pid in shell.survivors():  # of a job that the test did not wait for
-        os.kill(pid, signal.SIGKILL)
+    end(shell.survivors())  # of a job that the test did not wait for
     assert not left, f"processes left behind: {left}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,15 +12,12 @@ from typing import Any
 
 import pytest
 from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold.config import resolvers
+from benchmarks import ours
 from ninefold.config.job import TrainJob
 from ninefold.result import Result
 from ninefold.study import start
-from ninefold.study.compose import Composer
 from ninefold.study.max_batch import Largest
 from ninefold.study.plan import Cell, Plan
 from ninefold.study.runner import Study
@@ -113,15 +109,8 @@ class Sweep:
         return [tuple(entry[key] for key in keys) for entry in self.file()["rounds"]]
 
 
-@functools.cache
-def composer() -> Composer:
-    """One for all tests: what it has composed once it need not compose again."""
-    loader = GlobalHydra.instance().config_loader()
-    return Composer(loader, loader.load_configuration("train", [], RunMode.MULTIRUN))
-
-
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Sweep]:
-    resolvers.register()
+    composer = ours.composer()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        yield Sweep(tmp_path, composer())
+        yield Sweep(tmp_path, composer)
