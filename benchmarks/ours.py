@@ -42,7 +42,7 @@ def job(*overrides: str) -> TrainJob:
 
 @functools.cache
 def composer() -> Composer:
-    """Composes as a study does: jobs that differ in values alone are composed once."""
+    """What composes configurations as a study does: once for those that differ only in values."""
     resolvers.register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()

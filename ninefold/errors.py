@@ -196,7 +196,10 @@ def relay(kind: str, parts: Sequence[str]) -> Failure:
 
 
 def require_package(field: str, value: object, package: str, extra: str) -> None:
-    """Raise ConfigError if a setting needs `package`, of one of our extras, and it is absent."""
+    """Raise ConfigError for `field`=`value` if `package`, which it needs, is not installed.
+
+    extra: the optional dependencies of ninefold (`pip install 'ninefold[EXTRA]'`) that have it.
+    """
     found = find_spec(package)
     if found is None or found.origin is None:  # a folder of that name is no package
         raise not_installed(field, value, package, extra)

@@ -1,9 +1,10 @@
-"""Run the study of scaling on two Slurm nodes of this machine, joined by a cable of a given rate.
+"""Run the study of scaling on two Slurm nodes of this machine, joined by a link of a given rate.
 
     sudo python experiments/scaling/two_nodes.py FOLDER RATE [OVERRIDE ...]
 
-The nodes are network namespaces (tests/faults/slurm.py), so they share this machine's cores; what
-they do not share is the network. RATE as tc has it, such as 200mbit. The study is in FOLDER.
+The nodes are network namespaces (tests/faults/slurm.py): each has a network of its own and shares
+this machine's cores with the other. FOLDER, which must not exist, gets the runs and the report.
+RATE is in tc's units, such as 200mbit; the overrides are those of train.py.
 """
 
 from __future__ import annotations
