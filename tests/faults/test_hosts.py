@@ -252,8 +252,8 @@ def test_the_speed_of_a_limited_cable_is_the_one_that_it_keeps_up(
     assert [end.code for end in ended.values()] == [0, 0], ended
     found = result(shell.folder / "run")["link"]
     print(found)
-    data = 1448 / 1514  # of a packet; the rest are headers
-    assert found["bytes_per_second"] == pytest.approx(50e6 / 8 * data, rel=0.1)
+    rate = 50e6 / 8 * 1448 / 1514  # without the headers of packets
+    assert 0.75 * rate < found["bytes_per_second"] < 1.1 * rate
 
 
 # Networks
