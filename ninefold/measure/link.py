@@ -37,7 +37,7 @@ def time_link(seconds: float, parallel: Parallel, place: Place) -> Link | None:
     """
     if not seconds or place.world_size == 1:
         return None
-    parallel.total(torch.zeros(1, device=place.device))  # the first one opens connections
+    parallel.total(torch.zeros(SIZES[-1] // 4, device=place.device))  # opens connections
     share = seconds / len(SIZES)
     taken = [_in_a_row(size, share, parallel, place) for size in reversed(SIZES)]
     return fitted(taken[::-1], place.world_size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from ninefold import signals
 from ninefold.dataset.batches import Batches
+from ninefold.launch import meeting
+from ninefold.launch.talk import Talk
 from ninefold.train.state import State
 
 
@@ -64,6 +67,23 @@ def drop_position() -> None:
 def no_leash() -> None:
     """Processes outlive their parents. To be applied before anything of ours is imported."""
     signals.follow_parent = lambda parent=None: None
+
+
+def no_agreement() -> None:
+    """Hosts are not compared."""
+    meeting.difference = lambda mine, other: None
+
+
+def wait_for_ever(self: Talk, request: Callable[[Any], Any]) -> Any:
+    """Talk.ask without a bound."""
+    answer: Future[Any] = Future()
+    self._requests.put((request, answer))
+    return answer.result()
+
+
+def unbounded_store() -> None:
+    """A request to the store takes as long as it takes."""
+    Talk.ask = wait_for_ever  # type: ignore[method-assign]
 
 
 def apply() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,15 @@ from ninefold.parallel.fsdp import FSDP
 from ninefold.train import build, evaluation
 from ninefold.train.optimizer import parameter_groups
 from tests.conftest import ROOT, Shell
+from tests.faults import mutants
+from tests.faults.hosts import NAMES, Hosts
+from tests.faults.test_hosts import FOREVER, TIMEOUT, hosts, start, training
 from tests.launch import test_meeting
 from tests.parallel import test_fsdp
 from tests.promises import test_sharded
 from tests.train import test_kernels
 
+__all__ = ["hosts"]
 pytestmark = pytest.mark.slow
 HANGS = 5  # seconds without an answer from another process, then it is a failure here
 
@@ -83,8 +87,8 @@ def test_an_evaluation_without_forward_passes_to_fill_up_is_seen(
 WITHOUT_AGREEMENT = f"""
 import runpy, sys
 sys.path.insert(0, {str(ROOT)!r})
-from ninefold.launch import meeting
-meeting.difference = lambda mine, other: None
+from tests.faults import mutants
+mutants.no_agreement()
 runpy.run_path({str(ROOT / "tests/launch/fork_ranks.py")!r}, run_name="__main__")
 """
 
@@ -103,11 +107,27 @@ def test_hosts_that_do_not_agree_are_seen(shell: Shell) -> None:
 def test_a_store_that_is_waited_for_without_a_bound_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def ask(self: talk.Talk, request: Callable[[Any], Any]) -> Any:
-        answer: Future[Any] = Future()
-        self._requests.put((request, answer))
-        return answer.result()
-
-    monkeypatch.setattr(talk.Talk, "ask", ask)
+    monkeypatch.setattr(talk.Talk, "ask", mutants.wait_for_ever)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_meeting.test_a_request_that_is_not_answered_is_given_up(monkeypatch)
+
+
+def test_a_host_that_is_cut_off_stays_where_the_store_is_waited_for_without_a_bound(
+    hosts: Hosts, shell: Shell
+) -> None:
+    """With the bound it ends: test_a_cable_that_stays_out_ends_the_processes_of_both_hosts."""
+    early = shell.folder / "sitecustomize.py"  # Python imports it before anything else
+    early.write_text("from tests.faults import mutants\nmutants.unbounded_store()\n")
+    env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
+    pair = start(hosts, shell, *FOREVER, env=dict.fromkeys(NAMES, env))
+    training(pair)
+    hosts.cut()
+    try:
+        time.sleep(TIMEOUT + 10)
+        assert pair.workers("a") or pair.workers("b")
+    finally:
+        hosts.mend()
+        for host, agent in pair.agents.items():
+            agent.kill()
+            pair.kill(host)
+        pair.wait(30)

@@ -64,12 +64,12 @@ class Counted(Single):
         return values
 
 
-def test_every_size_is_timed_as_often_as_the_others_and_at_least_three_times() -> None:
+def test_every_size_is_timed_at_least_three_times() -> None:
     strategy = Counted()
     found = time_link(1e-9, strategy, Place(0, 2, torch.device("cpu")))
     assert found is not None
-    counts = {size: strategy.sizes.count(size) for size in SIZES}  # type: ignore[attr-defined]
-    assert set(counts.values()) == {4}  # and one before, which says how many fit
+    counts = [strategy.sizes.count(size) for size in SIZES]  # type: ignore[attr-defined]
+    assert counts == [4, 4, 5]  # one says how many fit, and the first of all opens connections
 
 
 class Limited(Single):
