@@ -39,8 +39,7 @@ from typing import IO, Any, NoReturn
 from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
-from omegaconf import omegaconf
-from omegaconf._utils import get_yaml_loader
+from omegaconf import _utils
 from yaml.constructor import SafeConstructor
 from yaml.cyaml import CParser
 from yaml.resolver import Resolver
@@ -205,13 +204,13 @@ def spare() -> None:
     """Have Hydra and OmegaConf do the same with less work."""
     Hydra.get_mode = get_mode  # type: ignore[method-assign]
     loader = loader_in_c()
-    omegaconf.get_yaml_loader = lambda: loader
+    _utils.get_yaml_loader = lambda: loader
 
 
 def loader_in_c() -> type:
     """OmegaConf's loader of YAML, with libyaml's parser."""
 
-    class Loader(CParser, get_yaml_loader()):  # type: ignore[misc]
+    class Loader(CParser, _utils.get_yaml_loader()):  # type: ignore[misc]
         def __init__(self, stream: object) -> None:
             CParser.__init__(self, stream)
             SafeConstructor.__init__(self)
