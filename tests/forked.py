@@ -40,9 +40,8 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
 from omegaconf import _utils
-from yaml.constructor import SafeConstructor
-from yaml.cyaml import CParser
-from yaml.resolver import Resolver
+
+from ninefold.config.conf_files import Loader
 
 ROOT = Path(__file__).parents[1]
 NUMBER = struct.Struct("=q")
@@ -203,20 +202,7 @@ def import_all() -> None:
 def spare() -> None:
     """Have Hydra and OmegaConf do the same with less work."""
     Hydra.get_mode = get_mode  # type: ignore[method-assign]
-    loader = loader_in_c()
-    _utils.get_yaml_loader = lambda: loader
-
-
-def loader_in_c() -> type:
-    """OmegaConf's loader of YAML, with libyaml's parser."""
-
-    class Loader(CParser, _utils.get_yaml_loader()):  # type: ignore[misc]
-        def __init__(self, stream: object) -> None:
-            CParser.__init__(self, stream)
-            SafeConstructor.__init__(self)
-            Resolver.__init__(self)
-
-    return Loader
+    _utils.get_yaml_loader = lambda: Loader
 
 
 def get_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> RunMode | None:

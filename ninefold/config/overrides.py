@@ -132,18 +132,18 @@ def _parser(command: str) -> ArgumentParser:
     parser = get_args_parser()
 
     def error(message: str) -> NoReturn:
-        word = (re.search(r"(?:unrecognized arguments: |argument )(\S+)", message) or [""] * 2)[1]
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        flags = [flag for flag in flags if flag.startswith("--")]
-        word = word.split("/")[0].rstrip(":")
-        if "=" in word and not word.startswith("-"):
+        if override := re.search(r"unrecognized arguments: ([^-\s]\S*)", message):
             raise ConfigError(
                 "arguments",
-                word,
+                override[1],
                 "it stands behind a flag, others before it",
                 "flags are allowed before all key=value or behind them",
                 "put the flags first",
             )
+        word = (re.search(r"(?:unrecognized arguments: |argument )(\S+)", message) or [""] * 2)[1]
+        word = word.split("/")[0].rstrip(":")
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        flags = [flag for flag in flags if flag.startswith("--")]
         raise ConfigError(
             "arguments",
             word or "?",

@@ -15,7 +15,10 @@ NEEDED = {  # by a module; the package's name is that of its extra and of the op
 
 
 def require(job: Mapping[str, Any]) -> None:
-    """See that the packages of our extras that `job` needs are installed. Raises ConfigError."""
+    """See that the packages of our extras that `job` needs are installed. Raises ConfigError.
+
+    What uses them looks again: the model may be a checkpoint's, the logger a subclass of ours.
+    """
     nodes = [("model", job["model"]["net"])]
     nodes += [("logger", node) for node in (job["logger"] or {}).values()]
     for group, node in nodes:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import torch
 
-from ninefold.parallel import Parallel, Place
+from ninefold.parallel import Parallel, Place, gather
 
-SIZES = tuple(4096 * 4**power for power in range(6))  # bytes: 4 KiB to 4 MiB
-LEAST = 3  # all-reduces of each size
+SIZES = 1 << 12, 1 << 20, 1 << 22  # bytes: one shows the latency, two the speed
+LEAST = 3  # all-reduces of each size that are timed
 
 
 @dataclass(frozen=True)
@@ -28,46 +27,49 @@ class Link:
 
 
 def time_link(seconds: float, parallel: Parallel, place: Place) -> Link | None:
-    """Time all-reduces for so many seconds; None if there is one process, or 0 seconds.
+    """Time all-reduces for about so many seconds; None if there is one process, or 0 seconds.
 
-    Every process must call it. Each size is timed at least LEAST times.
+    Every process must call it. Each size has the same time, and LEAST all-reduces in it at least.
+
+    Many links let what they have not sent for a while pass faster than they can go on with (a token
+    bucket). A training sends in every step, so what counts is how they go on: those of a size
+    follow each other at once, after one that is not timed, and the largest come first.
     """
     if not seconds or place.world_size == 1:
         return None
-    buffers = [torch.zeros(size // 4, device=place.device) for size in SIZES]
-    for buffer in buffers:  # the first ones open connections
-        parallel.total(buffer)
-    taken: list[list[float]] = [[] for _ in SIZES]
-    began, going = time.perf_counter(), True
-    while going:
-        for times, buffer in zip(taken, buffers, strict=True):
-            place.synchronize()
-            start = time.perf_counter()
+    parallel.total(torch.zeros(1, device=place.device))  # the first one opens connections
+    share = seconds / len(SIZES)
+    taken = [_in_a_row(size, share, parallel, place) for size in reversed(SIZES)]
+    return fitted(taken[::-1], place.world_size)
+
+
+def _in_a_row(size: int, seconds: float, parallel: Parallel, place: Place) -> float:
+    """Seconds of an all-reduce of `size` bytes: the mean of those that fit into `seconds`.
+
+    The mean, because the time of a step, which it is to explain, is one.
+    """
+    buffer = torch.zeros(size // 4, device=place.device)
+
+    def timed(count: int) -> float:
+        place.synchronize()
+        began = time.perf_counter()
+        for _ in range(count):
             parallel.total(buffer)
             place.synchronize()
-            times.append(time.perf_counter() - start)
-        over = time.perf_counter() - began >= seconds and len(taken[0]) >= LEAST
-        # All processes end with the same round: where one is over, all are.
-        going = not float(parallel.total(torch.tensor(float(over), device=place.device)))
-    return fitted([median(times) for times in taken], place.world_size)
+        return (time.perf_counter() - began) / count
+
+    slowest = gather(torch.tensor(timed(1), device=place.device), parallel, place).max()
+    return timed(max(LEAST, round(seconds / float(slowest))))  # the same number on every process
 
 
 def fitted(seconds: Sequence[float], processes: int) -> Link:
     """Return the link on which all-reduces of SIZES take so many seconds.
 
-    By least squares of the relative errors, so that small messages, which show the latency, count
-    as much as large ones, which show the speed.
+    The speed is that of what the largest has more than the one before, so that what is the same for
+    both does not count; the latency is what the smallest takes longer than its bytes.
     """
     sent = [2 * (processes - 1) / processes * size for size in SIZES]
-    rows = [(1 / t, w / t) for t, w in zip(seconds, sent, strict=True)]
-    aa = sum(a * a for a, _ in rows)
-    ab = sum(a * b for a, b in rows)
-    bb = sum(b * b for _, b in rows)
-    a1, b1 = sum(a for a, _ in rows), sum(b for _, b in rows)
-    apart = aa * bb - ab * ab
-    alpha, each = (a1 * bb - b1 * ab) / apart, (b1 * aa - a1 * ab) / apart
-    if alpha < 0:
-        alpha, each = 0.0, b1 / bb
+    each = (seconds[-1] - seconds[-2]) / (sent[-1] - sent[-2])
     if each <= 0:  # larger messages take no longer: the speed is at least that of the largest
-        alpha, each = a1 / aa, seconds[-1] / sent[-1]
-    return Link(alpha, 1 / each)
+        each = seconds[-1] / sent[-1]
+    return Link(max(0.0, seconds[0] - sent[0] * each), 1 / each)

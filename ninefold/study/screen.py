@@ -6,6 +6,7 @@ a screen has no thread, and prints or draws in the call only.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from ninefold.result import SCORE, Result
 
 if TYPE_CHECKING:
     from ninefold.report import Standing
+
+SILENCE = 60.0  # seconds without a line, after which there is one of what begins
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,12 @@ class Screen(Protocol):
 
 
 class Lines:
-    """For a pipe or a file: a line for each run that has ended."""
+    """For a pipe or a file: a line for each run that has ended, and one after a minute without."""
 
     live = False
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
 
     def begin(self, cells: Sequence[str]) -> None:
         """The first run or timing round may take minutes: say at once that there is something."""
@@ -95,7 +101,8 @@ class Lines:
         self.note(f"{len(cells)} cell{'s' * (len(cells) > 1)}: {shown}{more}")
 
     def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
-        return
+        if time.monotonic() - self._told >= SILENCE:
+            self._announce(what, left)
 
     def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
         words = [what, *([str(ends[0])] if len(ends) == 1 else [])]
@@ -106,6 +113,7 @@ class Lines:
 
     def note(self, text: str) -> None:
         print(text, flush=True)
+        self._told = time.monotonic()
 
     def aside(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -113,12 +121,15 @@ class Lines:
     def close(self) -> None:
         return
 
+    def _announce(self, what: str, left: float | None) -> None:
+        self.note("  ".join(filter(None, [what, time_left(left, "|  ")])))
+
 
 class Announcements(Lines):
     """For runs that print their progress themselves: a line before each."""
 
     def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
-        self.note("  ".join(filter(None, [what, time_left(left, "|  ")])))
+        self._announce(what, left)
 
     def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
         return

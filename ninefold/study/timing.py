@@ -159,7 +159,7 @@ class Timing:
 
         began = time.monotonic()
         with Turns() as turns:
-            runs = self._start(turns, left, folder)
+            runs = self._start(turns, left, folder, what)
             self._in_turn(runs, 0, self._first_turn)
             seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
 
@@ -213,7 +213,9 @@ class Timing:
         each = sum(self._seconds[cell.name] for cell in cells)
         return turn_count(60 * self._settings["time_budget"], each, spent)
 
-    def _start(self, turns: Turns, left: list[Cell], folder: Path) -> list[tuple[Cell, Paused]]:
+    def _start(
+        self, turns: Turns, left: list[Cell], folder: Path, what: str
+    ) -> list[tuple[Cell, Paused]]:
         """Start as many cells of `left` as fit into memory together, and remove them from it.
 
         One after another: at once, their warm-up steps would take each other's cores. So each also
@@ -224,6 +226,7 @@ class Timing:
         most = 0.0
         while left and (free is None or free >= RESERVE * most):
             cell = left[0]
+            self._screen.running(f"{what}  starting {cell.name}", (), self._seconds_left())
             try:
                 run = turns.begin(self._spec(cell, folder), self._jobs[cell.name].processes)
                 turns.wait(run)

@@ -94,25 +94,30 @@ def alone(
     step: Callable[[Tensor, Tensor], None],
     batches: Iterator[tuple[Tensor, Tensor]],
 ) -> float:
-    """Seconds of a step without communication, while all processes take such steps: the slowest's.
+    """Seconds of a step without communication, while all processes take such steps together.
 
-    Each process goes on with the gradients of its own examples alone. Every process must call it.
+    As in training, a process begins a step when the slowest has ended the one before: it is told so
+    by an all-reduce of one number, whose own time is taken off. Each process goes on with the
+    gradients of its own examples alone. Every process must call it.
     """
     least, most = ALONE
+    sign = torch.zeros(1, device=run.place.device)
 
-    def seconds_of(count: int) -> float:
+    def seconds_of(count: int, steps: bool = True) -> float:
         run.place.synchronize()
         began = time.perf_counter()
-        for inputs, targets in islice(batches, count):
-            step(inputs, targets)
+        for _ in range(count):
+            if steps:
+                step(*next(batches))
+            run.parallel.total(sign)
         run.place.synchronize()
         seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
-        return float(gather(seconds, run.parallel, run.place).max())
+        return float(gather(seconds, run.parallel, run.place).max()) / count
 
     with run.graph.off(), run.parallel.accumulating(run.forward, last=False):
-        each = seconds_of(least) / least
+        each = seconds_of(least)
         count = min(max(least, round(run.link_seconds / each)), most)
-        return seconds_of(count) / count
+        return max(0.0, seconds_of(count) - seconds_of(count, steps=False))
 
 
 def start_measuring(run: Training) -> None:

@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "ip", "nsenter", "unshare", "setpriv")
 NODES = {"nodea": "10.77.0.1", "nodeb": "10.77.0.2"}
@@ -234,8 +235,7 @@ class Cluster:
             return self.run("sinfo", "--noheader", "--Node", "--partition=low").count(" idle")
         return 0
 
-    def _until(self, there: object, what: str, seconds: float = 30) -> None:
-        assert callable(there)
+    def _until(self, there: Callable[[], object], what: str, seconds: float = 30) -> None:
         deadline = time.monotonic() + seconds
         while not there():
             for name, daemon in self._daemons.items():
@@ -245,7 +245,8 @@ class Cluster:
             time.sleep(0.1)
 
     def _reap(self) -> None:
-        for process in (*self._holders.values(), *self._daemons.values()):
+        started: list[subprocess.Popen[Any]] = [*self._holders.values(), *self._daemons.values()]
+        for process in started:
             process.poll()
 
 

@@ -240,6 +240,22 @@ def test_a_slow_cable_is_enough(hosts: Hosts, shell: Shell) -> None:
     assert [end.code for end in ended.values()] == [0, 0], ended
 
 
+def test_the_speed_of_a_limited_cable_is_the_one_that_it_keeps_up(
+    hosts: Hosts, shell: Shell
+) -> None:
+    """After a rest it passes 256 kB at once, which says nothing about step after step."""
+    hosts.throttle("50mbit")
+    try:
+        ended = start(hosts, shell, "clock.link=1").wait(300)
+    finally:
+        hosts.unthrottle()
+    assert [end.code for end in ended.values()] == [0, 0], ended
+    found = result(shell.folder / "run")["link"]
+    print(found)
+    rate = 50e6 / 8 * 1448 / 1514  # without the headers of packets
+    assert 0.75 * rate < found["bytes_per_second"] < 1.1 * rate
+
+
 # Networks
 
 

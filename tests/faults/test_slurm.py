@@ -23,7 +23,7 @@ from tests.faults.login import (
     typed,
     until,
 )
-from tests.faults.runs import last_step
+from tests.faults.runs import TARGETS, last_step
 from tests.faults.slurm import cluster
 
 pytestmark = needed
@@ -146,6 +146,20 @@ def test_exit_codes_come_to_srun_unchanged(
     done = login.srun("-N2 -n2 --kill-on-bad-exit=0", *words, env=env)
     assert done.returncode == code, done.stderr
     assert len(own_lines(done.stderr)) == (code != 0), done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_without_a_checkpoint_that_verifies_ends_srun_with_3(login: Login) -> None:
+    nodes = "-N2 -n2 --kill-on-bad-exit=0"
+    begun = login.srun(nodes, *TWO, "max_steps=2", "hydra.run.dir=run")
+    assert begun.returncode == 0, begun.stderr
+    for path in (login.folder / "run" / "checkpoints").glob("*.pt"):
+        path.write_bytes(path.read_bytes()[:1000])
+    done = login.srun(nodes, "resume=run", *TARGETS, "max_steps=4")
+    assert done.returncode == 3, done.stderr
+    (line,) = own_lines(done.stderr)
+    assert str(login.folder / "run") in line
+    assert result(login.folder / "run")["steps"] == 2  # of the run that it could not go on with
 
 
 @pytest.mark.slow

@@ -219,41 +219,49 @@ IMAGES = [
 ]
 
 
+def two(run: Path, *more: str, **case: Any) -> dict[str, Any]:
+    """A case of fork_ranks: two ranks of a run in the folder `run`.
+
+    more: changes to its overrides. only: overrides of rank 1. env, other: variables of each rank.
+    """
+    env = [case.pop("env", {}), case.pop("other", {})]
+    both = [*case.pop("job", JOB), f"hydra.run.dir={run}", *more]
+    argv = [both, [*both, *case.pop("only", [])]]
+    return {"ranks": [{"argv": a, "env": e} for a, e in zip(argv, env, strict=True)], **case}
+
+
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
     """How each case ended, and where."""
     folder = tmp_path_factory.mktemp("ranks")
     shell = Shell(folder)
 
-    def two(name: str, *more: str, **case: Any) -> dict[str, Any]:
-        env = [case.pop("env", {}), case.pop("other", {})]
-        both = [*case.pop("job", JOB), f"hydra.run.dir={folder / name}", *more]
-        argv = [both, [*both, *case.pop("only", [])]]
-        return {"ranks": [{"argv": a, "env": e} for a, e in zip(argv, env, strict=True)], **case}
-
     (folder / "start" / "run.rank1.log").mkdir(parents=True)  # where rank 1 writes its log
     cases = {
-        "arguments": two("arguments", only=["seed=7"]),
-        "interface": two("interface", other={"GLOO_SOCKET_IFNAME": "eth9"}),
+        "arguments": two(folder / "arguments", only=["seed=7"]),
+        "interface": two(folder / "interface", other={"GLOO_SOCKET_IFNAME": "eth9"}),
         "data": two(
-            "data",
+            folder / "data",
             job=IMAGES,
             env={"DATA": str(images(folder / "images"))},
             other={"DATA": str(folder / "nowhere")},
         ),
-        "start": two("start"),
-        "rank1": two("rank1", kill=1, when=str(folder / "rank1/checkpoints/manifest.json")),
-        "rank0": two("rank0", kill=0, when=str(folder / "rank0/checkpoints/manifest.json")),
-    }  # fmt: skip
+        "start": two(folder / "start"),
+    }
+    for rank in (0, 1):
+        run = folder / f"rank{rank}"
+        cases[run.name] = two(run, kill=rank, when=str(run / "checkpoints/manifest.json"))
     yield folder, ends_of(shell, cases)
     assert not shell.survivors()
 
 
-def ends_of(shell: Shell, cases: dict[str, Any]) -> dict[str, Any]:
+def ends_of(
+    shell: Shell, cases: dict[str, Any], script: Path = ROOT / "tests/launch/fork_ranks.py"
+) -> dict[str, Any]:
     """How the ranks of each case ended; see fork_ranks."""
     asked, target = shell.folder / "cases.json", shell.folder / "ended.json"
     asked.write_text(json.dumps(cases))
-    done = shell.run(str(ROOT / "tests/launch/fork_ranks.py"), str(asked), str(target))
+    done = shell.run(str(script), str(asked), str(target))
     assert done.returncode == 0, done.stderr
     found = json.loads(target.read_text())
     assert isinstance(found, dict)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
+from benchmarks import ours
+from ninefold.train.warmup import alone, first_batches
 from tests.conftest import Shell, metrics, result
+from tests.parallel.ranks import on_ranks
 
 SMALL = ("threads=1", "dataset.limit=256", "max_steps=8", "log_every=1", "checkpoint.every=null")
 
@@ -37,3 +44,23 @@ def test_one_process_has_no_link_and_times_its_steps(shell: Shell) -> None:
     alone, _ = ran(shell, "alone", "clock.link=0.2")
     assert alone["link"] == {}
     assert alone["compute_seconds"] > 0
+
+
+def test_a_step_without_communication_ends_when_the_slowest_process_has_ended_it(
+    tmp_path: Path,
+) -> None:
+    """Here the two take turns in being the slow one."""
+    two = ("parallel=ddp", "parallel.processes=2", "device=cpu", "clock.link=0.4", *SMALL)
+    ours.job(*two)  # what it imports is imported once
+
+    def run() -> float:
+        with ours.training(*two) as run, closing(first_batches(run.batches)) as batches:
+            turns = itertools.count(run.place.rank)
+
+            def step(inputs: Tensor, targets: Tensor) -> None:
+                time.sleep(0.02 * (next(turns) % 2))
+
+            return alone(run, step, batches)
+
+    for seconds in on_ranks(2, run, tmp_path):
+        assert 0.018 < seconds < 0.03

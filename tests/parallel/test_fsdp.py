@@ -40,7 +40,7 @@ BATCH = 8
 class Made:
     """A small network that is spread, and its optimizer."""
 
-    strategy: FSDP
+    strategy: DDP | FSDP
     place: Place
     model: nn.Module
     wrapped: nn.Module
@@ -280,6 +280,44 @@ def test_evaluations_have_the_buffers_of_rank_0_which_a_checkpoint_holds(tmp_pat
     (first, mine, saved), (other, theirs, _) = on_ranks(2, run, tmp_path)
     assert first != other
     assert mine == theirs == first == saved["norm.running_mean"]
+
+
+class Normed(nn.Module):
+    """Normalizes over the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+        self.head = nn.Linear(8 * 36, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(images))
+        return logits
+
+
+def test_batch_normalization_keeps_float32_in_autocast_and_learns_as_with_ddp(
+    tmp_path: Path,
+) -> None:
+    def run(strategy: DDP | FSDP) -> Any:
+        with strategy.join() as place:
+            torch.manual_seed(0)
+            model = Normed()
+            wrapped = strategy.wrap(
+                Objective(Amp("bfloat16").wrap(model), Classification(10)), place
+            )
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+            made = Made(strategy, place, model, wrapped, optimizer)
+            losses = [float(made.step(number)) for number in range(4)]
+            return losses, model.get_buffer("body.1.running_mean")
+
+    ddp, fsdp = (
+        on_ranks(2, lambda s=strategy: run(s), tmp_path)
+        for strategy in (DDP(device="cpu"), FSDP(device="cpu", least=100))
+    )
+    for (losses, mean), (expected, _) in zip(fsdp, ddp, strict=True):
+        assert losses == pytest.approx(expected, abs=0.03)
+        assert mean.dtype == torch.float32
+    torch.testing.assert_close(fsdp[0][1], ddp[0][1], atol=0.01, rtol=0.01)  # of rank 0
 
 
 @pytest.mark.parametrize("reshard", [pytest.param(True, marks=SLOW), False])

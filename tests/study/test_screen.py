@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from ninefold.study import screen
 from tests.conftest import ROOT, Shell
 
 CELLS = [f"{parallel}-{amp}" for parallel in ("none", "ddp") for amp in ("fp32", "autocast")]
@@ -113,6 +114,27 @@ def test_ctrl_c_leaves_the_terminal_as_it_was_and_says_how_to_resume(shell: Shel
     assert said.endswith("; resume the study")  # and not that run, or start again
     rows = CONTROL.sub("", text.split(START)[-1])
     assert all(cell in rows for cell in CELLS)
+
+
+def test_elsewhere_what_begins_is_a_line_only_after_a_minute_without_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(screen.time, "monotonic", lambda: now[0])
+    lines = screen.Lines()
+    lines.begin(["none-fp32", "ddp-fp32"])
+    for number in range(1, 21):  # every nine seconds
+        now[0] += 9
+        lines.running(f"timing round 1  turn {number} of 20", (), 200.0)
+    lines.ended("timing round 1", (), 20.0)
+    now[0] += 59
+    lines.running("timing round 2")
+    assert capsys.readouterr().out.splitlines() == [
+        "2 cells: none-fp32, ddp-fp32",
+        "timing round 1  turn 7 of 20  |  about 3 min left",
+        "timing round 1  turn 14 of 20  |  about 3 min left",
+        "timing round 1  |  about 20 s left",
+    ]
 
 
 def test_a_sweep_with_one_cell_shows_what_its_runs_print(shell: Shell) -> None:

@@ -93,6 +93,33 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
     assert second == [name.replace("/0/", "/1/") for name in reversed(first)]
 
 
+@pytest.mark.slow
+def test_a_timing_round_tells_what_it_does_while_its_cells_start_and_between_turns(
+    shell: Shell,
+) -> None:
+    code = "from ninefold.study import screen\nscreen.SILENCE = 0\n"
+    (shell.folder / "sitecustomize.py").write_text(code)
+    env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
+    done = shell.train(*study("parallel=none,ddp"), env=env, fresh=True)
+    assert done.returncode == 0, done.stderr
+    said = [line.partition("  |  ")[0] for line in done.stdout.splitlines()]
+    first = said[: said.index("timing round 1  2 cells", 2) + 1]  # the second time, when it ends
+    assert first == [
+        "2 cells: none-fp32, ddp-fp32",
+        "timing round 1  2 cells",
+        *(f"timing round 1  2 cells  starting {cell}" for cell in order(first)),
+        *(f"timing round 1  2 cells  turn {number} of 2" for number in (1, 2)),
+        "timing round 1  2 cells",
+    ]
+
+
+def order(said: list[str]) -> list[str]:
+    """The cells in the order in which they are said to start."""
+    found = [line.rpartition("  starting ")[2] for line in said if "  starting " in line]
+    assert sorted(found) == ["ddp-fp32", "none-fp32"]
+    return found
+
+
 def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
     done = timed.train(
         *study("model.net._target_=ninefold.model.convnet.ConvNet,own.Slow"),
