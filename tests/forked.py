@@ -39,7 +39,7 @@ from typing import IO, Any, NoReturn
 from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
-from omegaconf import omegaconf
+from omegaconf import _utils
 
 from ninefold.config.conf_files import Loader
 
@@ -202,7 +202,7 @@ def import_all() -> None:
 def spare() -> None:
     """Have Hydra and OmegaConf do the same with less work."""
     Hydra.get_mode = get_mode  # type: ignore[method-assign]
-    omegaconf.get_yaml_loader = lambda: Loader
+    _utils.get_yaml_loader = lambda: Loader
 
 
 def get_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> RunMode | None:

@@ -146,6 +146,7 @@ def test_without_a_gpu_only_a_dry_run_is_possible(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_every_contestant_is_a_configuration_and_every_expectation_a_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,8 @@ from tests.faults.runs import job, last_step, one_after_another, state_hash
 SLOW = "task._target_=tests.checkpoint.slow.Task"
 
 
-@pytest.mark.parametrize("strategy", ["ddp2", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp2", "none"])
 def test_all_processes_leave_out_the_same_checkpoints(shell: Shell, strategy: str) -> None:
     """If they did not, one would gather the state of another that trains."""
     options = [*job(strategy, "fp32"), "launch.timeout=20"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from ninefold.launch.forkserver import preloadable
 from tests.conftest import ROOT, Shell
 
@@ -35,52 +37,57 @@ def test_a_launcher_that_is_killed_before_its_forkserver_begins_leaves_none(shel
     assert not (shell.folder / "imported").exists(), "it went on without its launcher"
 
 
-KILLED = """
+RESTARTED = """
 import multiprocessing, os, signal, time
 from multiprocessing import forkserver as server
-from ninefold.launch import forkserver
-if __name__ == "__main__":
-    forkserver.start({})
-    os.kill(server._forkserver._forkserver_pid, signal.SIGKILL)
-    time.sleep(1)  # it is dead by then
-    process = multiprocessing.get_context("forkserver").Process(target=print, args=("it works",))
-    process.start()
-    process.join()
-    raise SystemExit(process.exitcode)
-"""
-
-
-def test_workers_can_be_started_again_after_the_forkserver_was_killed(shell: Shell) -> None:
-    (shell.folder / "killed.py").write_text(KILLED)
-    done = shell.run("killed.py", env={"PYTHONPATH": str(ROOT)})
-    assert (done.returncode, done.stdout.strip()) == (0, "it works"), done.stderr
-
-
-BROKEN = """
-import multiprocessing
 from ninefold.launch import forkserver
 def worker():
     import fine
     print("the worker runs")
-if __name__ == "__main__":
-    names = ("divides", "exits", "misses", "fine")
-    forkserver.start({name: {"_target_": f"{name}.Own"} for name in names})
+def run():
     process = multiprocessing.get_context("forkserver").Process(target=worker)
     process.start()
     process.join()
+if __name__ == "__main__":
+    names = ("divides", "exits", "misses", "fine")
+    forkserver.start({name: {"_target_": f"{name}.Own"} for name in names})
+    run()
+    print("it is killed", flush=True)
+    os.kill(server._forkserver._forkserver_pid, signal.SIGKILL)
+    time.sleep(1)  # it is dead by then
+    run()
 """
 
 
-def test_a_module_that_cannot_be_imported_is_left_to_who_needs_it(shell: Shell) -> None:
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str], list[str]]:
+    """What goes to stderr; what a worker printed before its forkserver was killed, and one after.
+
+    Of the modules that the forkserver is to import three cannot be.
+    """
+    shell = Shell(tmp_path_factory.mktemp("restarted"))
     (shell.folder / "divides.py").write_text("1 / 0")
     (shell.folder / "exits.py").write_text("raise SystemExit(3)")
     (shell.folder / "misses.py").write_text("import nowhere")
-    (shell.folder / "fine.py").write_text("print('imported once')")
-    (shell.folder / "start.py").write_text(BROKEN)
+    (shell.folder / "fine.py").write_text("print('imported', flush=True)")
+    (shell.folder / "start.py").write_text(RESTARTED)
     done = shell.run("start.py", env={"PYTHONPATH": f"{ROOT}:{shell.folder}"})
-    assert (done.stderr, sorted(done.stdout.splitlines())) == (
-        "", ["imported once", "the worker runs"],
-    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    before, after = done.stdout.split("it is killed")
+    return done.stderr, before.splitlines(), after.splitlines()
+
+
+def test_a_module_that_cannot_be_imported_is_left_to_who_needs_it(
+    restarted: tuple[str, list[str], list[str]],
+) -> None:
+    stderr, before, _ = restarted
+    assert (stderr, sorted(before)) == ("", ["imported", "the worker runs"])
+
+
+def test_workers_can_be_started_again_after_the_forkserver_was_killed(
+    restarted: tuple[str, list[str], list[str]],
+) -> None:
+    assert "the worker runs" in restarted[2]
 
 
 ASKS = 'import torch\nDEVICE = "cuda" if torch.cuda.is_available() else "cpu"\n'

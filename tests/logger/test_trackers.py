@@ -27,6 +27,7 @@ from tests.conftest import ROOT, Shell, result
 from tests.faults.runs import one_after_another
 
 SECRET = "canary-7f3a9c51"
+OPTIONS = {"mlflow": ["logger=mlflow"], "wandb": ["logger=wandb", "logger.wandb.mode=offline"]}
 Values = dict[tuple[str, int], float]  # by name and step
 
 
@@ -92,10 +93,9 @@ def of_wandb(run: Path) -> list[tuple[str, Values]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with both trackers, stopped and resumed."""
-    shell = Shell(tmp_path_factory.mktemp("tracked"))
+def tracked(folder: Path, tracker: str) -> Path:
+    """A folder with a run that was stopped and resumed."""
+    shell = Shell(folder)
     photos = shell.folder / SECRET
     for split, name in itertools.product(("train", "test"), ("cat", "dog")):
         (photos / split / name).mkdir(parents=True)
@@ -106,39 +106,57 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
              "dataset=folder", "dataset.shape=[3,8,8]",
              "dataset.root=${oc.env:CANARY}"]  # fmt: skip
     commands = [
-        ["train.py", *short, "logger=[mlflow,wandb]", "logger.wandb.mode=offline", "max_steps=6",
-         "hydra.run.dir=run"],
+        ["train.py", *short, *OPTIONS[tracker], "max_steps=6", "hydra.run.dir=run"],
         ["train.py", "resume=run", "max_steps=10"],
-    ]  # fmt: skip
+    ]
     for done in one_after_another(shell, *commands, env={"CANARY": str(photos)}):
         assert (done.returncode, done.stderr) == (0, ""), done
     return shell.folder
 
 
-def test_mlflow_has_each_value_of_metrics_jsonl_once_though_the_run_was_resumed(runs: Path) -> None:
-    ((run, values, count),) = of_mlflow(runs / "outputs" / "mlflow.db")
-    assert values == written(runs / "run")
+@pytest.fixture(scope="module")
+def by_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tracked(tmp_path_factory.mktemp("mlflow"), "mlflow")
+
+
+@pytest.fixture(scope="module")
+def by_wandb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tracked(tmp_path_factory.mktemp("wandb"), "wandb")
+
+
+@pytest.mark.slow
+def test_mlflow_has_each_value_of_metrics_jsonl_once_though_the_run_was_resumed(
+    by_mlflow: Path,
+) -> None:
+    ((run, values, count),) = of_mlflow(by_mlflow / "outputs" / "mlflow.db")
+    assert values == written(by_mlflow / "run")
     assert count == len(values)
     assert {step for key, step in values if key == "loss"} == {2, 4, 6, 8, 10}
     assert run.info.status == "FINISHED"
     assert run.data.params["optimizer.lr"] == "0.001"
     assert run.info.run_name == "run"
+    assert run.data.params["dataset.root"] == "${oc.env:CANARY}"
 
 
-def test_wandb_has_each_value_of_metrics_jsonl_in_runs_of_one_id(runs: Path) -> None:
-    (one, first), (other, second) = of_wandb(runs / "run")
+def test_wandb_has_each_value_of_metrics_jsonl_in_runs_of_one_id(by_wandb: Path) -> None:
+    (one, first), (other, second) = of_wandb(by_wandb / "run")
     assert one == other
     assert not first.keys() & second.keys()
-    assert first | second == written(runs / "run")
+    assert first | second == written(by_wandb / "run")
+    assert {step for key, step in first | second if key == "loss"} == {2, 4, 6, 8, 10}
 
 
-def test_no_tracker_gets_the_value_of_an_environment_variable(runs: Path) -> None:
-    files = [path for path in runs.rglob("*") if path.is_file()]
-    assert any(path.name == "mlflow.db" for path in files)
-    assert any(path.suffix == ".wandb" for path in files)
+@pytest.mark.parametrize(
+    ("tracker", "file"),
+    [pytest.param("by_mlflow", "mlflow.db", marks=pytest.mark.slow), ("by_wandb", "*.wandb")],
+)
+def test_no_tracker_gets_the_value_of_an_environment_variable(
+    request: pytest.FixtureRequest, tracker: str, file: str
+) -> None:
+    folder: Path = request.getfixturevalue(tracker)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert list(folder.rglob(file))
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
-    ((run, _, _),) = of_mlflow(runs / "outputs" / "mlflow.db")
-    assert run.data.params["dataset.root"] == "${oc.env:CANARY}"
 
 
 def a_run(folder: Path) -> Run:
@@ -307,9 +325,7 @@ def test_nothing_of_a_tracker_outlives_a_run_that_is_killed(shell: Shell, tracke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize(
-    "options", [["logger=mlflow"], ["logger=wandb", "logger.wandb.mode=offline"]]
-)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_nothing_of_a_tracker_outlives_its_launcher(
     shell: Shell, number: int, options: list[str]
 ) -> None:
