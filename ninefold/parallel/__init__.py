@@ -130,6 +130,12 @@ class Parallel(ABC):
         it. average: the moving averages by the names of their parameters, laid out as these; empty
         without ema.
         """
+        return self.parts(model, optimizer, average)
+
+    def parts(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        """The same with the live tensors of this process: what is spread is a DTensor."""
         return {
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
@@ -143,7 +149,7 @@ class Parallel(ABC):
         optimizer: torch.optim.Optimizer,
         average: Mapping[str, Tensor],
     ) -> None:
-        """Copy what `state` returned, or a checkpoint holds, into the three. See `state`.
+        """Copy what `state` or `parts` returned, or a checkpoint holds, into the three.
 
         If the strategy `shards`, ranks other than 0 give tensors on the meta device. Every process
         must call it. Raises KeyError, ValueError or RuntimeError if it does not fit.

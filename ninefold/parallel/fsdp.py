@@ -116,7 +116,7 @@ class FSDP(Group):
     def state(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
     ) -> dict[str, Any]:
-        held = super().state(model, optimizer, average)
+        held = self.parts(model, optimizer, average)
         states = {
             index: {name: self._on_rank_0(value) for name, value in values.items()}
             for index, values in held["optimizer"]["state"].items()
@@ -291,10 +291,12 @@ def padded(tensor: Tensor, shards: int) -> int:
 def part(value: Any, like: object, device: torch.device) -> Any:
     """This process's part of a tensor that rank 0 has, spread as `like` if that has its shape.
 
-    value: on other ranks its meta tensor. Every process must call it.
+    value: on other ranks its meta tensor; a DTensor is a part already. Every process must call it.
     """
     if not isinstance(value, Tensor):
         return value
+    if isinstance(value, DTensor):
+        return value.to(device)
     there = dist.get_rank() == 0
     whole = (
         value.contiguous().to(device)
