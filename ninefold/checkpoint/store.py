@@ -71,21 +71,27 @@ class Checkpoints:
         there = {path.name for path in self.folder.iterdir()}
         # A writer that died may have listed a step that it never linked: it is not kept.
         files = {name: entries for name, entries in self.manifest().items() if name in there}
-        listed = {name: [entry, *files.get(name, [])] for name in names}
+        # A folder has its own name first: its links are listed at once if they are there.
+        early = [name for name in names if new.suffix == WHOLE or name == step or name in there]
+        listed = {name: [entry, *files.get(name, [])] for name in early}
         manifest.write(self.folder, files | listed)
         _name(new, step, names)
         sync_folder(self.folder)
         new.unlink(missing_ok=True)
         files |= {name: [entry] for name in names}
+        if early != names:  # what they replace is listed until it is gone
+            manifest.write(self.folder, files)
         for name in self._surplus(files, names, now=step):
             _remove(self.folder / name)
             del files[name]
         manifest.write(self.folder, files)
 
     def _sweep(self) -> None:
-        for pattern in (".*.pt*", ".*.dcp*"):
-            for path in self.folder.glob(pattern):
-                _remove(path)
+        for path in [*self.folder.glob(".*.pt*"), *self.folder.glob(".*.dcp*")]:
+            _remove(path)
+        for path in self.folder.glob(f"[!.]*{SHARDED}"):
+            if path.is_symlink() and path.name not in self.manifest():
+                path.unlink()
 
     def _step_name(self, new: Path, step: int) -> str:
         """The name of a checkpoint of this step; a folder's is a new one, it replaces none."""

@@ -198,7 +198,7 @@ def calls_of(save: Callable[[], None], log: Path) -> list[tuple[str, int]]:
 
 def steps(folder: Path) -> list[str]:
     """The names of the checkpoints of steps."""
-    return [name for name in names(folder) if STEP.fullmatch(name)]
+    return [path.name for path in folder.glob("step-*") if STEP.fullmatch(path.name)]
 
 
 def wrong_now(folder: Path, allowed: set[int], warnings: str = "") -> list[str]:
