@@ -218,9 +218,9 @@ TRAIN: dict[str, Key] = {
     "checkpoint.format": Key(
         one_of("whole", "sharded"),
         "whole",
-        "whole: one file of whole tensors, written by rank 0 in the background; sharded: a folder "
-        "to which each process writes its own parts while the training waits. Any strategy resumes "
-        "either.",
+        "One file of whole tensors (whole), which rank 0 writes in the background, or a folder to "
+        "which each process writes its own parts while the training waits (sharded); any strategy "
+        "resumes either.",
         later=True,
     ),
     "checkpoint.on_error": Key(
