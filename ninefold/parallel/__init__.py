@@ -130,17 +130,17 @@ class Parallel(ABC):
         it. average: the moving averages by the names of their parameters, laid out as these; empty
         without ema.
         """
-        return self.parts(model, optimizer, average)
-
-    def parts(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
-    ) -> dict[str, Any]:
-        """The same with the live tensors of this process: what is spread is a DTensor."""
         return {
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
             "average": dict(average),
         }
+
+    def parts(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        """The same as live tensors of this process, of which DTensors are parts of whole ones."""
+        return self.state(model, optimizer, average)
 
     def load(
         self,

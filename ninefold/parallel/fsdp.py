@@ -127,6 +127,11 @@ class FSDP(Group):
             "average": {name: self._on_rank_0(value) for name, value in average.items()},
         }
 
+    def parts(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        return super().state(model, optimizer, average)
+
     def _on_rank_0(self, value: Any) -> Any:
         """`value`, if it is a tensor whole and on the CPU; on other ranks its meta tensor.
 

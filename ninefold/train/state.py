@@ -59,9 +59,11 @@ class State:
 
         Every process must call it.
         """
-        captured: dict[str, Any] = copied(
-            self.content(parallel, place, True), lambda tensor: tensor.to("cpu", copy=True)
-        )
+
+        def copy(tensor: Tensor) -> Tensor:
+            return tensor if tensor.is_meta else tensor.to("cpu", copy=True)
+
+        captured: dict[str, Any] = copied(self.content(parallel, place, True), copy)
         return captured
 
     def content(self, parallel: Parallel, place: Place, spread: bool = False) -> dict[str, Any]:
