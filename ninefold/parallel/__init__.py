@@ -48,6 +48,16 @@ class Place:
             object.__setattr__(self, "devices", (self.device,))
 
     @property
+    def data_rank(self) -> int:
+        """The number of the part of a global batch that this process computes."""
+        return self.rank if self.replicas > 1 else 0
+
+    @property
+    def data_size(self) -> int:
+        """The number of parts that processes compute: one if all of them share the only copy."""
+        return self.world_size if self.replicas > 1 else 1
+
+    @property
     def gpus(self) -> list[int]:
         """The indices of the GPUs that this process computes on; empty on a CPU."""
         return [device.index or 0 for device in self.devices if device.type == "cuda"]
@@ -89,9 +99,11 @@ class Parallel(ABC):
 
     shards: whether a process holds parts of the parameters only. Then parameters are contiguous,
     and every process must take part in each forward pass, also in evaluations.
+    one_batch: whether all processes compute the whole batch, together.
     """
 
     shards: ClassVar[bool] = False
+    one_batch: ClassVar[bool] = False
 
     @abstractmethod
     def join(self) -> AbstractContextManager[Place]:
@@ -166,8 +178,10 @@ class Parallel(ABC):
         for name, value in average.items():
             value.copy_(saved["average"][name])
 
-    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic:
+    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic | None:
         """What the processes would exchange in a training step at `place`, as calculated.
+
+        None if the model alone does not tell.
 
         model: the plain model, before or after `wrap`, also on the meta device.
         place: may be one with more processes than this run has. accumulate: micro-batches a step.

@@ -67,7 +67,7 @@ class Group(Parallel):
                 rank,
                 world_size,
                 device,
-                replicas=world_size,
+                replicas=1 if self.one_batch else world_size,
                 local_rank=ranks.local_rank,
                 local_size=ranks.local_world_size,
                 host_gpus=numbers if device.type == "cuda" else (),

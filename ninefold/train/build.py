@@ -191,7 +191,7 @@ def training(
     verify(amp, amp.grad_scaler(place.device), place.device)
     state = initial_state(job, model, amp, place, batches.steps_per_epoch)
     state.origin = origin
-    seed_generators(job.seed * 1_000_003 + place.rank, place.gpus)  # each has its own dropout
+    seed_generators(job.seed * 1_000_003 + place.data_rank, place.gpus)  # each its own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:

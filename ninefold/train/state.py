@@ -115,9 +115,10 @@ class State:
         losses = saved["losses"]
         same = len(losses) == place.world_size
         if same:
-            _set_rng([rows[place.rank] for rows in saved["rng"]], place)
+            _set_rng([rows[place.data_rank] for rows in saved["rng"]], place)
         # Only their mean over the processes is used in the end.
-        total, bad = (losses[place.rank] if same else losses.mean(dim=0)).tolist()
+        own = same and place.data_size > 1
+        total, bad = (losses[place.rank] if own else losses.mean(dim=0)).tolist()
         self.losses.start_epoch(total, bad)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
