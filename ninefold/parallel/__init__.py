@@ -32,6 +32,7 @@ class Place:
     devices: all devices of this process; by default `device` alone.
     local_rank: of this process among the local_size processes of the run on this host.
     host_gpus: numbers of the GPUs of these processes, in the order of local ranks; empty: from 0.
+    one_batch: whether all processes compute the whole batch, together.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class Place:
     local_rank: int = 0
     local_size: int = 1
     host_gpus: tuple[int, ...] = ()
+    one_batch: bool = False
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -50,12 +52,12 @@ class Place:
     @property
     def data_rank(self) -> int:
         """The number of the part of a global batch that this process computes."""
-        return self.rank if self.replicas > 1 else 0
+        return 0 if self.one_batch else self.rank
 
     @property
     def data_size(self) -> int:
-        """The number of parts that processes compute: one if all of them share the only copy."""
-        return self.world_size if self.replicas > 1 else 1
+        """The number of the parts of a global batch that processes compute."""
+        return 1 if self.one_batch else self.world_size
 
     @property
     def gpus(self) -> list[int]:

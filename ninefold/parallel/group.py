@@ -71,6 +71,7 @@ class Group(Parallel):
                 local_rank=ranks.local_rank,
                 local_size=ranks.local_world_size,
                 host_gpus=numbers if device.type == "cuda" else (),
+                one_batch=self.one_batch,
             )
             failed = False
         finally:

@@ -70,7 +70,7 @@ def evaluate(
     sums: Tensor | None = None
     count = broken = passes = 0
     for inputs, targets in shard(source, batch_size, prepare, place):
-        if interrupted() and not parallel.one_batch:  # of which all have to take each batch
+        if interrupted() and not place.one_batch:  # of which all have to take each batch
             broken = 1
             break
         more, measured = forward(inputs, targets, measure=True)
