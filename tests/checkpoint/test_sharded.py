@@ -106,6 +106,19 @@ def test_no_process_makes_a_tensor_whole_to_save_it(tmp_path: Path) -> None:
     assert read(tmp_path / "checkpoints" / "last.dcp")["step"] == 1
 
 
+def test_of_what_is_not_spread_the_values_of_rank_0_are_saved(tmp_path: Path) -> None:
+    def run() -> Any:
+        with made() as run:
+            writer = ShardedWriter(Checkpoints(tmp_path / "checkpoints", KEEP))
+            own = {f"mean{name}": torch.tensor([float(run.place.rank)]) for name in range(4)}
+            writer.save({**spread(run, 1), "model": own}, best=False)
+            writer.wait()
+
+    on_ranks(2, run, tmp_path)
+    found = read(tmp_path / "checkpoints" / "last.dcp")
+    assert all(value.item() == 0 for value in found["model"].values())
+
+
 def test_last_best_and_the_newest_steps_are_kept(tmp_path: Path) -> None:
     checkpoints = saved_alone(tmp_path, 1, 2, 3, 4, best=2)
     steps = {f"step-0000000{step}.dcp" for step in (2, 3, 4)}  # best.dcp leads to 2
