@@ -193,6 +193,7 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
     files = {m.rpartition("/")[2] for m in MODULES if m.startswith(f"{group}/")} - {
         "__init__",
         "group",
+        "spread",
         "batches",
         "preparation",
         "loader",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ FILE = "manifest.json"
 FORMAT = 2  # older ones are still read
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a file that may be listed
 FIELDS = {"sha256": str, "size": int, "step": int}  # of an entry
+OF_FILE = {"sha256": str, "size": int}  # of each of the "files" in the entry of a folder
 LONGEST = 1 << 24  # bytes
+WHOLE, SHARDED = ".pt", ".dcp"  # endings of checkpoints: a file, or a folder of files by all ranks
 
 # For each file name the entries it may have, newest first: one, or two while it is replaced.
 Entry = dict[str, Any]
@@ -24,6 +27,32 @@ Files = dict[str, list[Entry]]
 def has_checkpoint(run: Path) -> bool:
     """Whether a checkpoint of the run in folder `run` has ever been written."""
     return (run / "checkpoints" / FILE).exists()
+
+
+def names(checkpoints: Path) -> list[str]:
+    """The names of the checkpoints in the folder, whether they are good or not."""
+    found = (path.name for path in checkpoints.glob("[!.]*"))
+    return sorted(name for name in found if name.endswith((WHOLE, SHARDED)))
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether there is a file or, of a sharded checkpoint, a folder of this name."""
+    return path.is_dir() if path.suffix == SHARDED else path.is_file()
+
+
+def named(path: Path, which: str = "last") -> Path:
+    """The checkpoint at `path`; in a run folder the one called `which`, of either format."""
+    if not path.is_dir() or path.suffix == SHARDED:
+        return path
+    folder, files = path / "checkpoints", {}
+    with suppress(OSError):
+        files = read(folder)
+    found = [p for end in (WHOLE, SHARDED) if is_checkpoint(p := folder / f"{which}{end}")]
+
+    def step(file: Path) -> int:
+        return max((entry["step"] for entry in files.get(file.name, [])), default=-1)
+
+    return max(found, key=step, default=folder / f"{which}{WHOLE}")
 
 
 def write(folder: Path, files: Files) -> None:
@@ -62,7 +91,16 @@ def _entry(found: Any) -> Entry | None:
     if not isinstance(found, dict):
         return None
     entry = {key: found.get(key) for key in FIELDS}
-    return entry if all(type(entry[key]) is FIELDS[key] for key in FIELDS) else None
+    if not all(type(entry[key]) is FIELDS[key] for key in FIELDS):
+        return None
+    files = found.get("files")
+    if isinstance(files, dict):
+        entry["files"] = {
+            str(name): {key: about.get(key) for key in OF_FILE}
+            for name, about in files.items()
+            if isinstance(about, dict)
+        }
+    return entry
 
 
 def sums(files: Files, name: str) -> set[str]:
@@ -76,7 +114,7 @@ def newest_first(files: Files) -> list[tuple[str, str]]:
     last.pt is good with either of two entries; best.pt may then be far behind.
     """
     order = [
-        (name == "last.pt", entry["step"], name, entry["sha256"])
+        (name in (f"last{WHOLE}", f"last{SHARDED}"), entry["step"], name, entry["sha256"])
         for name, entries in files.items()
         for entry in entries
     ]

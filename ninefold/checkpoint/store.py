@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import os
 import re
+import shutil
 import sys
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
 from ninefold.checkpoint import manifest, tensors
-from ninefold.checkpoint.manifest import FORMAT, Entry, Files
+from ninefold.checkpoint.hashing import Hashing, difference, digest, sha256_of
+from ninefold.checkpoint.manifest import FORMAT, SHARDED, WHOLE, Entry, Files
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.files import sync_folder
 
+STEP = re.compile(r"step-(\d{8,})(-\d+)?(\.pt|\.dcp)")
 INODES = 6  # that a save takes where links count: folder, manifest, file, and three names
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,9 @@ class Checkpoints:
     then linked to its names; old manifest entries and surplus step files are removed last. Whenever
     the process dies, the file under each name is one whose sha256 the manifest lists. The names
     given in one save are hard links to one file.
+
+    A sharded checkpoint is a folder step-N.dcp, treated in the same way; last.dcp and best.dcp are
+    symbolic links to such folders.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -45,43 +51,72 @@ class Checkpoints:
         Raises ResourceError if it cannot be written; earlier checkpoints stay.
         """
         new = self.folder / ".new.pt"
-        step = f"step-{content['step']:08d}.pt"
-        names = ["last.pt", step, *(["best.pt"] if best else [])]
         try:
-            if not self.folder.is_dir():
-                self.folder.mkdir()
-                sync_folder(self.folder.parent)
-            self._sweep()
-            entry = _write(new, content)
-            there = {path.name for path in self.folder.iterdir()}
-            # A writer that died may have listed a step that it never linked: it is not kept.
-            files = {name: entries for name, entries in self.manifest().items() if name in there}
-            listed = {name: [entry, *files.get(name, [])] for name in names}
-            manifest.write(self.folder, files | listed)
-            for name in names:
-                _link(new, self.folder / name)
-            sync_folder(self.folder)
-            new.unlink()
-            files |= {name: [entry] for name in names}
-            for name in self._too_many(files, now=step):
-                (self.folder / name).unlink(missing_ok=True)
-                del files[name]
-            manifest.write(self.folder, files)
+            self.begin()
+            self.take(new, _write(new, content), best)
         except OSError as error:
-            with suppress(OSError):
-                self._sweep()
-            raise self._refused(error, content) from error
+            raise self.refused(error, measured(content)) from error
+
+    def begin(self) -> None:
+        """Make the folder, and remove the temporary files of a writer that died. Raises OSError."""
+        if not self.folder.is_dir():
+            self.folder.mkdir()
+            sync_folder(self.folder.parent)
+        self._sweep()
+
+    def take(self, new: Path, entry: Entry, best: bool) -> None:
+        """Give `new`, which is on disk, its names, between two manifests. Raises OSError."""
+        step = self._step_name(new, entry["step"])
+        names = [f"last{new.suffix}", step, *([f"best{new.suffix}"] if best else [])]
+        there = {path.name for path in self.folder.iterdir()}
+        # A writer that died may have listed a step that it never linked: it is not kept.
+        files = {name: entries for name, entries in self.manifest().items() if name in there}
+        # A folder has its own name first: its links are listed at once if they are there.
+        early = [name for name in names if new.suffix == WHOLE or name == step or name in there]
+        listed = {name: [entry, *files.get(name, [])] for name in early}
+        manifest.write(self.folder, files | listed)
+        _name(new, step, names)
+        sync_folder(self.folder)
+        new.unlink(missing_ok=True)
+        files |= {name: [entry] for name in names}
+        if early != names:  # what they replace is listed until it is gone
+            manifest.write(self.folder, files)
+        for name in self._surplus(files, names, now=step):
+            _remove(self.folder / name)
+            del files[name]
+        manifest.write(self.folder, files)
 
     def _sweep(self) -> None:
-        """Remove the temporary files of a writer that died."""
-        for path in self.folder.glob(".*.pt*"):
-            path.unlink()
+        for path in [*self.folder.glob(".*.pt*"), *self.folder.glob(".*.dcp*")]:
+            _remove(path)
+        for path in self.folder.glob(f"[!.]*{SHARDED}"):
+            if path.is_symlink() and path.name not in self.manifest():
+                path.unlink()
 
-    def _too_many(self, files: Files, now: str) -> list[str]:
-        """The step-N.pt to delete: all but the last `keep`, and those of steps after `now`."""
-        steps = sorted((name for name in files if name.startswith("step-")), key=_by_number)
-        past = [name for name in steps if _by_number(name) <= _by_number(now)]
-        return [name for name in steps if name not in past[-self._keep :]]
+    def _step_name(self, new: Path, step: int) -> str:
+        """The name of a checkpoint of this step; a folder's is a new one, it replaces none."""
+        name, again = f"step-{step:08d}{new.suffix}", 1
+        while new.suffix == SHARDED and os.path.lexists(self.folder / name):
+            again += 1
+            name = f"step-{step:08d}-{again}{new.suffix}"
+        return name
+
+    def _surplus(self, files: Files, names: list[str], now: str) -> list[str]:
+        """What to delete: step checkpoints but the last `keep`, and what `names` replace.
+
+        So steps after `now` go too, and checkpoints of another format under the same names.
+        """
+        replaced = {
+            f"{name.partition('.')[0]}{end}" for name in names for end in (WHOLE, SHARDED)
+        } - {*names}
+        steps = sorted((name for name in files if STEP.fullmatch(name)), key=_number)
+        past = [name for name in steps if _number(name) < _number(now)]
+        kept = {*[*past, now][-self._keep :]}
+        for name in ("last", "best"):
+            link = self.folder / f"{name}{SHARDED}"
+            if link.name not in replaced and link.is_symlink():
+                kept.add(os.readlink(link))
+        return [name for name in files if name in replaced or (name in steps and name not in kept)]
 
     def manifest(self) -> Files:
         """What the folder's manifest lists. Raises OSError if it is there but cannot be read."""
@@ -95,7 +130,7 @@ class Checkpoints:
         files: Files = {}
         with suppress(OSError):
             files = self.manifest()
-        there = ", ".join(sorted(path.name for path in self.folder.glob("[!.]*.pt"))) or "none"
+        there = ", ".join(manifest.names(self.folder)) or "none"
         if not files and there != "none":
             raise CheckpointError(
                 "resume", self.folder.parent, f"{manifest.FILE} is missing, damaged or of a newer "
@@ -107,7 +142,7 @@ class Checkpoints:
             path = self.folder / name
             file = _identity(path)
             if file not in digests:
-                digests[file] = _digest(path)
+                digests[file] = digest(path)
                 if digests[file] not in manifest.sums(files, name):
                     line = f"{path} is missing or damaged; trying the checkpoint before it"
                     log.warning(line)
@@ -121,23 +156,23 @@ class Checkpoints:
 
     def verifies(self, path: Path) -> bool:
         """Whether the sha256 of the file is one that the manifest lists under its name."""
-        return _digest(path) in manifest.sums(self.manifest(), path.name)
+        return digest(path) in manifest.sums(self.manifest(), path.name)
 
-    def _refused(self, error: OSError, content: Mapping[str, Any]) -> ResourceError:
-        """The error for a checkpoint that could not be written, with the space needed and free."""
-        size = _Hashing(None)
-        torch.save(dict(content), size)  # type: ignore[arg-type]
+    def refused(self, error: OSError, size: int) -> ResourceError:
+        """The error for a checkpoint of `size` bytes that could not be written, once it is gone."""
+        with suppress(OSError):
+            self._sweep()
         mount = Path(os.path.realpath(self.folder))
         while not os.path.ismount(mount) and mount != mount.parent:
             mount = mount.parent
-        needed, free = _amount(size.written), "an unknown amount"
+        needed, free = _amount(size), "an unknown amount"
         with suppress(OSError):
             room = os.statvfs(mount)
             free = _amount(room.f_bavail * room.f_frsize)
             if room.f_files and room.f_favail < INODES:
                 needed, free = f"{needed} and {INODES} inodes", f"{free} and {room.f_favail} inodes"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        earlier = os.path.exists(self.folder / "last.pt")
+        earlier = any(os.path.exists(self.folder / f"last{end}") for end in (WHOLE, SHARDED))
         return ResourceError(
             "checkpoint", self.folder, f"it could not be written ({error.strerror or error})",
             f"{needed} needed, {free} free on {mount}",
@@ -146,19 +181,27 @@ class Checkpoints:
         )  # fmt: skip
 
 
-def _by_number(name: str) -> tuple[int, str]:
-    """A key that sorts step-N.pt by N, which has eight digits or more."""
-    return len(name), name
+def _number(name: str) -> int:
+    """The step in the name of a checkpoint of a step."""
+    found = STEP.fullmatch(name)
+    return int(found[1]) if found else -1
 
 
 def _amount(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size:,} bytes"
 
 
+def measured(content: Mapping[str, Any]) -> int:
+    """The bytes of a file with this content."""
+    size = Hashing(None)
+    torch.save(dict(content), size)  # type: ignore[arg-type]
+    return size.written
+
+
 def _write(path: Path, content: Mapping[str, Any]) -> Entry:
     """Save `content` to `path` and to disk; returns its entry. Raises OSError."""
     with path.open("xb") as file:  # a file left there may be a checkpoint's other name
-        hashing = _Hashing(file)
+        hashing = Hashing(file)
         try:
             torch.save(dict(content), hashing)  # type: ignore[arg-type]
         except RuntimeError:
@@ -168,51 +211,10 @@ def _write(path: Path, content: Mapping[str, Any]) -> Entry:
             raise
         file.flush()
         os.fsync(file.fileno())
-    digest = hashing.sha256.hexdigest()
-    if _sha256(path) != digest:
+    written = hashing.sha256.hexdigest()
+    if sha256_of(path) != written:
         raise OSError(errno.EIO, "what was read back differs from what was written")
-    return {"sha256": digest, "size": hashing.written, "step": content["step"]}
-
-
-class _Hashing:
-    """A binary file that hashes what is written and remembers why a write failed; None measures."""
-
-    def __init__(self, file: BinaryIO | None) -> None:
-        self.sha256 = hashlib.sha256()
-        self.written = 0
-        self.error: OSError | None = None
-        self._file = file
-
-    def write(self, data: bytes) -> int:
-        if self._file is not None:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self.error = error
-                raise
-            self.sha256.update(data)
-        self.written += len(data)
-        return len(data)
-
-    def flush(self) -> None:
-        if self._file is not None:
-            self._file.flush()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _digest(path: Path) -> str | None:
-    """The sha256 of a file, or None if there is none that can be read."""
-    try:
-        return _sha256(path) if path.is_file() else None
-    except OSError:
-        return None
+    return {"sha256": written, "size": hashing.written, "step": content["step"]}
 
 
 def _identity(path: Path) -> object:
@@ -224,11 +226,36 @@ def _identity(path: Path) -> object:
     return found.st_dev, found.st_ino
 
 
-def _link(source: Path, target: Path) -> None:
-    """Give `source`'s content the name `target`, atomically and without a second copy."""
+def _name(new: Path, step: str, names: list[str]) -> None:
+    """Give `new` its names; a folder cannot have several, so the others are links to `step`."""
+    link: Callable[[Path], None] = partial(os.link, new)
+    if new.is_dir():
+        new.rename(new.with_name(step))
+        link = partial(os.symlink, step)
+    for name in names:
+        if name != step or new.exists():
+            _replace(new.with_name(name), link)
+
+
+def _replace(target: Path, link: Callable[[Path], None]) -> None:
+    """Make a link under the name `target`, atomically and without a second copy."""
     temporary = target.with_name(f".{target.name}.link")
-    os.link(source, temporary)
+    link(temporary)
+    if target.is_dir() and not target.is_symlink():  # of a run folder copied without its links
+        _remove(target)
     os.replace(temporary, target)
+
+
+def _remove(path: Path) -> None:
+    """Delete a file, a link, or a folder, which loses its name first. Raises OSError."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    if not path.name.startswith("."):
+        hidden = path.with_name(f".{path.name}")
+        path.rename(hidden)
+        path = hidden
+    shutil.rmtree(path)
 
 
 def _damaged_part(path: Path) -> str | None:
@@ -261,11 +288,23 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     listed: Files = {}
     with suppress(OSError):
         listed = manifest.read(path.parent)
-    if path.name in listed and _digest(path) not in manifest.sums(listed, path.name):
+    is_folder = path.suffix == SHARDED and path.is_dir()
+    if path.name not in listed and is_folder:
         raise CheckpointError(
-            field, path, "it is damaged", "its sha256 is not the one in the manifest",
-            "use another file of the folder",
+            field, path, "it cannot be verified",
+            f"no {manifest.FILE} beside it lists this folder", "use it where its run wrote it",
         )  # fmt: skip
+    if path.name in listed and digest(path) not in manifest.sums(listed, path.name):
+        wrong = "its sha256 is not the one in the manifest"
+        if is_folder:
+            wrong = difference(listed[path.name][0].get("files", {}), path)
+        raise CheckpointError(
+            field, path, "it is damaged", wrong, "use another checkpoint of the folder"
+        )
+    if is_folder:
+        from ninefold.checkpoint import sharded  # torch's part of it takes a while to import
+
+        return sharded.read(path, field)
     if path.suffix == tensors.SUFFIX:
         return dict(tensors.read(path, field))
     if path.name not in listed and (part := _damaged_part(path)) is not None:

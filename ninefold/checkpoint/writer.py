@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -25,6 +25,38 @@ PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every GPU of the proce
 NICE = 5
 
 
+class Writer(Protocol):
+    """What a run saves its checkpoints with.
+
+    spread: whether every process calls `save`, with its own parts of the tensors that the strategy
+    spreads; else rank 0 does, with whole ones.
+    """
+
+    checkpoints: Checkpoints
+    spread: ClassVar[bool]
+
+    @property
+    def failed(self) -> bool: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    def reserve(self, content: Mapping[str, Any]) -> None: ...
+
+    def save(self, content: Mapping[str, Any], best: bool) -> None: ...
+
+    def wait(self) -> None: ...
+
+
+def writer(format: str, checkpoints: Checkpoints, device: torch.device) -> Writer:
+    """What writes checkpoints in this format: whole or sharded."""
+    if format == "whole":
+        return AsyncWriter(checkpoints, device)
+    from ninefold.checkpoint.sharded_writer import ShardedWriter  # torch's part takes a while
+
+    return ShardedWriter(checkpoints)
+
+
 class AsyncWriter:
     """Copies a checkpoint's content and writes the copy in a thread while training continues.
 
@@ -34,6 +66,8 @@ class AsyncWriter:
     The thread neither logs nor prints nor computes with torch's threads. So a process that a
     dataset forks never waits for a lock that this thread held at that moment.
     """
+
+    spread: ClassVar[bool] = False
 
     def __init__(self, checkpoints: Checkpoints, device: torch.device) -> None:
         self.checkpoints = checkpoints

@@ -135,6 +135,17 @@ OPTIONS: dict[str, Key] = {
         "of the network, and of lists in it, of at least `least` parameters.",
     ),
     "parallel.least": Key(whole(0), 1_000_000, "Parameters of a unit at least, with units=auto."),
+    "parallel.colwise": Key(
+        NAMES,
+        None,
+        "Linear layers of which each process computes a part of the outputs (parallel=tensor).",
+    ),
+    "parallel.rowwise": Key(
+        NAMES,
+        None,
+        "Linear layers that take such parts and follow them; their outputs are summed over the "
+        "processes (parallel=tensor).",
+    ),
     "parallel.reduce_dtype": Key(
         one_of(None, "float32", "bfloat16", "float16"),
         None,

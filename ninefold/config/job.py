@@ -18,6 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from ninefold.checkpoint import manifest
 from ninefold.config import data, environment, packages, processes, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
 from ninefold.config.yaml_text import yaml_text
@@ -339,8 +340,8 @@ class EvaluateJob(Job):
                 )
             ]
         path = Path(str(given)).expanduser().absolute()
-        file = path / "checkpoints" / "last.pt" if path.is_dir() else path
-        if not file.is_file():
+        file = manifest.named(path)
+        if not manifest.is_checkpoint(file):
             return [
                 CheckpointError(
                     "ckpt",

@@ -82,8 +82,8 @@ TRAIN: dict[str, Key] = {
     "init": Key(
         TEXT,
         None,
-        "Weights to start a new run with: a run folder (its last.pt), a checkpoint, or any .pt, "
-        ".pth or .safetensors file with tensors by name; null: drawn from the seed.",
+        "Weights to start a new run with: a run folder (its last checkpoint), a checkpoint, or any "
+        ".pt, .pth or .safetensors file with tensors by name; null: drawn from the seed.",
         later=True,
     ),
     "init_partial": Key(
@@ -215,6 +215,14 @@ TRAIN: dict[str, Key] = {
         2,
         "Step checkpoints that are kept besides last.pt and best.pt.",
     ),
+    "checkpoint.format": Key(
+        one_of("whole", "sharded"),
+        "whole",
+        "One file of whole tensors (whole), which rank 0 writes in the background, or a folder to "
+        "which each process writes its own parts while the training waits (sharded); any strategy "
+        "resumes either.",
+        later=True,
+    ),
     "checkpoint.on_error": Key(
         one_of("stop", "continue"),
         "stop",
@@ -315,7 +323,7 @@ EVALUATE: dict[str, Key] = {
     "ckpt": Key(
         PATH,
         "???",
-        "Run folder (its last.pt is evaluated), checkpoint, or any file with a state_dict.",
+        "Run folder (its last checkpoint is evaluated), checkpoint, or any file with a state_dict.",
     ),
     "weights": Key(
         optional(one_of("average", "raw")),

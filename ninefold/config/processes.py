@@ -113,7 +113,8 @@ def _require_fitting(
             "set parallel.processes=1",
         )
     if "accumulate" in job:  # an evaluation's batches need not divide
-        rules.require_division(job["batch_size"], wanted, job["accumulate"])
+        parts = sharding.parts_of_a_batch(job["parallel"], wanted)
+        rules.require_division(job["batch_size"], parts, job["accumulate"])
 
 
 def _count_gpus() -> int:

@@ -182,7 +182,7 @@ def holds_a_run(folder: Path) -> bool:
     """Whether a run in `folder` has a checkpoint or ended well, which a new run would lose."""
     if not (folder / "config.yaml").exists():
         return False
-    return any(folder.glob("checkpoints/[!.]*.pt")) or _status(folder) == "ok"
+    return bool(manifest.names(folder / "checkpoints")) or _status(folder) == "ok"
 
 
 def _status(folder: Path) -> Any:

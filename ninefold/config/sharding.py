@@ -1,4 +1,4 @@
-"""What cannot be combined with parameters that are spread over processes (parallel=fsdp)."""
+"""What cannot be combined with parameters that are spread over processes (fsdp, tensor)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ninefold.config.graph import COMPILE_MODES
 from ninefold.errors import ConfigError, Failure
 
 STRATEGY = "ninefold.parallel.fsdp.FSDP"
+TENSOR = "ninefold.parallel.tensor.TensorParallel"
 TORCH = "torch.optim."
 FUSED = (f"{TORCH}Adam", f"{TORCH}AdamW")  # whose fused kernels have a rule for such parameters
 
@@ -19,6 +20,8 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
         node if isinstance(node := job.get(name), Mapping) else {}
         for name in ("parallel", "optimizer", "compile")
     )
+    if parallel.get("_target_") == TENSOR:
+        return at_odds_with_tensor(job)
     if parallel.get("_target_") != STRATEGY:
         return []
     found: list[Failure] = []
@@ -44,6 +47,53 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
             )
         )
     return found
+
+
+def at_odds_with_tensor(job: Mapping[str, Any]) -> list[Failure]:
+    """What is at odds with parallel=tensor, which has parameters of two kinds: whole and parts."""
+    parallel = job["parallel"]
+    names = [*(parallel.get("colwise") or ()), *(parallel.get("rowwise") or ())]
+    if not names:
+        return [
+            ConfigError(
+                "parallel",
+                "tensor",
+                "no layer is named to be split",
+                "linear layers that follow each other are allowed",
+                "set parallel.colwise=[NAME] and parallel.rowwise=[NAME]",
+            )
+        ]
+    refused = {
+        "optimizer.fused": (True, "set optimizer.fused=false"),
+        "optimizer.foreach": (True, "leave it out"),
+        "amp.scaler": (True, "choose an amp without a GradScaler"),
+        "clip_grad_norm": (None, "leave it out"),
+        "clip_grad_value": (None, "leave it out"),
+        "compile.mode": (None, "set compile.mode=null"),
+        "launch.dry": (True, "run it: what it sends depends on the activations"),
+    }
+    found: list[Failure] = []
+    for field, (value, do) in refused.items():
+        section, _, key = field.rpartition(".")
+        node = job.get(section) if section else job
+        given = node.get(key) if isinstance(node, Mapping) else None
+        if given is True if value is True else given is not None:
+            found.append(
+                ConfigError(
+                    field,
+                    "true" if given is True else given,
+                    "it does not go with parallel=tensor, where some parameters are whole and "
+                    "some are parts",
+                    "parallel=fsdp and ddp take it",
+                    do,
+                )
+            )
+    return found
+
+
+def parts_of_a_batch(parallel: Mapping[str, Any], processes: int) -> int:
+    """Into how many parts so many processes divide a batch."""
+    return 1 if parallel.get("_target_") == TENSOR else processes
 
 
 def require_whole_copies(replicas: int, processes: int) -> None:

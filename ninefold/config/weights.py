@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ninefold.checkpoint import manifest
 from ninefold.config import untrusted
 from ninefold.errors import CheckpointError, ConfigError, require_package
 
@@ -41,8 +42,8 @@ def prepare(job: Mapping[str, Any]) -> None:
 
 
 def _require_file(path: Path, given: str) -> None:
-    file = path / "checkpoints" / "last.pt" if path.is_dir() else path
-    if not file.is_file():
+    file = manifest.named(path)
+    if not manifest.is_checkpoint(file):
         raise CheckpointError(
             "init",
             given,

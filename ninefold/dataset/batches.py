@@ -56,7 +56,7 @@ class Batches:
         """The examples in this process's part of each batch of `epoch`: int64 [steps, rows]."""
         order = epoch_order(self._seed, epoch, len(self.source))
         batches = order[: self.steps_per_epoch * self._batch_size].reshape(-1, self._batch_size)
-        return batches[:, self._place.rank :: self._place.world_size]
+        return batches[:, self._place.data_rank :: self._place.data_size]
 
     def epoch(
         self, epoch: int, start: int, begin: Callable[[], None], mark: Mark
@@ -85,13 +85,13 @@ class Batches:
 def shard(
     source: Source, batch_size: int, prepare: Preparation, place: Place
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every world_size-th example from this process's rank on, for evaluation: nothing padded.
+    """Every data_size-th example from this process's part on, for evaluation: nothing padded.
 
-    The shards of all processes hold each example once, whatever the sizes. `batch_size` is
+    The shards of all parts hold each example once, whatever the sizes. `batch_size` is
     global, as in training.
     """
-    mine = np.arange(len(source))[place.rank :: place.world_size]
-    size = max(1, batch_size // place.world_size)
+    mine = np.arange(len(source))[place.data_rank :: place.data_size]
+    size = max(1, batch_size // place.data_size)
     batches = [mine[first : first + size] for first in range(0, len(mine), size)]
     with closing(source.batches(batches, place.device)) as reading:
         for read in reading:
@@ -109,4 +109,4 @@ def evaluation_batch(batch_size: int, values: int, place: Place) -> int:
     """
     if place.device.type != "cuda":
         return batch_size
-    return max(batch_size, place.world_size * min(EVALUATED, VALUES // values))
+    return max(batch_size, place.data_size * min(EVALUATED, VALUES // values))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ninefold.checkpoint import manifest
 from ninefold.config import overrides
 from ninefold.config.job import ROOT, EvaluateJob
 from ninefold.config.rules import suggestion
@@ -116,9 +117,9 @@ def place(own: dict[str, str], job: EvaluateJob) -> Path:
     """The file to write, once the checkpoint is the one that `which` names. Raises Failure."""
     given = Path(str(job.values["ckpt"])).expanduser().absolute()
     suffix = SUFFIXES[own["format"]]
-    if given.is_dir():
-        file = given / "checkpoints" / f"{own.get('which', 'last')}.pt"
-        if not file.is_file():
+    if given.is_dir() and given.suffix != manifest.SHARDED:
+        file = manifest.named(given, own.get("which", "last"))
+        if not manifest.is_checkpoint(file):
             raise CheckpointError(
                 "which",
                 own["which"],

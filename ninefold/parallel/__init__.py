@@ -32,6 +32,7 @@ class Place:
     devices: all devices of this process; by default `device` alone.
     local_rank: of this process among the local_size processes of the run on this host.
     host_gpus: numbers of the GPUs of these processes, in the order of local ranks; empty: from 0.
+    one_batch: whether all processes compute the whole batch, together.
     """
 
     rank: int
@@ -42,10 +43,21 @@ class Place:
     local_rank: int = 0
     local_size: int = 1
     host_gpus: tuple[int, ...] = ()
+    one_batch: bool = False
 
     def __post_init__(self) -> None:
         if not self.devices:
             object.__setattr__(self, "devices", (self.device,))
+
+    @property
+    def data_rank(self) -> int:
+        """The number of the part of a global batch that this process computes."""
+        return 0 if self.one_batch else self.rank
+
+    @property
+    def data_size(self) -> int:
+        """The number of the parts of a global batch that processes compute."""
+        return 1 if self.one_batch else self.world_size
 
     @property
     def gpus(self) -> list[int]:
@@ -89,9 +101,11 @@ class Parallel(ABC):
 
     shards: whether a process holds parts of the parameters only. Then parameters are contiguous,
     and every process must take part in each forward pass, also in evaluations.
+    one_batch: whether all processes compute the whole batch, together.
     """
 
     shards: ClassVar[bool] = False
+    one_batch: ClassVar[bool] = False
 
     @abstractmethod
     def join(self) -> AbstractContextManager[Place]:
@@ -136,6 +150,12 @@ class Parallel(ABC):
             "average": dict(average),
         }
 
+    def parts(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        """The same as live tensors of this process, of which DTensors are parts of whole ones."""
+        return self.state(model, optimizer, average)
+
     def load(
         self,
         saved: Mapping[str, Any],
@@ -143,7 +163,7 @@ class Parallel(ABC):
         optimizer: torch.optim.Optimizer,
         average: Mapping[str, Tensor],
     ) -> None:
-        """Copy what `state` returned, or a checkpoint holds, into the three. See `state`.
+        """Copy what `state` or `parts` returned, or a checkpoint holds, into the three.
 
         If the strategy `shards`, ranks other than 0 give tensors on the meta device. Every process
         must call it. Raises KeyError, ValueError or RuntimeError if it does not fit.
@@ -160,8 +180,10 @@ class Parallel(ABC):
         for name, value in average.items():
             value.copy_(saved["average"][name])
 
-    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic:
+    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic | None:
         """What the processes would exchange in a training step at `place`, as calculated.
+
+        None if the model alone does not tell.
 
         model: the plain model, before or after `wrap`, also on the meta device.
         place: may be one with more processes than this run has. accumulate: micro-batches a step.

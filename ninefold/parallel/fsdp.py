@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ninefold.errors import ConfigError, one_line
 from ninefold.parallel import Place, Traffic
-from ninefold.parallel.group import Group, keep, share_buffers
+from ninefold.parallel.group import keep, share_buffers
+from ninefold.parallel.spread import Spread, count, named_in, nested
 
 AUTO = "auto"
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # modules that compute nothing themselves
@@ -26,7 +24,7 @@ MIXED = "mixed torch.Tensor and DTensor"  # in what torch says of parameters tha
 
 
 @dataclass(frozen=True)
-class FSDP(Group):
+class FSDP(Spread):
     """Each process holds a part of every parameter, its gradient and its optimizer state.
 
     Before a unit of the model computes, its parameters are gathered from all processes; afterwards
@@ -39,8 +37,6 @@ class FSDP(Group):
         children of the network, and of lists in it, with at least `least` parameters.
     reduce_dtype: in which gradients are averaged, by torch's name; None: their own.
     """
-
-    shards: ClassVar[bool] = True
 
     replicas: int = 1
     reshard_after_forward: bool = True
@@ -93,79 +89,11 @@ class FSDP(Group):
 
     def _units(self, model: nn.Module) -> list[nn.Module]:
         """The modules of the network in `model` that are gathered apart, inner ones first."""
-        inside = nested(model)
         if isinstance(self.units, str):
-            return [unit for child in inside[-1].children() for unit in large(child, self.least)]
-        known = [dict(module.named_modules()) for module in inside]
-        for modules in known:
-            if all(name in modules for name in self.units):
-                return [modules[name] for name in sorted(self.units, key=deepest_first)]
-        missing = next(name for name in self.units if name not in known[-1])
-        near = difflib.get_close_matches(missing, known[-1], n=1)
-        raise ConfigError(
-            "parallel.units",
-            list(self.units),
-            f"the model has no part {missing}",
-            f"did you mean {near[0]}?" if near else f"it has {', '.join(list(known[-1])[1:20])}",
-            "name submodules of the model",
-        )
-
-    def whole(self, tensor: Tensor) -> Tensor:
-        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-    def state(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
-    ) -> dict[str, Any]:
-        held = super().state(model, optimizer, average)
-        states = {
-            index: {name: self._on_rank_0(value) for name, value in values.items()}
-            for index, values in held["optimizer"]["state"].items()
-        }
-        return {
-            "model": {name: self._on_rank_0(value) for name, value in held["model"].items()},
-            "optimizer": {**held["optimizer"], "state": states},
-            "average": {name: self._on_rank_0(value) for name, value in average.items()},
-        }
-
-    def _on_rank_0(self, value: Any) -> Any:
-        """`value`, if it is a tensor whole and on the CPU; on other ranks its meta tensor.
-
-        One at a time, so that no process but rank 0 needs memory for more than the largest one.
-        """
-        if not isinstance(value, Tensor):
-            return value
-        whole = self.whole(value.detach())
-        return whole.cpu() if dist.get_rank() == 0 else torch.empty_like(whole, device="meta")
-
-    def load(
-        self,
-        saved: Mapping[str, Any],
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        average: Mapping[str, Tensor],
-    ) -> None:
-        own, device = model.state_dict(), next(model.parameters()).device
-        parameters = dict(enumerate(chain(*(g["params"] for g in optimizer.param_groups))))
-        states = {
-            index: {name: part(value, parameters[index], device) for name, value in values.items()}
-            for index, values in saved["optimizer"]["state"].items()
-        }
-        values = {
-            name: part(value, own.get(name), device) for name, value in saved["model"].items()
-        }
-        averages = {
-            name: part(saved["average"][name], like, device) for name, like in average.items()
-        }
-        super().load(
-            {
-                "model": values,
-                "optimizer": {**saved["optimizer"], "state": states},
-                "average": averages,
-            },
-            model,
-            optimizer,
-            average,
-        )
+            network = nested(model)[-1]
+            return [unit for child in network.children() for unit in large(child, self.least)]
+        modules = named_in(model, self.units, "parallel.units")
+        return [modules[name] for name in sorted(self.units, key=deepest_first)]
 
     def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic:
         shards = place.world_size // self.replicas
@@ -250,17 +178,6 @@ class Sharded(nn.Module):
         return self
 
 
-def nested(model: nn.Module) -> list[nn.Module]:
-    """`model`, the first module in it that has all its parameters, and so on to the network."""
-    found = [model]
-    while True:
-        every = count(found[-1])
-        inner = next((m for m in found[-1].children() if count(m) == every), None)
-        if inner is None or not every:
-            return found
-        found.append(inner)
-
-
 def large(module: nn.Module, least: int) -> list[nn.Module]:
     """`module` if it has `least` parameters; of a list its large modules, then what is left."""
     if count(module) < least:
@@ -272,11 +189,6 @@ def large(module: nn.Module, least: int) -> list[nn.Module]:
     return [*found, module] if isinstance(module, nn.Sequential) and rest >= least else found
 
 
-def count(module: nn.Module) -> int:
-    """Elements of the parameters of `module`."""
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def deepest_first(name: str) -> int:
     """A key that sorts names of modules so that none comes after one that contains it."""
     return -name.count(".")
@@ -286,22 +198,3 @@ def padded(tensor: Tensor, shards: int) -> int:
     """Elements of `tensor` with its first dimension filled up to equal parts for all `shards`."""
     rows = tensor.shape[0]
     return tensor.numel() // max(rows, 1) * (-(-rows // shards) * shards)
-
-
-def part(value: Any, like: object, device: torch.device) -> Any:
-    """This process's part of a tensor that rank 0 has, spread as `like` if that has its shape.
-
-    value: on other ranks its meta tensor. Every process must call it.
-    """
-    if not isinstance(value, Tensor):
-        return value
-    there = dist.get_rank() == 0
-    whole = (
-        value.contiguous().to(device)
-        if there
-        else torch.empty(value.shape, dtype=value.dtype, device=device)
-    )
-    if isinstance(like, DTensor) and like.shape == value.shape:
-        return distribute_tensor(whole, like.device_mesh, like.placements)
-    dist.broadcast(whole, src=0)
-    return whole

@@ -67,10 +67,11 @@ class Group(Parallel):
                 rank,
                 world_size,
                 device,
-                replicas=world_size,
+                replicas=1 if self.one_batch else world_size,
                 local_rank=ranks.local_rank,
                 local_size=ranks.local_world_size,
                 host_gpus=numbers if device.type == "cuda" else (),
+                one_batch=self.one_batch,
             )
             failed = False
         finally:

@@ -27,6 +27,12 @@ class Average:
         self._names = [name for name, _ in model.named_parameters()] if decay else []
         self._live = [p.detach() for p in model.parameters()] if decay else []
         self._averages = [value.clone() for value in self._live]
+        pairs = list(zip(self._averages, self._live, strict=True))
+        kinds = {type(average) for average in self._averages}  # a strategy may have spread some
+        self._groups = [
+            tuple(zip(*(pair for pair in pairs if type(pair[0]) is kind), strict=True))
+            for kind in kinds
+        ]
         self._decay = decay or 0.0
         self._warmup = warmup
 
@@ -37,7 +43,8 @@ class Average:
         decay, t = self._decay, self.updates
         if self._warmup:
             decay = min(decay, (1 + t) / (10 + t))
-        torch._foreach_lerp_(self._averages, self._live, 1 - decay)
+        for averages, live in self._groups:
+            torch._foreach_lerp_(averages, live, 1 - decay)
         self.updates += 1
 
     @contextmanager

@@ -15,7 +15,7 @@ from torch import nn
 
 from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.writer import AsyncWriter
+from ninefold.checkpoint.writer import writer
 from ninefold.dataset import Dataset, Examples, train_and_val
 from ninefold.dataset.batches import Batches, evaluation_batch, shard
 from ninefold.dataset.cache import reader
@@ -191,7 +191,7 @@ def training(
     verify(amp, amp.grad_scaler(place.device), place.device)
     state = initial_state(job, model, amp, place, batches.steps_per_epoch)
     state.origin = origin
-    seed_generators(job.seed * 1_000_003 + place.rank, place.gpus)  # each has its own dropout
+    seed_generators(job.seed * 1_000_003 + place.data_rank, place.gpus)  # each its own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
@@ -216,7 +216,8 @@ def training(
         stop=stop,
         loggers=_loggers(job, folder, state, last_step, task.score) if place.rank == 0 else [],
         clock=clock,
-        writer=AsyncWriter(checkpoints, place.device),
+        # older runs do not have this key
+        writer=writer(job.checkpoint.get("format", "whole"), checkpoints, place.device),
         batch_size=job.batch_size,
         evaluation_batch=evaluation_batch(job.batch_size, input_values(job, dataset), place),
         accumulate=job.accumulate,

@@ -71,6 +71,7 @@ def share_of(job: DictConfig, parallel: Parallel, processes: int) -> Share:
         state.optimizer.step()  # after which the optimizer has its state
         memory = memory_by_kind(model, state.optimizer, state.average.named(), parallel, place)
         traffic = parallel.traffic(model, place, job.accumulate)
+        assert traffic is not None, "refused before"
     return Share(processes, job.batch_size // processes, memory, traffic.sent, traffic.messages)
 
 

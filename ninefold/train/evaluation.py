@@ -70,7 +70,7 @@ def evaluate(
     sums: Tensor | None = None
     count = broken = passes = 0
     for inputs, targets in shard(source, batch_size, prepare, place):
-        if interrupted():
+        if interrupted() and not place.one_batch:  # of which all have to take each batch
             broken = 1
             break
         more, measured = forward(inputs, targets, measure=True)
@@ -85,6 +85,9 @@ def evaluate(
         inputs, targets = next(shard(source, 1, prepare, Place(0, 1, place.device)))
         _, measured = forward(inputs, targets, measure=True)
         sums = torch.zeros_like(measured) if sums is None else sums
+    if place.rank >= place.data_size:  # what it counted is another's too
+        count, loss = 0, torch.zeros_like(loss)
+        sums = None if sums is None else torch.zeros_like(sums)
     counts = parallel.total(torch.tensor([count, broken], device=place.device)).tolist()
     if counts[1]:
         forward.train(was_training)
@@ -98,5 +101,5 @@ def evaluate(
 
 def most_passes(count: int, batch_size: int, place: Place) -> int:
     """Forward passes of the process with most of `count` examples, see `shard`."""
-    each, size = -(-count // place.world_size), max(1, batch_size // place.world_size)
+    each, size = -(-count // place.data_size), max(1, batch_size // place.data_size)
     return -(-each // size)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights
 from ninefold.config import untrusted
@@ -88,8 +89,7 @@ def _from_file(
     partial: bool,
     without: Sequence[str],
 ) -> list[str]:
-    path = Path(init)
-    path = path / "checkpoints" / "last.pt" if path.is_dir() else path
+    path = manifest.named(Path(init))
     content = read(path, "init")
     tensors, which = chosen(content, None)
     fitting = aligned(tensors, model.state_dict().keys())

@@ -30,7 +30,7 @@ def reading(
     """
     own = loading(
         sets[0],
-        max(1, batch_size // place.world_size),
+        max(1, batch_size // place.data_size),
         place,
         workers=settings.get("workers", 0),
         share=settings.get("share", 0.25),

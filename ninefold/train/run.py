@@ -137,8 +137,8 @@ def conditions(
         "memory_bytes": memory_by_kind(
             state.model, state.optimizer, state.average.named(), run.parallel, place
         ),
-        "traffic_bytes": traffic.sent,
-        "messages": traffic.messages,
+        "traffic_bytes": None if traffic is None else traffic.sent,
+        "messages": None if traffic is None else traffic.messages,
         "notes": notes,
         "overrides": spec.overrides,
         "environment": environment_of(spec, place) if place.rank == 0 else {},

@@ -55,21 +55,26 @@ class State:
         self._parameters = list(self.model.parameters())
 
     def capture(self, parallel: Parallel, place: Place) -> dict[str, Any]:
-        """A copy of `content` on the CPU, as `restore` takes it. Every process must call it."""
+        """A copy of `content`, of this process's parts, on the CPU, as `restore` takes it.
+
+        Every process must call it.
+        """
 
         def copy(tensor: Tensor) -> Tensor:
             return tensor if tensor.is_meta else tensor.to("cpu", copy=True)
 
-        captured: dict[str, Any] = copied(self.content(parallel, place), copy)
+        captured: dict[str, Any] = copied(self.content(parallel, place, True), copy)
         return captured
 
-    def content(self, parallel: Parallel, place: Place) -> dict[str, Any]:
+    def content(self, parallel: Parallel, place: Place, spread: bool = False) -> dict[str, Any]:
         """What a checkpoint holds: tensors, mostly the live ones, and plain containers.
 
-        Every process must call it; rank 0's is the one to save.
+        spread: with each process's own parts of what the strategy spreads; else rank 0's is the one
+        to save. Every process must call it.
         """
+        tensors = parallel.parts if spread else parallel.state
         return {
-            **parallel.state(self.model, self.optimizer, self.average.named()),
+            **tensors(self.model, self.optimizer, self.average.named()),
             "scheduler": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
             "skipped": int(self.scaler.skipped),
@@ -110,9 +115,10 @@ class State:
         losses = saved["losses"]
         same = len(losses) == place.world_size
         if same:
-            _set_rng([rows[place.rank] for rows in saved["rng"]], place)
+            _set_rng([rows[place.data_rank] for rows in saved["rng"]], place)
         # Only their mean over the processes is used in the end.
-        total, bad = (losses[place.rank] if same else losses.mean(dim=0)).tolist()
+        own = same and place.data_size > 1
+        total, bad = (losses[place.rank] if own else losses.mean(dim=0)).tolist()
         self.losses.start_epoch(total, bad)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.checkpoint.manifest import FORMAT
-from ninefold.checkpoint.writer import AsyncWriter
+from ninefold.checkpoint.writer import Writer
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Loading, Source
 from ninefold.dataset.preparation import Preparation
@@ -81,7 +81,7 @@ class Training:
     stop: Stop
     loggers: list[Logger]
     clock: Clock
-    writer: AsyncWriter
+    writer: Writer
     batch_size: int
     evaluation_batch: int
     accumulate: int
@@ -244,8 +244,9 @@ def leave(run: Training) -> NoReturn:
 
 
 def save(run: Training, best: bool = False, must: bool = False) -> None:
-    """Copy the state of the run; rank 0 writes the copy while the training continues.
+    """Save the state of the run: rank 0 writes a copy while the training continues.
 
+    A sharded checkpoint is written by all processes before this returns.
     Every process must call it. With `must` it is on disk when this returns. One that is due while
     the one before is being written waits for that if it is the `best`, the last one or a `must`,
     and is left out otherwise.
@@ -255,17 +256,31 @@ def save(run: Training, best: bool = False, must: bool = False) -> None:
         run.left_out += 1
         return
     run.state.train_seconds = run.clock.seconds
-    content = run.state.content(run.parallel, run.place)
-    if run.place.rank != 0:
+    content = run.state.content(run.parallel, run.place, run.writer.spread)
+    require_finite_tensors(run, content["model"])
+    if run.place.rank != 0 and not run.writer.spread:
         return
-    for name, value in content["model"].items():
-        if value.is_floating_point() and not finite(value):
-            wrong = f"not finite after step {run.state.step}"
-            raise numerics_error(run, "parameter", name, wrong, "not saved")
     wait_for_writer(run)
     run.writer.save({"format": FORMAT, "config": run.config, **content}, best)
     if must:
         wait_for_writer(run, must)
+
+
+def require_finite_tensors(run: Training, model: Mapping[str, Tensor]) -> None:
+    """Raise NumericsError on every process if a tensor of the model is not finite on one.
+
+    model: as this process would save it; what it has on the meta device is another's.
+    """
+    bad = [
+        value.is_floating_point() and not value.is_meta and not finite(here(value))
+        for value in model.values()
+    ]
+    flags = torch.tensor(bad, dtype=torch.float32, device=run.place.device)
+    found = gather(flags, run.parallel, run.place).amax(dim=0).tolist()
+    for name, is_bad in zip(model, found, strict=True):
+        if is_bad:
+            wrong = f"not finite after step {run.state.step}"
+            raise numerics_error(run, "parameter", name, wrong, "not saved")
 
 
 def being_written(run: Training) -> bool:

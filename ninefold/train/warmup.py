@@ -67,7 +67,8 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
                 run.compute_seconds = alone(run, step, batches)
     if run.compiles:  # what these steps took beyond the time of the last one
         run.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
-    content = run.state.content(run.parallel, run.place)  # the optimizer has its state by now
+    # The optimizer has its state by now.
+    content = run.state.content(run.parallel, run.place, run.writer.spread)
     if run.place.rank == 0 and run.checkpoint_every is not None:
         run.writer.reserve(content)
     run.state.restore(before, run.parallel, run.place)

@@ -25,7 +25,8 @@ ANY = (
     *("dataset.train", "dataset.test", "dataset.keys", "dataset.name", "dataset.config"),
     *("dataset.revision", "dataset.image", "dataset.label", "dataset.landmarks"),
     *("ckpt", "model.output", "task.loss", "optimizer.groups", "init", "freeze"),
-    *("init_without", "checkpoint_activations", "parallel.units"),
+    *("init_without", "checkpoint_activations", "parallel.units", "parallel.colwise"),
+    "parallel.rowwise",
 )
 FIELDS = [field for field, key in KEYS.items() if key.kind is not SECTION and field not in ANY]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.config.sharding import problems, require_whole_copies
+from ninefold.config.sharding import parts_of_a_batch, problems, require_whole_copies
 from ninefold.errors import ConfigError
 from tests.conftest import Shell
 from tests.faults.runs import one_after_another
@@ -47,6 +47,42 @@ def test_compile_modes_that_record_cuda_graphs_are_refused() -> None:
     (failure,) = problems(job("torch.optim.AdamW", True, mode="reduce-overhead"))
     assert failure.field == "compile.mode"
     assert not problems(job("torch.optim.AdamW", True, mode="default"))
+
+
+TENSOR = {"_target_": "ninefold.parallel.tensor.TensorParallel", "colwise": ["a"], "rowwise": []}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({}, None),
+        ({"parallel": {**TENSOR, "colwise": None}}, "parallel"),
+        ({"optimizer": {"_target_": "torch.optim.AdamW", "fused": True}}, "optimizer.fused"),
+        ({"optimizer": {"_target_": "torch.optim.SGD", "foreach": True}}, "optimizer.foreach"),
+        ({"amp": {"scaler": True}}, "amp.scaler"),
+        ({"clip_grad_norm": 1.0}, "clip_grad_norm"),
+        ({"clip_grad_value": 1.0}, "clip_grad_value"),
+        ({"compile": {"mode": "default"}}, "compile.mode"),
+        ({"launch": {"dry": True}}, "launch.dry"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_on_parts_beside_whole_parameters_is_refused(
+    change: Any, field: str | None
+) -> None:
+    fits = {
+        **job("torch.optim.AdamW", False, TENSOR),
+        "amp": {"scaler": False},
+        "clip_grad_norm": None,
+        "launch": {"dry": False},
+    }
+    found = problems({**fits, **change})
+    assert [failure.field for failure in found] == ([field] if field else [])
+    assert all("\n" not in str(failure) for failure in found)
+
+
+def test_processes_that_share_a_batch_need_not_divide_it() -> None:
+    assert (parts_of_a_batch(TENSOR, 3), parts_of_a_batch(FSDP, 3)) == (1, 3)
 
 
 @pytest.mark.parametrize(

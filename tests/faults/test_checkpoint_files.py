@@ -20,12 +20,14 @@ from pathlib import Path
 
 import pytest
 
+from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.errors import CheckpointError, ResourceError
 from tests.faults.writer import (
     KEEP,
     Beside,
     Outcome,
+    Together,
     Writer,
     calls_of,
     content,
@@ -61,6 +63,7 @@ def crashes(
     It is the save of step 3 after the `earlier`, which is the best, and after which one goes.
     """
     saved(folder / "warm", 1)  # what torch imports and looks up in its first save is none of ours
+    kind(folder / "warm", KEEP).save(content(2), best=False)
     base = folder / "base"
     base.mkdir()
     if earlier:
@@ -80,7 +83,7 @@ def crashes(
         assert outcome.code == -signal.SIGKILL, f"{call} {k} did not kill: {outcome}"
         checkpoints = run / "checkpoints"
         found = wrong_now(checkpoints, {*earlier[-1:], 3})
-        if not earlier and not list(checkpoints.glob("[!.]*.pt")):
+        if not earlier and not manifest.names(checkpoints):
             found = []  # it died in the first save of all, before there was anything
         found += wrong_later(checkpoints, 4)
         wrong += [
@@ -91,11 +94,12 @@ def crashes(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", [Beside, Together])
 @pytest.mark.parametrize("earlier", [(), (1,), (1, 2)], ids=len)
 def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(
-    tmp_path: Path, earlier: tuple[int, ...], record_property: Record
+    tmp_path: Path, earlier: tuple[int, ...], kind: type[Checkpoints], record_property: Record
 ) -> None:
-    cases, wrong = crashes(tmp_path, earlier, Beside)
+    cases, wrong = crashes(tmp_path, earlier, kind)
     record_property("set", "C1")
     record_property("cases", cases)
     assert cases > 50
@@ -156,21 +160,28 @@ def stamps(folder: Path) -> set[tuple[str, int, int]]:
     return {(name, stat.st_mtime_ns, stat.st_size) for name, stat in found}
 
 
-def require_survivals(folder: Path, number: int, size: int, record_property: Record) -> None:
+def require_survivals(
+    folder: Path,
+    number: int,
+    size: int,
+    record_property: Record,
+    kind: type[Checkpoints] = Beside,
+) -> None:
     """No unreadable run, and none older than its last save, in `number` kills."""
     record_property("set", "C2")
     record_property("cases", number)
-    hit, wrong = kills(folder, number, size, Beside)
+    hit, wrong = kills(folder, number, size, kind)
     record_property("kills", dict(hit))
     print(f"C2, {size} numbers: {dict(hit)}")
     assert wrong == []
     assert hit["during"] > number / 4, f"the moments were no test: {hit}"
 
 
+@pytest.mark.parametrize("kind", [Beside, Together])
 def test_30_writers_killed_at_random_leave_readable_runs(
-    tmp_path: Path, record_property: Record
+    tmp_path: Path, kind: type[Checkpoints], record_property: Record
 ) -> None:
-    require_survivals(tmp_path, 30, 10, record_property)
+    require_survivals(tmp_path, 30, 10, record_property, kind)
 
 
 @pytest.mark.slow
@@ -207,15 +218,19 @@ def wrong_refusal(folder: Path, outcome: Outcome, reason: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EDQUOT", "EINTR"])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [*((error, Beside) for error in ("ENOSPC", "EIO", "EDQUOT", "EINTR")), ("ENOSPC", Together)],
+)
 def test_a_refused_system_call_costs_a_save_and_no_checkpoint(
-    tmp_path: Path, error: str, record_property: Record
+    tmp_path: Path, error: str, kind: type[Checkpoints], record_property: Record
 ) -> None:
     base = tmp_path / "base"
     saved(base, 1, 2)
+    kind(tmp_path / "warm", KEEP).save(content(2), best=False)
 
     def save(run: Path) -> Callable[[], None]:
-        return lambda: Beside(run, KEEP).save(content(3), best=True)
+        return lambda: kind(run, KEEP).save(content(3), best=True)
 
     calls = calls_of(save(twin(base, tmp_path / "whole")), tmp_path / "whole.log")
     wrong = []

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from ninefold.checkpoint import store
+from ninefold.checkpoint.hashing import sha256_of
 from ninefold.checkpoint.store import Checkpoints
+from tests.checkpoint import test_sharded
 from tests.faults.test_checkpoint_files import DAMAGE, crashes, damages, kills
 
 pytestmark = pytest.mark.slow
@@ -28,7 +30,7 @@ class InPlace(Checkpoints):
     def save(self, content: Mapping[str, Any], best: bool) -> None:
         with (self.folder / "last.pt").open("wb") as file:
             torch.save(dict(content), file)
-        sha256 = store._sha256(self.folder / "last.pt")
+        sha256 = sha256_of(self.folder / "last.pt")
         files = self.manifest()
         files["last.pt"] = [{"sha256": sha256, "size": 1, "step": content["step"]}]
         store.manifest.write(self.folder, files)
@@ -60,14 +62,25 @@ def test_c2_sees_a_writer_that_writes_in_place(tmp_path: Path) -> None:
     assert wrong
 
 
+def believe(path: Path) -> str | None:
+    """What the manifest says, without a look into the file or folder."""
+    entries = Checkpoints(path.parent, 2).manifest().get(path.name)
+    return entries[0]["sha256"] if entries and path.exists() else None
+
+
 def test_c4_sees_that_a_checksum_is_not_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def believe(path: Path) -> str | None:
-        entries = Checkpoints(path.parent, 2).manifest().get(path.name)
-        return entries[0]["sha256"] if entries and path.is_file() else None
-
-    monkeypatch.setattr(store, "_digest", believe)
+    monkeypatch.setattr(store, "digest", believe)
     cases, wrong = damages(tmp_path, DAMAGE)
     assert len(wrong) > cases / 2
     assert any("flipped" in what and "was not detected" in what for what in wrong)
+
+
+def test_the_damages_show_that_checksums_of_sharded_checkpoints_are_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "digest", believe)
+    wrong = test_sharded.damages(tmp_path)
+    assert "__0_0.distcp flipped: read" in wrong, wrong
+    assert "__0_0.distcp a link: read" in wrong, wrong

@@ -24,7 +24,8 @@ from typing import Any
 
 import torch
 
-from ninefold.checkpoint.store import Checkpoints, read
+from ninefold.checkpoint.sharded_writer import ShardedWriter
+from ninefold.checkpoint.store import STEP, Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.errors import Failure, ResourceError
 
@@ -60,6 +61,15 @@ class Beside(Checkpoints):
 
     def save(self, content: Mapping[str, Any], best: bool) -> None:
         writer = AsyncWriter(Checkpoints(self.folder, KEEP), torch.device("cpu"))
+        writer.save(content, best)
+        writer.wait()
+
+
+class Together(Checkpoints):
+    """Sharded checkpoints as a run of one process writes them."""
+
+    def save(self, content: Mapping[str, Any], best: bool) -> None:
+        writer = ShardedWriter(Checkpoints(self.folder, KEEP))
         writer.save(content, best)
         writer.wait()
 
@@ -186,6 +196,11 @@ def calls_of(save: Callable[[], None], log: Path) -> list[tuple[str, int]]:
 # What is left
 
 
+def steps(folder: Path) -> list[str]:
+    """The names of the checkpoints of steps."""
+    return [path.name for path in folder.glob("step-*") if STEP.fullmatch(path.name)]
+
+
 def wrong_now(folder: Path, allowed: set[int], warnings: str = "") -> list[str]:
     """What is wrong with a folder that must have one of the `allowed` steps to go on from.
 
@@ -203,7 +218,7 @@ def wrong_now(folder: Path, allowed: set[int], warnings: str = "") -> list[str]:
 def wrong_later(folder: Path, step: int) -> list[str]:
     """What is wrong after the next writer: it must succeed and leave nothing lying around."""
     checkpoints = Checkpoints(folder, KEEP)
-    before = len(list(folder.glob("step-*.pt")))
+    before = len(steps(folder))
     try:
         checkpoints.save(content(step), best=False)
     except ResourceError as error:
@@ -213,6 +228,6 @@ def wrong_later(folder: Path, step: int) -> list[str]:
     if names(folder) != {*listed, "manifest.json"}:
         found.append(f"{sorted(names(folder))} are there, {sorted(listed)} are listed")
     found += [f"{name} is damaged" for name in listed if not checkpoints.verifies(folder / name)]
-    if len(list(folder.glob("step-*.pt"))) < min(KEEP, before + 1):
+    if len(steps(folder)) < min(KEEP, before + 1):
         found.append(f"fewer than {KEEP} steps are kept")
     return found

@@ -13,7 +13,7 @@ from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.result import PHASES, PROCESSES, SCORE, Result, strategy_name
 
-PARALLEL = ("none", "dp", "ddp", "fsdp")
+PARALLEL = ("none", "dp", "ddp", "fsdp", "tensor")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
 NAMES = (
     "status",

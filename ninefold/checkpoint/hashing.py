@@ -1,0 +1,88 @@
+"""The sha256 of what is written, of files, and of the folders of sharded checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+Listing = dict[str, dict[str, Any]]  # of each file of a folder its size and sha256
+
+
+class Hashing:
+    """A binary file that hashes what is written and remembers why a write failed; None measures."""
+
+    def __init__(self, file: BinaryIO | None) -> None:
+        self.sha256 = hashlib.sha256()
+        self.written = 0
+        self.error: OSError | None = None
+        self._file = file
+
+    def write(self, data: bytes | memoryview) -> int:
+        if self._file is not None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.error = error
+                raise
+            self.sha256.update(data)
+        size = memoryview(data).nbytes
+        self.written += size
+        return size
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def listing(folder: Path) -> Listing:
+    """The files in `folder`. Raises OSError if one cannot be read, or something else is in it."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        facts = path.lstat()
+        if not stat.S_ISREG(facts.st_mode):
+            raise FileNotFoundError(f"{path.name} is no file")
+        found[path.name] = {"size": facts.st_size, "sha256": sha256_of(path)}
+    return found
+
+
+def digest_of(files: Mapping[str, Any]) -> str:
+    """The sha256 of a listing, which is that of its folder."""
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+def digest(path: Path) -> str | None:
+    """The sha256 of a checkpoint, a file or a folder, or None if there is none that can be read."""
+    try:
+        if path.is_dir():
+            return digest_of(listing(path))
+        return sha256_of(path) if path.is_file() else None
+    except OSError:
+        return None
+
+
+def difference(files: Mapping[str, Any], folder: Path) -> str:
+    """What is wrong with the first of the listed `files` that differs in `folder`."""
+    try:
+        there = listing(folder)
+    except OSError as error:
+        return error.strerror or str(error)
+    for name in sorted({*files, *there}):
+        if name not in there:
+            return f"{name} in it is missing"
+        if name not in files:
+            return f"{name} in it is not listed in the manifest"
+        if files[name] != there[name]:
+            return f"the sha256 of {name} in it is not the one in the manifest"
+    return "the manifest lists other files"
