@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -43,6 +44,8 @@ class TensorParallel(Spread):
             if getattr(module, "inplace", False) is True:
                 module.inplace = False  # type: ignore[assignment]  # a part cannot be changed so
         model.to(place.device)
+        # It prints a traceback where a plan does not fit, which `Planned` says in a line.
+        logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
         assert dist.group.WORLD is not None
         mesh = DeviceMesh.from_group(dist.group.WORLD, place.device.type)
         # What a colwise layer gives is a DTensor, so that only what can take a part takes it.

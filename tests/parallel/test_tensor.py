@@ -190,7 +190,11 @@ def test_every_process_takes_the_whole_batch_and_counts_once_in_an_evaluation(
     ],
 )
 def test_a_plan_that_does_not_fit_the_network_is_one_line(
-    colwise: list[str], rowwise: list[str], said: str, tmp_path: Path
+    colwise: list[str],
+    rowwise: list[str],
+    said: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def run() -> Any:
         with pytest.raises(ConfigError) as error, made(colwise, rowwise) as run:
@@ -200,6 +204,7 @@ def test_a_plan_that_does_not_fit_the_network_is_one_line(
     for line in on_ranks(2, run, tmp_path):
         assert said in line
         assert "\n" not in line
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_layer_that_does_not_divide_by_the_processes_is_refused(tmp_path: Path) -> None:
