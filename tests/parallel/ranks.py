@@ -17,7 +17,6 @@ import torch.distributed.tensor
 from torch.distributed import TCPStore
 
 SECONDS = 60  # that a process waits for its peers
-PORT = 2  # bytes
 
 
 def on_ranks(count: int, function: Callable[[], Any], folder: Path) -> list[Any]:
@@ -25,7 +24,7 @@ def on_ranks(count: int, function: Callable[[], Any], folder: Path) -> list[Any]
 
     folder: for the results. It is called once the environment says which rank it is on.
     """
-    reading, writing = os.pipe()
+    store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=SECONDS))
     children = []
     for rank in range(count):
         if child := os.fork():
@@ -33,8 +32,7 @@ def on_ranks(count: int, function: Callable[[], Any], folder: Path) -> list[Any]
             continue
         code = 1
         try:
-            port = int.from_bytes(os.read(reading, PORT), "big")
-            os.environ |= environment(rank, count, port)
+            os.environ |= environment(rank, count, store.port)
             torch.set_num_threads(1)
             torch.save(function(), folder / f"rank{rank}")
             code = 0
@@ -44,11 +42,6 @@ def on_ranks(count: int, function: Callable[[], Any], folder: Path) -> list[Any]
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
-    # Only now: a process that is forked while the store's thread holds a lock would wait for ever.
-    store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=SECONDS))
-    os.write(writing, count * store.port.to_bytes(PORT, "big"))
-    for end in (reading, writing):
-        os.close(end)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert codes == [0] * count, codes
     return [torch.load(folder / f"rank{rank}", weights_only=False) for rank in range(count)]
