@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import stat
@@ -44,6 +45,14 @@ def sha256_of(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def read_back(path: Path, file: Hashing) -> dict[str, Any]:
+    """The size and sha256 of `path`, which `file` wrote. Raises OSError if it holds another."""
+    written = file.sha256.hexdigest()
+    if sha256_of(path) != written:
+        raise OSError(errno.EIO, "what was read back differs from what was written")
+    return {"sha256": written, "size": file.written}
 
 
 def listing(folder: Path) -> Listing:

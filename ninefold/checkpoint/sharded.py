@@ -26,7 +26,8 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, Def
 from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.tensor import DTensor
 
-from ninefold.checkpoint.hashing import Hashing, Listing, sha256_of
+from ninefold.checkpoint.hashing import Hashing, Listing, read_back
+from ninefold.checkpoint.trees import mapped
 from ninefold.errors import CheckpointError
 from ninefold.files import sync_folder
 
@@ -112,13 +113,7 @@ class HashedFiles(FileSystem):
 
     def read_back(self) -> Listing:
         """The files of this process, read. Raises OSError if one is not what was written."""
-        found = {}
-        for path, file in self._written.items():
-            written = file.sha256.hexdigest()
-            if sha256_of(path) != written:
-                raise OSError(errno.EIO, "what was read back differs from what was written")
-            found[path.name] = {"size": file.written, "sha256": written}
-        return found
+        return {path.name: read_back(path, file) for path, file in self._written.items()}
 
 
 class Stream(Hashing):
@@ -240,18 +235,6 @@ def outlined(tree: Any, taken: dict[str, Tensor]) -> Any:
         return torch.empty_like(tensor, device="meta")
 
     return mapped(tree, take)
-
-
-def mapped(tree: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -> Any:
-    """`tree` in new containers, with `change(name, tensor)` for each tensor; names are dotted."""
-    if isinstance(tree, Tensor):
-        return change(name, tree.detach())
-    if isinstance(tree, Mapping):
-        items = tree.items()
-        return {key: mapped(v, change, f"{name}.{key}" if name else str(key)) for key, v in items}
-    if isinstance(tree, list | tuple):
-        return [mapped(value, change, f"{name}.{index}") for index, value in enumerate(tree)]
-    return tree
 
 
 def bytes_of(tree: Any) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ninefold.checkpoint import manifest, tensors
-from ninefold.checkpoint.hashing import Hashing, difference, digest, sha256_of
+from ninefold.checkpoint.hashing import Hashing, difference, digest, read_back
 from ninefold.checkpoint.manifest import FORMAT, SHARDED, WHOLE, Entry, Files
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.files import sync_folder
@@ -211,10 +211,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> Entry:
             raise
         file.flush()
         os.fsync(file.fileno())
-    written = hashing.sha256.hexdigest()
-    if sha256_of(path) != written:
-        raise OSError(errno.EIO, "what was read back differs from what was written")
-    return {"sha256": written, "size": hashing.written, "step": content["step"]}
+    return {**read_back(path, hashing), "step": content["step"]}
 
 
 def _identity(path: Path) -> object:

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ninefold.checkpoint.store import Checkpoints
+from ninefold.checkpoint.trees import copied
 
 ALIGNED = 64  # bytes; where a part of the staging block may begin: a cache line, and any dtype
 PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every GPU of the process
@@ -224,14 +225,3 @@ def lock(address: int, size: int) -> None:
 def unlock(address: int) -> None:
     """Unlock what `lock` has locked; an error is no reason to fail, as nobody uses it any more."""
     torch.cuda.cudart().cudaHostUnregister(address)
-
-
-def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
-    """`tree` in new containers, with `copy(tensor)` for each tensor, in a fixed order."""
-    if isinstance(tree, Tensor):
-        return copy(tree.detach())
-    if isinstance(tree, Mapping):
-        return {key: copied(value, copy) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [copied(value, copy) for value in tree]
-    return tree

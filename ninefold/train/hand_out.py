@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ninefold.checkpoint.writer import copied
+from ninefold.checkpoint.trees import copied
 from ninefold.parallel import Parallel, Place
 
 SPREAD = ("model", "optimizer", "average")  # what `Parallel.load` takes

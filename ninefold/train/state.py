@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.amp import CountingScaler
-from ninefold.checkpoint.writer import copied
+from ninefold.checkpoint.trees import copied
 from ninefold.errors import one_line
 from ninefold.parallel import Parallel, Place, gather
 from ninefold.train.average import Average

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint.sharded_writer import ShardedWriter
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.writer import copied
+from ninefold.checkpoint.trees import copied
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Gathered
