@@ -22,6 +22,9 @@ import torch
 from tests.forked import ROOT, Forked, Zygote
 
 PACKAGES = ("ninefold", "benchmarks")
+# torch's store looks up the name of each address. A name server that does not answer so many
+# questions costs one second and not ten.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 
 @dataclass

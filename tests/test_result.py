@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import warnings
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from ninefold.files import write_durably, write_json
 from ninefold.machine import environment
 from ninefold.result import FILE, Result
+from tests.forks import exit_code, fork
 
 FULL = Result(
     status="ok", parallel="ddp", amp="scaler", dataset="digits", model="convnet", seed=3,
@@ -84,17 +84,14 @@ def test_writing_leaves_no_temporary_file(tmp_path: Path) -> None:
 
 def test_a_crash_while_writing_leaves_the_old_file_whole(tmp_path: Path) -> None:
     write_json(tmp_path / FILE, {"old": True})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: other threads may run
-        process = os.fork()
-    if process == 0:  # SIGXFSZ kills it in the middle of the file
+
+    def die() -> None:  # SIGXFSZ kills it in the middle of the file
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
         write_durably(tmp_path / FILE, bytes(2**20))
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    assert status == -signal.SIGXFSZ
+
+    assert exit_code(fork(die)) == -signal.SIGXFSZ
     assert json.loads((tmp_path / FILE).read_text()) == {"old": True}
     write_json(tmp_path / FILE, {"new": True})  # what it left is in nobody's way
     assert os.listdir(tmp_path) == [FILE]

@@ -33,7 +33,8 @@ from ninefold.train.build import restore
 from ninefold.train.losses import LossTracker
 from ninefold.train.schedule import Schedule
 from ninefold.train.state import State
-from tests.faults.writer import content, exit_code, fork, names, require_whole
+from tests.faults.writer import content, names, require_whole
+from tests.forks import exit_code, fork
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)

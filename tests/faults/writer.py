@@ -12,10 +12,8 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from ninefold.checkpoint.sharded_writer import ShardedWriter
 from ninefold.checkpoint.store import STEP, Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.errors import Failure, ResourceError
+from tests.forks import exit_code, fork
 
 KEEP = 2
 PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
@@ -82,28 +81,6 @@ def finish_writing() -> None:
 
 
 # Processes
-
-
-def fork(child: Callable[[], None]) -> int:
-    """The id of a process that runs `child` and then ends without any clean-up."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: other threads may run
-        process = os.fork()
-    if process:
-        return process
-    status = 1
-    try:
-        child()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def exit_code(process: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 @dataclass

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,10 @@ import torch.distributed.fsdp
 import torch.distributed.tensor
 from torch.distributed import TCPStore
 
+from tests.forks import exit_code, fork
+
 SECONDS = 60  # that a process waits for its peers
+PORT = 2  # bytes
 
 
 def on_ranks(count: int, function: Callable[[], Any], folder: Path) -> list[Any]:
@@ -24,25 +26,21 @@ def on_ranks(count: int, function: Callable[[], Any], folder: Path) -> list[Any]
 
     folder: for the results. It is called once the environment says which rank it is on.
     """
-    store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=SECONDS))
-    children = []
-    for rank in range(count):
-        if child := os.fork():
-            children.append(child)
-            continue
-        code = 1
-        try:
-            os.environ |= environment(rank, count, store.port)
-            torch.set_num_threads(1)
-            torch.save(function(), folder / f"rank{rank}")
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    reading, writing = os.pipe()
+
+    def run(rank: int) -> None:
+        os.close(writing)  # else it would wait for the port of a parent that has failed
+        port = int.from_bytes(os.read(reading, PORT), "big")
+        os.environ |= environment(rank, count, port)
+        torch.save(function(), folder / f"rank{rank}")
+
+    children = [fork(partial(run, rank)) for rank in range(count)]
+    # Only now: the store's thread looks up names, and a process that was forked while it held
+    # the resolver's lock waited for that lock for ever.
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb", buffering=0) as ports:
+        store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=SECONDS))
+        ports.write(count * store.port.to_bytes(PORT, "big"))
+    codes = [exit_code(child) for child in children]
     assert codes == [0] * count, codes
     return [torch.load(folder / f"rank{rank}", weights_only=False) for rank in range(count)]
 
