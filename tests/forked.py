@@ -28,6 +28,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
@@ -58,7 +59,8 @@ ENVIRONMENT = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 # Imported late, by what is in ninefold.
-LATE = ("torch._dynamo", "torchvision", "matplotlib.figure", "matplotlib.backends.backend_agg")
+LATE = ("torch._dynamo", "torchvision", "matplotlib.figure", "matplotlib.backends.backend_agg",
+        "multiprocessing.popen_forkserver", "multiprocessing.queues", "encodings.idna")  # fmt: skip
 # Of each form that overrides have in the tests.
 COMPOSED = ["parallel=ddp", "amp=scaler", "max_steps=2", "optimizer.lr=1e-3", "logger=[console]",
             "dataset.shape=[1,8,8]", "model.net={width: 3}", "dataset.root=a/b-1.c",
@@ -188,21 +190,29 @@ class Forked:
 
 def import_all() -> None:
     """Import all modules of ninefold, and what they import late."""
-    spare()
     package = importlib.import_module("ninefold")
     names = [found.name for found in pkgutil.walk_packages(package.__path__, "ninefold.")]
     for name in (*LATE, *names):
         if name.rpartition(".")[2] not in NOT_IMPORTED:
             importlib.import_module(name)
+    spare()
     compose_once()
     gc.collect()
     gc.freeze()
 
 
 def spare() -> None:
-    """Have Hydra and OmegaConf do the same with less work."""
+    """Have commands do the same with less work."""
+    from ninefold.dataset.digits import table
+    from ninefold.measure import probe
+
     Hydra.get_mode = get_mode  # type: ignore[method-assign]
     _utils.get_yaml_loader = lambda: Loader
+    table()  # is read once
+    whole = probe.on_cpu
+    probe.on_cpu = lambda threads, limit: whole(threads, 0)  # the fewest units of work
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False  # of torch's libraries of operators
 
 
 def get_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> RunMode | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,30 +30,36 @@ class Digits:
     resident: bool | str = "auto"
 
     def prepare(self) -> None:
-        self._file()
+        _file()
 
     def load(self, split: Split) -> Examples:
-        table = np.loadtxt(self._file(), delimiter=",", dtype=np.float32)
-        images = np.round(table[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-        labels = table[:, -1].astype(np.int64)
+        values = table()
+        images = np.round(values[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+        labels = values[:, -1].astype(np.int64)
         rows = np.arange(len(labels)) % 5 == 0
         rows = rows if split == "test" else ~rows
         examples = checked("digits", self, Examples(images[rows], labels[rows]))
         return examples.first(self.limit if split == "train" else None)
 
-    @staticmethod
-    def _file() -> Path:
-        # Importing sklearn.datasets takes 0.7 s in every process of every cell; its file 0.02 s.
-        package = find_spec("sklearn")
-        folders = (package.submodule_search_locations if package else None) or []
-        for folder in folders:
-            path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
-            if path.is_file():
-                return path
-        raise DataError(
-            "dataset",
-            "digits",
-            "the digits file of scikit-learn is not there",
-            f"looked in {', '.join(folders) or 'no installation of scikit-learn'}",
-            "run pip install --force-reinstall scikit-learn",
-        )
+
+@cache
+def table() -> np.ndarray:
+    """The file of digits, read once: float32 [1797, 65], of each image 64 values and its label."""
+    return np.loadtxt(_file(), delimiter=",", dtype=np.float32)
+
+
+def _file() -> Path:
+    # Importing sklearn.datasets takes 0.7 s in every process of every cell; its file 0.02 s.
+    package = find_spec("sklearn")
+    folders = (package.submodule_search_locations if package else None) or []
+    for folder in folders:
+        path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            return path
+    raise DataError(
+        "dataset",
+        "digits",
+        "the digits file of scikit-learn is not there",
+        f"looked in {', '.join(folders) or 'no installation of scikit-learn'}",
+        "run pip install --force-reinstall scikit-learn",
+    )

@@ -239,6 +239,7 @@ def test_under_torchrun_all_ranks_share_one_run_folder(shell: Shell) -> None:
     assert [path.name for path in run.glob("result*.json")] == ["result.json"]
 
 
+@pytest.mark.slow
 def test_under_torchrun_a_signal_saves_to_the_one_run_folder_before_the_end(shell: Shell) -> None:
     process = shell.start(
         *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),

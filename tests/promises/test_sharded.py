@@ -94,13 +94,15 @@ def test_an_evaluation_with_fsdp_finds_what_training_found(runs: Path) -> None:
 # At length: models, optimizers, precisions, with everything that works on gradients and weights
 
 SMALL = ["threads=1", "clock.warmup=0", "clock.probe=0",
-         "clock.sample=0", "batch_size=16", "epochs=50", "max_steps=50"]  # fmt: skip
+         "clock.sample=0", "epochs=50", "max_steps=50"]  # fmt: skip
+# As with fsdp: in another format convolutions round otherwise, by 0.1 after 50 steps of ResNet-18.
+CONTIGUOUS = "model.memory_format=contiguous_format"
 DATA = ["dataset=synthetic", "dataset.train_count=320", "dataset.test_count=16"]
 MODELS = {
     "convnet": ["dataset.limit=320"],
     "alexnet": [*DATA, "model=alexnet", "model.input_size=64", "+model.net.dropout=0",
-                "optimizer.lr=1e-4"],
-    "resnet18": [*DATA, "model=resnet18", "dataset.shape=[3,16,16]"],
+                "optimizer.lr=1e-4", CONTIGUOUS],
+    "resnet18": [*DATA, "model=resnet18", "dataset.shape=[3,16,16]", CONTIGUOUS],
 }  # fmt: skip
 ALL = ["accumulate=2", "ema=0.9", "clip_grad_norm=1"]
 TOLERANCE = {"fp32": 1e-5, "scaler32": 1e-5, "autocast": 0.03, "scaler": 0.03}
@@ -125,7 +127,9 @@ def test_the_first_50_losses_are_those_without_it(
 ) -> None:
     """Of ResNet-18 they are ddp's, as each process normalizes its own part of a batch."""
     precision = ["amp=scaler", "amp.dtype=float32"] if amp == "scaler32" else [f"amp={amp}"]
-    job = [*SMALL, *MODELS[model], f"optimizer={optimizer}", *precision, *more]
+    # In bfloat16 losses of 16 examples differ by 0.03 between none and ddp, too.
+    batch = "batch_size=32" if amp in ("autocast", "scaler") else "batch_size=16"
+    job = [*SMALL, batch, *MODELS[model], f"optimizer={optimizer}", *precision, *more]
     if optimizer == "sgd":
         job += ["optimizer.fused=false", "optimizer.lr=0.01"]
     normalizes = model == "resnet18"

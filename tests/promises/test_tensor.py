@@ -10,27 +10,38 @@ import pytest
 from tests.conftest import Shell, metrics, result
 from tests.faults.runs import one_after_another
 
-TENSOR = ["parallel=tensor", "parallel.processes=2", "optimizer.fused=false",
-          "parallel.colwise=[blocks.0.mlp.fc1,blocks.1.mlp.fc1]",
+TENSOR = ["parallel=tensor", "parallel.processes=2", "optimizer.fused=false"]
+VIT = ["model=timm", "model.net.name=test_vit", "model.input_size=32"]
+BLOCKS = ["parallel.colwise=[blocks.0.mlp.fc1,blocks.1.mlp.fc1]",
           "parallel.rowwise=[blocks.0.mlp.fc2,blocks.1.mlp.fc2]"]  # fmt: skip
-JOB = ["model=timm", "model.net.name=test_vit", "model.input_size=32", "threads=1", "log_every=1",
-       "logger=quiet", "clock.warmup=1", "clock.probe=0", "dataset.limit=96", "batch_size=15",
-       "epochs=9", "ema=0.9", "optimizer.lr=1e-4"]  # fmt: skip
+TRUST = ["model.net._target_=tests.faults.net.Net"]
+NET = ["model=convnet", *TRUST, "model.net.width=32", "+model.net.plain=true"]
+LAYERS = ["parallel.colwise=[first]", "parallel.rowwise=[last]"]
+JOB = ["threads=1", "log_every=1", "logger=quiet", "clock.warmup=1", "clock.probe=0",
+       "dataset.limit=96", "batch_size=15", "epochs=9", "ema=0.9", "optimizer.lr=1e-4"]  # fmt: skip
 STEPS = 5
-COMMANDS = [
-    ["train.py", *JOB, f"max_steps={STEPS}", "hydra.run.dir=none"],
-    ["train.py", *JOB, *TENSOR, "max_steps=2", "hydra.run.dir=back"],
-    ["evaluate.py", "ckpt=back", *TENSOR[:2], *TENSOR[3:], "hydra.run.dir=evaluated"],
-    ["train.py", "resume=back", "parallel=none", "max_steps=3"],
-    ["train.py", "resume=back", *TENSOR, f"max_steps={STEPS}"],
-]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((NET, LAYERS, TRUST), id="two layers"),
+        pytest.param((VIT, BLOCKS, []), id="vit", marks=pytest.mark.slow),
+    ],
+)
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run without parallelism, and one that goes there and back."""
+    model, plan, trust = request.param
+    tensor = [*TENSOR, *plan]
     shell = Shell(tmp_path_factory.mktemp("tensor"))
-    for done in one_after_another(shell, *COMMANDS):
+    for done in one_after_another(
+        shell,
+        ["train.py", *JOB, *model, f"max_steps={STEPS}", "hydra.run.dir=none"],
+        ["train.py", *JOB, *model, *tensor, "max_steps=2", "hydra.run.dir=back"],
+        ["evaluate.py", "ckpt=back", *TENSOR[:2], *plan, *model, "hydra.run.dir=evaluated"],
+        ["train.py", "resume=back", *trust, "parallel=none", "max_steps=3"],
+        ["train.py", "resume=back", *trust, *tensor, f"max_steps={STEPS}"],
+    ):
         assert done.returncode == 0, done.stderr
     return shell.folder
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from benchmarks import ours
 from ninefold.config.job import TrainJob
 from ninefold.result import Result
 from ninefold.study import start
+from ninefold.study.compose import Composer
 from ninefold.study.max_batch import Largest
 from ninefold.study.plan import Cell, Plan
 from ninefold.study.runner import Study
@@ -53,9 +55,7 @@ class Sweep:
         return Plan(jobs, self.compose, self.settings(**study))
 
     def settings(self, **study: Any) -> dict[str, Any]:
-        stored = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "train.yaml").study)
-        assert isinstance(stored, dict)
-        return {**{str(key): value for key, value in stored.items()}, "burn_in": 0, **study}
+        return {**defaults(), "burn_in": 0, **study}
 
     def study(self, *overrides: str, resume: bool = False, **given: Any) -> Study:
         seeds = given.pop("seeds", (0, 1))
@@ -109,8 +109,20 @@ class Sweep:
         return [tuple(entry[key] for key in keys) for entry in self.file()["rounds"]]
 
 
+@cache
+def defaults() -> dict[str, Any]:
+    """The section `study` of conf/train.yaml."""
+    stored = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "train.yaml").study)
+    assert isinstance(stored, dict)
+    return {str(key): value for key, value in stored.items()}
+
+
+@pytest.fixture(scope="session")
+def composer() -> Composer:
+    return ours.composer()
+
+
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Sweep]:
-    composer = ours.composer()
+def made(tmp_path: Path, composer: Composer) -> Iterator[Sweep]:
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         yield Sweep(tmp_path, composer)
