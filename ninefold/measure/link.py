@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
 from ninefold.parallel import Parallel, Place, gather
 
-SIZES = 1 << 12, 1 << 20, 1 << 22  # bytes: one shows the latency, two the speed
+SIZES = 1 << 12, 1 << 20, 1 << 22  # bytes: the first shows the latency, the others the speed
 LEAST = 3  # all-reduces of each size that are timed
 
 
@@ -63,13 +64,16 @@ def _in_a_row(size: int, seconds: float, parallel: Parallel, place: Place) -> fl
 
 
 def fitted(seconds: Sequence[float], processes: int) -> Link:
-    """Return the link on which all-reduces of SIZES take so many seconds.
+    """Return the link on which an all-reduce of SIZES[i] bytes takes seconds[i].
 
-    The speed is that of what the largest has more than the one before, so that what is the same for
-    both does not count; the latency is what the smallest takes longer than its bytes.
+    The speed is the highest ratio of additional bytes sent to additional time between two sizes
+    that follow each other: what both take alike does not count, and which size is fastest depends
+    on how a backend cuts messages into pieces. The latency is the time of the smallest without
+    that of sending its bytes at this speed. processes: how many take part.
     """
     sent = [2 * (processes - 1) / processes * size for size in SIZES]
-    each = (seconds[-1] - seconds[-2]) / (sent[-1] - sent[-2])
-    if each <= 0:  # larger messages take no longer: the speed is at least that of the largest
-        each = seconds[-1] / sent[-1]
-    return Link(max(0.0, seconds[0] - sent[0] * each), 1 / each)
+    steps = zip(pairwise(seconds), pairwise(sent), strict=True)
+    each = [(late - soon) / (more - less) for (soon, late), (less, more) in steps]
+    # Where larger messages take no longer, the speed is at least that of the largest.
+    best = min((one for one in each if one > 0), default=seconds[-1] / sent[-1])
+    return Link(max(0.0, seconds[0] - sent[0] * best), 1 / best)

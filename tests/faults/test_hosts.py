@@ -197,8 +197,11 @@ def test_a_hung_process_is_told_after_launch_timeout(hosts: Hosts, shell: Shell,
     check(ended, NAMES[host])
 
 
-def test_a_cable_that_is_out_for_five_seconds_does_no_harm(hosts: Hosts, shell: Shell) -> None:
-    pair = start(hosts, shell, *FOREVER, "epochs=1200")
+@pytest.mark.parametrize("backend", ["static", "c10d"])
+def test_a_cable_that_is_out_for_five_seconds_does_no_harm(
+    hosts: Hosts, shell: Shell, backend: str
+) -> None:
+    pair = start(hosts, shell, *FOREVER, "epochs=500", backend=backend)
     folder = training(pair)
     hosts.cut()
     time.sleep(5)
@@ -419,6 +422,60 @@ def test_ranks_that_torchrun_restarts_go_on_in_the_same_folder(
     assert [end.code for end in ended.values()] == [0, 0], ended
     (folder,) = runs.iterdir()
     assert result(folder)["steps"] == 40 * PER_EPOCH
+
+
+ELASTIC = ["--nnodes", "1:2", "--max-restarts", "3", *SIGNALS]
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # see docs/clusters.md
+GOES_ON = (*FOREVER, "resume=auto")
+
+
+def elastic(hosts: Hosts, shell: Shell) -> Pair:
+    env = dict.fromkeys(NAMES, OWN_STORE)
+    return start(hosts, shell, *GOES_ON, backend="c10d", more=ELASTIC, env=env)
+
+
+def lose(pair: Pair, host: str) -> None:
+    """A host is gone: its agent and its ranks are killed."""
+    agent = pair.agents.pop(host)
+    agent.kill()
+    pair.kill(host)
+    agent.communicate(timeout=20)
+
+
+def further(pair: Pair, folder: Path) -> None:
+    """Wait until the run has saved 40 steps more than it has."""
+    steps = last_step(folder)
+    pair.until(lambda: last_step(folder) >= steps + 40)
+
+
+def test_an_elastic_run_goes_on_without_a_lost_host_and_with_it_again(
+    hosts: Hosts, shell: Shell
+) -> None:
+    pair = elastic(hosts, shell)
+    folder = training(pair)
+    lose(pair, "b")
+    further(pair, folder)
+    assert len(pair.workers("a")) == 1
+    command = torchrun("b", "train.py", *options(*GOES_ON), backend="c10d", options=ELASTIC)
+    pair.agents["b"] = hosts.start(shell, "b", *command, env=OWN_STORE)
+    pair.until(lambda: len(pair.workers("b")) == 1)
+    further(pair, folder)
+    pair.agents["a"].send_signal(signal.SIGTERM)
+    ended = pair.wait(60)
+    assert all(end.code for end in ended.values()), ended
+    found = result(folder)
+    assert (found["exit_code"], found["processes"]) == (75, 2)
+
+
+def test_an_elastic_run_ends_with_the_host_of_rank_0(hosts: Hosts, shell: Shell) -> None:
+    pair = elastic(hosts, shell)
+    folder = training(pair)
+    lose(pair, "a")
+    ended = pair.wait(120)
+    assert ended["b"].code
+    assert any(NAMES["a"] in line for line in ended["b"].lines), ended
+    assert last_step(folder) >= 4
+    assert not leftovers(folder)
 
 
 # Before the group is formed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -126,6 +127,31 @@ def test_layers_on_several_processes_learn_what_one_process_learns(
     assert list(saved["model"]) == list(weights)
     for name, value in weights.items():
         torch.testing.assert_close(saved["model"][name], value, atol=1e-5, rtol=1e-4)
+
+
+class Dropping(Network):
+    """It drops features, which a process has whole, and hidden values, of which it has a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features.append(nn.Dropout(0.3))
+        self.head[1] = nn.Sequential(nn.ReLU(), nn.Dropout(0.3))
+
+
+@pytest.mark.filterwarnings("ignore:DTensor random operators may not have complete support on cpu")
+def test_dropout_keeps_what_every_process_has_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run() -> Any:
+        with made() as run:
+            losses = [run.step(number) for number in range(5)]
+            return losses, {name: here(p) for name, p in run.model.features.named_parameters()}
+
+    monkeypatch.setattr(sys.modules[__name__], "Network", Dropping)
+    (losses, weights), (others, same_weights) = on_ranks(2, run, tmp_path)
+    assert losses == others
+    assert len(set(losses)) == 5
+    assert same(weights, same_weights)
 
 
 def test_what_was_saved_is_loaded_bit_by_bit_by_any_strategy(tmp_path: Path) -> None:
