@@ -17,7 +17,7 @@ from ninefold.errors import ResourceError
 from ninefold.files import sync_folder, write_durably
 
 META = "meta.json"
-LEFT = 0.05  # share of a disk that is left free
+LEFT = 0.05  # share of the free space of a disk that stays free
 
 
 def write(folder: Path, content: Content, processes: int) -> None:
@@ -95,7 +95,7 @@ def _forced_to_disk(path: Path) -> str:
 def _require_room(folder: Path, size: int) -> None:
     """Raise ResourceError unless the disk of `folder` has room for `size` bytes."""
     disk = os.statvfs(folder)
-    allowed = disk.f_bavail * disk.f_frsize - LEFT * disk.f_blocks * disk.f_frsize
+    allowed = (1 - LEFT) * disk.f_bavail * disk.f_frsize
     if size <= allowed:
         return
     mount = folder
@@ -105,7 +105,7 @@ def _require_room(folder: Path, size: int) -> None:
         "dataset.cache",
         "disk",
         f"{size_text(size)} are needed",
-        f"{size_text(max(allowed, 0))} of {mount}, which leaves 5 % of it free, are allowed",
+        f"{size_text(allowed)}, 95 % of what is free on {mount}, are allowed",
         "choose another dataset.cache_dir or a smaller dataset.shape",
     )
 

@@ -254,8 +254,8 @@ def test_too_little_memory_or_disk_is_refused_before_an_image_is_read(root: Path
     with pytest.raises(ResourceError) as disk:
         made(folder(root, cache="disk", **huge))
     assert re.fullmatch(
-        r"error: dataset.cache=disk: 342.\d GiB are needed; [\d.]+ .iB of /\S*, which leaves 5 % "
-        r"of it free, are allowed; choose another dataset.cache_dir or a smaller dataset.shape",
+        r"error: dataset.cache=disk: 342.\d GiB are needed; [\d.]+ .iB, 95 % of what is free on "
+        r"/\S*, are allowed; choose another dataset.cache_dir or a smaller dataset.shape",
         str(disk.value),
     )
     assert not list((root.parent / "cache").iterdir())
