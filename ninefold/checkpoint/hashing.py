@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import torch
+
 Listing = dict[str, dict[str, Any]]  # of each file of a folder its size and sha256
 
 
@@ -37,6 +39,15 @@ class Hashing:
     def flush(self) -> None:
         if self._file is not None:
             self._file.flush()
+
+    def save(self, content: Any) -> None:
+        """torch.save `content`. Raises OSError, of which torch hides the system's reason."""
+        try:
+            torch.save(content, self)  # type: ignore[arg-type]
+        except RuntimeError:
+            if self.error is not None:
+                raise self.error from None
+            raise
 
 
 def sha256_of(path: Path) -> str:

@@ -64,7 +64,7 @@ def write(folder: Path, content: Mapping[str, Any]) -> Listing:
 def write_outline(folder: Path, outline: Any, files: HashedFiles) -> None:
     folder.mkdir()
     with files.create_stream(folder / OUTLINE, "wb") as stream:
-        torch.save(outline, stream)
+        stream.save(outline)
         stream.flush()
         os.fsync(stream.fileno())
 

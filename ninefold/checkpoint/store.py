@@ -194,7 +194,7 @@ def _amount(size: int) -> str:
 def measured(content: Mapping[str, Any]) -> int:
     """The bytes of a file with this content."""
     size = Hashing(None)
-    torch.save(dict(content), size)  # type: ignore[arg-type]
+    size.save(dict(content))
     return size.written
 
 
@@ -202,13 +202,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> Entry:
     """Save `content` to `path` and to disk; returns its entry. Raises OSError."""
     with path.open("xb") as file:  # a file left there may be a checkpoint's other name
         hashing = Hashing(file)
-        try:
-            torch.save(dict(content), hashing)  # type: ignore[arg-type]
-        except RuntimeError:
-            # torch reports a failed write in words of its own, without the system's reason.
-            if hashing.error is not None:
-                raise hashing.error from None
-            raise
+        hashing.save(dict(content))
         file.flush()
         os.fsync(file.fileno())
     return {**read_back(path, hashing), "step": content["step"]}

@@ -50,7 +50,11 @@ SWEEP: dict[str, Key] = {
         "What timing rounds decide. best: which cell is the fastest, and cells that cannot be are "
         "not measured further; all: every pair of cells.",
     ),
-    "study.time_budget": Key(number(0), 3, "Minutes after which no further timing round starts."),
+    "study.time_budget": Key(
+        number(0),
+        3,
+        "Minutes of timing rounds: after two, another starts if it is expected to end in time.",
+    ),
     "study.slice": Key(number(0), 0.025, "Seconds of a turn in a timing round."),
     "study.turns": Key(
         whole(2, otherwise=("auto",)),
@@ -66,7 +70,9 @@ SWEEP: dict[str, Key] = {
         "number of processes; weak: batch_size times the processes is.",
     ),
     "study.budget": Key(
-        optional(number(0)), None, "Minutes after which no further round starts; null: no limit."
+        optional(number(0)),
+        None,
+        "Minutes of rounds: another starts if it is expected to end in time; null: no limit.",
     ),
     "study.burn_in": Key(
         whole(0),

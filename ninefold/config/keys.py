@@ -297,7 +297,8 @@ TRAIN: dict[str, Key] = {
     "launch.grace": Key(
         SECONDS,
         30,
-        "Seconds from a signal until workers that have not exited are killed.",
+        "Seconds from a signal until workers that have not exited are killed; a save has 0.8 of "
+        "them.",
         affects_results=False,
     ),
     "launch.max_restarts": Key(

@@ -274,7 +274,7 @@ def _in_memory(
             "ram",
             f"{size_text(content.size)} are needed",
             f"{size_text(OF_MEMORY * free)}, 80 % of what is free, are allowed",
-            f"use cache=disk, {lower}or a smaller dataset.shape",
+            f"use dataset.cache=disk, {lower}or a smaller dataset.shape",
         )
     descriptors: list[int] = []
     try:

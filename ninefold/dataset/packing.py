@@ -286,7 +286,7 @@ def refused(path: str | os.PathLike[str], error: OSError) -> ResourceError:
             "ram",
             error.strerror or type(error).__name__,
             "decoded examples are kept in shared memory",
-            "use cache=disk, a lower dataset.cache_rate or a smaller dataset.shape",
+            "use dataset.cache=disk, a lower dataset.cache_rate or a smaller dataset.shape",
         )
     return ResourceError(
         "dataset.cache_dir",

@@ -162,7 +162,7 @@ def first_failure(
     supervisor: Supervisor, folder: Path, exits: dict[int, int], spec: RunSpec
 ) -> Failure:
     """The failure to show: the earliest error, else the signal, else that a peer was lost."""
-    found = mailbox.read(folder)
+    found = mailbox.latest(folder, worker.FINAL)
     causes = [report for report in found if report.kind != PeerError.__name__]
     if causes:
         return causes[0].failure

@@ -73,10 +73,10 @@ def read(folder: Path) -> list[Report]:
     return sorted(found, key=lambda report: (-report.attempt, report.time))
 
 
-def current(folder: Path) -> list[Report]:
-    """The failures of the newest attempt, earliest first."""
+def latest(folder: Path, final: Container[str] = ()) -> list[Report]:
+    """The failures of the newest attempt, earliest first; then those before that are `final`."""
     attempt = _newest(folder)
-    return [report for report in read(folder) if report.attempt == attempt]
+    return [r for r in read(folder) if r.attempt == attempt or r.kind in final]
 
 
 def _newest(folder: Path) -> int:

@@ -26,7 +26,8 @@ class Supervisor:
     signal: the first signal that the launcher received, or None. It is forwarded to the workers,
         which are killed `grace` seconds later, or at once by a second SIGINT. A signal that was
         ignored stays ignored (nohup ignores SIGHUP).
-    hung: ranks that were killed because their peers timed out waiting for them.
+    hung: ranks, in the newest attempt, that were killed because their peers timed out waiting for
+        them.
     """
 
     def __init__(self, folder: Path, grace: float) -> None:
@@ -78,7 +79,9 @@ class Supervisor:
         peers may wait for it in a kernel of NCCL, which nothing but SIGKILL ends; they cannot save
         without it.
         """
-        found = mailbox.current(self._folder)
+        found = mailbox.latest(self._folder)
+        if not found:
+            self.hung.clear()  # of an attempt before this one
         causes = [report for report in found if report.kind != PeerError.__name__]
         if not found or any(report.kind in STOPS for report in causes):
             return

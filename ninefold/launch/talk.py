@@ -17,7 +17,7 @@ import torch.distributed as dist
 from ninefold.ranks import Ranks
 
 ANSWERS_IN = 5.0  # seconds that a request takes at most, and a look for the store
-LOOK = 1.0  # seconds to wait for one port, where there are several to try
+LOOK = 1.0  # seconds to wait for a port to open, and for a store to say whose it is
 
 Answer = TypeVar("Answer")
 
@@ -125,7 +125,8 @@ def _marked(address: str, port: int, mark: str) -> dist.Store:
         socket.create_connection((address, port), timeout=LOOK).close()
     except OSError as error:
         raise Lost(error.strerror or str(error), gone=True) from error
-    client = _within(lambda: _client(address, port, LOOK), LOOK + 0.5)
+    # torch asks the name server for the names of addresses: 5 s if that does not answer.
+    client = _within(lambda: _client(address, port, ANSWERS_IN), ANSWERS_IN + 1)
     _within(lambda: client.wait([mark], timedelta(seconds=LOOK)), LOOK + 0.5)
     client.set_timeout(timedelta(seconds=ANSWERS_IN))
     return client
@@ -166,6 +167,7 @@ def _within(call: Callable[[], Answer], seconds: float) -> Answer:
     try:
         return answer.result(timeout=seconds)
     except Unanswered as error:
-        raise Lost("something else listens there", gone=False) from error
+        said = f"no answer in {seconds:g} s: another program listens there, or names are slow to"
+        raise Lost(f"{said} look up", gone=False) from error
     except (dist.DistError, RuntimeError, ValueError, OSError) as error:
         raise Lost(str(error).partition("\n")[0], gone=True) from error

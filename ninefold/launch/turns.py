@@ -31,7 +31,8 @@ from ninefold.train.channel import Channel
 
 LOOK = 1.0  # seconds between elastic's looks at processes: each takes time from those that train
 TO_START = 300.0  # seconds that processes have to build their run and to compile it
-PATIENCE = 60.0  # seconds that a turn may take beyond ten times the expected ones
+FIRST = 1800.0  # seconds that a turn of unknown length may take
+PATIENCE = 60.0  # seconds that other turns may take beyond ten times the expected ones
 
 
 class Paused:
@@ -65,10 +66,11 @@ class Paused:
     def turn(self, lead: int, steps: int, expected: float | None = None) -> float:
         """Train `lead` steps and then `steps` timed ones; return the seconds of one of these.
 
-        Of several processes it is the slowest one's. expected: seconds; a turn of more than ten
-        times that has failed. Raises Failure if a process has ended, and at any later call.
+        Of several processes it is the slowest one's. expected: seconds of the turn, if known; a
+        process that takes far longer is taken to hang. Raises Failure if it does or if a process
+        has ended, and at any later call.
         """
-        within = None if expected is None else 10 * expected + PATIENCE
+        within = FIRST if expected is None else 10 * expected + PATIENCE
         return float(max(answer["seconds"] for answer in self._ask(within, lead=lead, steps=steps)))
 
     def end(self, turns: Sequence[float], location: float) -> None:
@@ -102,18 +104,16 @@ class Paused:
         """Wait until elastic has seen that the processes ended."""
         self._thread.join(10 * LOOK)
 
-    def _ask(self, within: float | None, **message: Any) -> list[dict[str, Any]]:
-        """Send a message to all processes and return their answers."""
-        deadline = None if within is None else time.monotonic() + within
-        answers = []
+    def _ask(self, within: float, **message: Any) -> list[dict[str, Any]]:
+        """Send a message to all processes and return their answers, due in `within` seconds."""
+        answers, left = [], within
         with selectors.DefaultSelector() as waiting:
             for channel in self._channels.values():
                 waiting.register(channel, selectors.EVENT_READ)
             for channel in self._channels.values():
                 channel.send(**message)
             while waiting.get_map():
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                ready = waiting.select(left)
+                ready = waiting.select(min(left, LOOK))
                 for key, _ in ready:
                     channel = key.fileobj  # type: ignore[assignment]
                     answer = channel.receive()
@@ -121,8 +121,10 @@ class Paused:
                         raise self._cause()
                     answers.append(answer)
                     waiting.unregister(channel)
-                if not ready:
-                    raise self.given_up(within or 0.0)
+                # Not by a clock: it goes on while this process and its workers are stopped (^Z).
+                left -= 0 if ready else LOOK
+                if left <= 0:
+                    raise self.given_up(within)
         return answers
 
     def given_up(self, seconds: float) -> PeerError:

@@ -32,9 +32,9 @@ def time_link(seconds: float, parallel: Parallel, place: Place) -> Link | None:
 
     Every process must call it. Each size has the same time, and LEAST all-reduces in it at least.
 
-    Many links let what they have not sent for a while pass faster than they can go on with (a token
-    bucket). A training sends in every step, so what counts is how they go on: those of a size
-    follow each other at once, after one that is not timed, and the largest come first.
+    Many links pass a short burst faster than their sustained rate (a token bucket). A training
+    sends in every step, so the sustained rate is measured: all-reduces of one size follow each
+    other at once, the first is not timed, and the largest size comes first.
     """
     if not seconds or place.world_size == 1:
         return None

@@ -170,8 +170,11 @@ class Timing:
             for number in range(1, count + 1):
                 self._screen.running(f"{what}  turn {number} of {count}", (), self._seconds_left())
                 self._in_turn(runs, number, take)
-            for cell, run in runs:
+
+            def end(cell: Cell, run: Paused) -> None:
                 run.end(seconds[cell.name], location(seconds[cell.name]))
+
+            self._in_turn(runs, 0, end)
         return [run for _, run in runs]
 
     def _in_turn(
@@ -192,7 +195,7 @@ class Timing:
         """A turn that does not count. The first of a cell says how many steps the others have."""
         if cell.name in self._steps:
             lead, _ = self._steps[cell.name]
-            run.turn(lead, 1)
+            run.turn(lead, 1, self._seconds[cell.name])
             return
         each = run.turn(*TRIAL)
         lead, steps = math.ceil(LEAD / each), max(LEAST, round(self._settings["slice"] / each))
@@ -202,7 +205,7 @@ class Timing:
     def _turn(self, cell: Cell, run: Paused) -> float:
         """A turn that counts; returns its seconds per step."""
         began = time.monotonic()
-        seconds = run.turn(*self._steps[cell.name])
+        seconds = run.turn(*self._steps[cell.name], self._seconds[cell.name])
         self._seconds[cell.name] = time.monotonic() - began
         return seconds
 

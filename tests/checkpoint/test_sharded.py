@@ -303,14 +303,15 @@ def test_tensors_that_are_larger_than_their_files_are_refused(tmp_path: Path) ->
 # Several ranks, of which one cannot write
 
 
-def test_a_disk_that_is_full_for_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 1])  # 0 also writes what is not in torch's format
+def test_a_disk_that_is_full_for_one_rank_is_an_error_on_all(tmp_path: Path, rank: int) -> None:
     folder = tmp_path / "checkpoints"
 
     def run() -> Any:
         with made() as run:
             run.step()
             save(run, folder, 1)
-            if run.place.rank == 1:
+            if run.place.rank == rank:
                 sharded.Stream.write = full  # type: ignore[method-assign]
             with pytest.raises(ResourceError) as error:
                 save(run, folder, 2)

@@ -248,7 +248,7 @@ def test_too_little_memory_or_disk_is_refused_before_an_image_is_read(root: Path
         made(folder(root, cache="ram", **huge))
     assert re.fullmatch(
         r"error: dataset.cache=ram: 342.\d GiB are needed; [\d.]+ GiB, 80 % of what is free, are "
-        r"allowed; use cache=disk, dataset.cache_rate=0.\d+ or a smaller dataset.shape",
+        r"allowed; use dataset.cache=disk, dataset.cache_rate=0.\d+ or a smaller dataset.shape",
         str(memory.value),
     )
     with pytest.raises(ResourceError) as disk:

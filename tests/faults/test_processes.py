@@ -218,6 +218,32 @@ def test_crashed_workers_are_restarted_from_the_last_checkpoint(
     assert state_hash(run) == state_hash(reference(references, job("ddp2", "fp32")))
 
 
+KILLED_AFTER_A_RESTART = """
+import os
+from ninefold.model.convnet import ConvNet
+
+class Net(ConvNet):
+    steps = 0
+    def forward(self, inputs):
+        self.steps += self.training
+        if self.steps > 9:
+            if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                raise RuntimeError("of the first attempt")
+            os.kill(os.getpid(), 9)
+        return super().forward(inputs)
+"""
+
+
+def test_the_error_of_a_run_that_was_restarted_is_that_of_its_last_attempt(shell: Shell) -> None:
+    (shell.folder / "own.py").write_text(KILLED_AFTER_A_RESTART)
+    done = shell.train(
+        *("model.net._target_=own.Net", "launch.max_restarts=1", "clock.probe=0"),
+        env={"PYTHONPATH": f"{shell.folder}:{ROOT}"},
+    )
+    assert done.returncode == 5, done.stderr
+    assert done.stderr.startswith("error: rank=0: its process was killed (SIGKILL); ")
+
+
 @pytest.mark.slow
 def test_a_failure_that_would_come_again_is_not_tried_again(shell: Shell) -> None:
     began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -28,7 +29,8 @@ def study(*given: str) -> list[str]:
 
 
 SLOW = """
-import time
+import os, signal, time
+from pathlib import Path
 from ninefold.model.convnet import ConvNet
 
 class Slow(ConvNet):
@@ -47,6 +49,27 @@ class Late(ConvNet):
         if self.steps > 8:
             raise RuntimeError("it stopped working")
         return super().forward(inputs)
+
+class Hung(ConvNet):
+    steps = 0
+    def forward(self, inputs):
+        self.steps += self.training
+        if self.steps == 40:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().forward(inputs)
+
+class Unwritten(ConvNet):
+    def forward(self, inputs):
+        for file in Path("/proc/self/fd").iterdir():
+            if file.is_symlink() and file.resolve().name == "run.log":
+                file.resolve().with_name("result.json").mkdir(exist_ok=True)
+        return super().forward(inputs)
+"""
+IMPATIENT = """
+from ninefold.launch import turns
+from ninefold.main import main
+turns.PATIENCE = 1
+main("train")
 """
 
 
@@ -155,6 +178,28 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
     assert len(errors) == len(strategies), done.stderr
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
     assert [len(entry["runs"]) for entry in sweep["timing"]] == [len(strategies)] * 2
+
+
+@pytest.mark.parametrize(
+    ("bad", "line"),
+    [
+        ("Hung", r"error: study.ask=time: none-fp32.* did not answer in \d s; "),
+        ("Unwritten", r"error: .*result\.json.*: Is a directory; "),
+    ],
+)
+def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_from_theirs(
+    timed: Shell, bad: str, line: str
+) -> None:
+    networks = f"model.net._target_=ninefold.model.convnet.ConvNet,own.{bad}"
+    done = timed.run(
+        *("-c", IMPATIENT, *study(networks, "study.turns=20")),
+        env={"PYTHONPATH": f"{timed.folder}:{ROOT}"},
+    )
+    assert done.returncode != 0
+    (error,) = (text for text in done.stderr.splitlines() if text.startswith("error: "))
+    assert re.match(line, error)
+    sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
+    assert [len(entry["runs"]) for entry in sweep["timing"]] == [1, 1]
 
 
 @pytest.mark.slow
