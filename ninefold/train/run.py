@@ -91,6 +91,7 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
             place.device,
             contiguous=run.parallel.shards,
         ),
+        *kernels.volume_notes(run.state.model, amp.dtype, place.device),
     ]
     if place.local_size > job.threads:
         found.append(
