@@ -12,6 +12,7 @@ import pytest
 from ninefold.report import write
 from ninefold.report.__main__ import main
 from tests.report.test_report import failure, result, sweep
+from tests.report.test_timing import study
 
 
 def recording(folder: Path, factor: float = 1.0, noise: float = 0.005, **changes: Any) -> Path:
@@ -98,6 +99,16 @@ def test_what_a_study_set_otherwise_is_other_work(
     )
     assert gate(recording(tmp_path / "renamed", study="another"), recorded[0]) == 2
     assert "experiments=another: the other recording has made_up" in capsys.readouterr().err
+
+
+def test_times_of_turns_and_of_whole_runs_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new, old = study(tmp_path / "new"), recording(tmp_path / "old")
+    assert gate(new, old) == 2
+    assert (
+        "error: times=of turns: the other recording has of whole runs; " in capsys.readouterr().err
+    )
 
 
 def test_another_machine_version_or_pace_is_warned_of(

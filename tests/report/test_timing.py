@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,20 @@ def test_where_scores_were_not_asked_no_goal_calls_one_safe_or_counts_seeds(tmp_
 def test_without_enough_timing_rounds_the_answer_says_that_it_is_not_shown(tmp_path: Path) -> None:
     shown = report.write(study(tmp_path, rounds=1))
     assert "the fastest so far, but not shown to be within 2 % of the fastest cell" in shown
+
+
+def test_what_would_settle_a_score_is_told_in_seeds_and_a_time_in_rounds(tmp_path: Path) -> None:
+    lost = {"none-autocast": 0.003}
+    folder = study(tmp_path, seeds=2, ask="[time, accuracy]", lost=lost)
+    report.write(folder)
+    content = json.loads((folder / "report" / "report.json").read_text())
+    epoch = next(g for g in content["answer"]["goals"] if g["goal"] == "fastest epoch")
+    said = " ".join([epoch["sentence"], *epoch["reasons"]])
+    assert "none-autocast" in said
+    assert re.search(r"not shown safe: about \d+ seeds in all would settle it", said), said
+    text = (folder / "report" / "report.md").read_text()
+    assert "| rounds | rounds needed |" in re.sub(" +", " ", text)
+    assert "| seeds | seeds needed |" in re.sub(" +", " ", text)
 
 
 def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) -> None:

@@ -60,9 +60,11 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
                 "times count, but may be off."
             )
     if evidence.different:
+        one = len(evidence.different) == 1
         found.append(
-            f"{_simplest_first(evidence.different)} does not compute what {PLAIN} does: it is "
-            "another experiment, not another way of doing this one."
+            f"{_simplest_first(evidence.different)} {'does' if one else 'do'} not compute what "
+            f"{PLAIN} does: {'it is another experiment' if one else 'they are other experiments'}, "
+            "not another way of doing this one."
         )
     if evidence.batch_norm:
         split = [cell.startswith("split-") for cell in evidence.batch_norm]

@@ -191,6 +191,7 @@ def _conditions(group: Group) -> dict[str, Any]:
         "batch_size": group.batch_size,
         "epochs": group.epochs,
         "overrides": "".join(overrides) or "none",
+        "times": "of turns" if group.timing else "of whole runs",
     }
     if study:
         found["experiments"] = study

@@ -75,19 +75,30 @@ class Recommendation:
         means = {cell: estimate(known).mean for cell, known in self.values.items()}
         return {cell: mean for cell, mean in means.items() if mean is not None}
 
-    def seeds_for(self, others: Sequence[str]) -> int | None:
-        """Return the seeds in all that settle whether `others` beat the candidate, if known."""
-        found: list[int | None] = []
+    def needed_for(self, others: Sequence[str]) -> dict[str, int] | None:
+        """Return what settles in all whether `others` beat the candidate, if known.
+
+        That is numbers of seeds or timing rounds by the name of one. Scores need seeds.
+        """
+        found: list[tuple[str, int | None]] = []
         assert self.pairs is not None
         assert self.candidate is not None
         for other in others:
             if self.pairs.verdict(self.candidate, other) == OPEN:
-                found.append(self.pairs.needed(self.candidate, other))
+                found.append((self.unit, self.pairs.needed(self.candidate, other)))
             if self.evidence.safe[other] == OPEN:
                 safety = self.evidence.safety(other)
-                found.append(safety.needed if safety else None)
-        known = [seeds for seeds in found if seeds is not None]
-        return max(known) if known and len(known) == len(found) else None
+                found.append(("seed", safety.needed if safety else None))
+        known = [(unit, count) for unit, count in found if count is not None]
+        if not known or len(known) < len(found):
+            return None
+        return {unit: max(n for of, n in known if of == unit) for unit in dict(known)}
+
+    @property
+    def unit(self) -> str:
+        """What its values are of, one each."""
+        whole = self.chance is None and self.evidence.group.training
+        return "seed" if whole else "timing round"
 
 
 def recommend(evidence: Evidence) -> list[Recommendation]:

@@ -135,7 +135,7 @@ def reasons(found: Recommendation) -> list[str]:
     cell, pairs, evidence = found.cell, found.pairs, found.evidence
     if cell is None or pairs is None:
         return []
-    said = [_uncertainty(estimate(found.values[cell]), _unit(found))]
+    said = [_uncertainty(estimate(found.values[cell]), found.unit)]
     if cell != PLAIN:
         ratio, verdict = pairs.ratio(PLAIN, cell), pairs.verdict(PLAIN, cell)
         if ratio and verdict != "faster":
@@ -225,22 +225,27 @@ def _not_enough(found: Recommendation) -> str:
     if found.chance is not None:
         most = max(map(len, found.values.values()))
         return f"Not enough timing rounds to say which cell is the fastest: run more than {most}."
-    seeds = found.seeds_for(found.unsure)
+    needed = found.needed_for(found.unsure) or {}
     most = max(len(found.evidence.accuracy.get(each, {})) for each in found.means)
     do = f"run more seeds than these {most}, such as {max(5, 2 * most)}"
-    if seeds and seeds > most:
-        do = f"about {seeds} seeds in all would settle it"
+    if needed and max(needed.values()) > most:
+        do = f"about {_counts(needed)} in all would settle it"
     if found.pairs and not found.pairs.held:
         do = "the A/A control did not hold: run it again on a quieter machine or with longer steps"
     return f"Not enough runs to say which cell {_WORDS[found.goal.key].best}: {do}."
 
 
 def _what_settles(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str:
-    if seeds := found.seeds_for([other]):
-        return f"about {seeds} {_unit(found)}s in all would settle it"
+    if needed := found.needed_for([other]):
+        return f"about {_counts(needed)} in all would settle it"
     if not pairs.held and pairs.verdict(cell, other) == OPEN:
         return "as the A/A control did not hold, more seeds need not settle it"
-    return f"more {_unit(found)}s may settle it"
+    unit = found.unit if pairs.verdict(cell, other) == OPEN else "seed"
+    return f"more {unit}s may settle it"
+
+
+def _counts(needed: Mapping[str, int]) -> str:
+    return listed_and([f"{count} {unit}s" for unit, count in needed.items()])
 
 
 def _shown_above(means: Mapping[str, float], pairs: Pairs, cell: str) -> str:
@@ -272,12 +277,6 @@ def _times(ratio: Ratio, cell: str, evidence: Evidence) -> str:
     if low is None or high is None:
         return text
     return f"{text} ({evidence.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
-
-
-def _unit(found: Recommendation) -> str:
-    """What its values are of, one each."""
-    whole = found.chance is None and found.evidence.group.training
-    return "seed" if whole else "timing round"
 
 
 def _uncertainty(found: Estimate, unit: str) -> str:

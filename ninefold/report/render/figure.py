@@ -86,7 +86,15 @@ def _head(figure: SubFigure, group: Group, report: Report) -> None:
     )
     legend = [
         *(Patch(color=color, label=amp) for amp, color in colors_of(group.amps).items()),
-        Line2D([], [], marker="o", color=_INK, ls="", ms=5, label="one seed"),
+        Line2D(
+            [],
+            [],
+            marker="o",
+            color=_INK,
+            ls="",
+            ms=5,
+            label="one timing round or seed" if group.timing_rounds else "one seed",
+        ),
     ]
     if _has_ratios(group):
         label = "ratio to none-fp32"

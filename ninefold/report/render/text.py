@@ -57,6 +57,7 @@ def _verdicts(group: ReportGroup, report: Report) -> list[str]:
     scores = settings.score_confidence or settings.confidence
     levels = {SECONDS.key: settings.confidence, SCORE_KEY: scores}
     tested = ["p", "seeds", "seeds needed"]
+    of_time = ["p", "rounds", "rounds needed"] if group.timing_rounds else tested
     score = plain(group.score)
     headings = {SECONDS.key: "seconds per epoch", SCORE_KEY: f"test {score}"}
     found = [
@@ -68,7 +69,7 @@ def _verdicts(group: ReportGroup, report: Report) -> list[str]:
                 "verdict",
                 "estimate",
                 f"{levels[each.key] or 95:.3g} % interval",
-                *tested,
+                *(of_time if each.key == SECONDS.key else tested),
             ],
             [
                 [row.name, row.against, row.verdict, row.value, row.interval, *_tested(row)]
