@@ -271,10 +271,13 @@ class Command:
             told.update(map(str, outcome.failures))
         shown = self.quiet and self._process == os.getpid()  # by the study
         if (found := outcome.result) and not shown:
+            # That of the command is shorter than the training where a run was resumed.
+            trained, total = found.train_seconds or 0.0, found.total_seconds or 0.0
+            of = f" of {total:.2f} s" if total > trained else ", in several commands"
             print(
                 f"{found.score or 'accuracy'} {found.accuracy:.4f} "
-                f"(best {found.best_accuracy:.4f})  trained {found.train_seconds:.2f} s "
-                f"of {found.total_seconds:.2f} s  folder {folder}",
+                f"(best {found.best_accuracy:.4f})  trained {trained:.2f} s{of}  "
+                f"folder {folder}",
                 flush=True,
             )
 

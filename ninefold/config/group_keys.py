@@ -18,6 +18,7 @@ from ninefold.config.kinds import (
     NUMBERS,
     PARAMETER_GROUPS,
     PART,
+    POSITIVE,
     SECTION,
     SHAPE,
     SPACING,
@@ -65,7 +66,9 @@ OPTIONS: dict[str, Key] = {
         BY_OPTION,
         "Processes that the strategy can use at most; null: any number.",
     ),
-    "parallel.device": Key(DEVICE, BY_OPTION, "The top-level key device."),
+    "parallel.device": Key(
+        DEVICE, BY_OPTION, "The device, cpu or cuda: set it by the top-level key device."
+    ),
     "parallel.devices": Key(
         DEVICE_LIST,
         None,
@@ -75,7 +78,11 @@ OPTIONS: dict[str, Key] = {
         later=True,
     ),
     "parallel.timeout": Key(
-        SECONDS, BY_OPTION, "The key launch.timeout.", may_change=True, affects_results=False
+        SECONDS,
+        BY_OPTION,
+        "Seconds that a process waits for its peers: set it by launch.timeout.",
+        may_change=True,
+        affects_results=False,
     ),
     "parallel.at": Key(
         CUTS,
@@ -214,7 +221,7 @@ OPTIONS: dict[str, Key] = {
         "Mean of each channel, of pixels from 0 to 1, to normalize with; null: no normalization.",
     ),
     "dataset.std": Key(
-        NUMBERS, BY_OPTION, "Standard deviation of each channel; null together with mean."
+        POSITIVE, BY_OPTION, "Standard deviation of each channel; null together with mean."
     ),
     "dataset.flip": Key(FLAG, BY_OPTION, "Mirror training images at random."),
     "dataset.crop": Key(
@@ -369,7 +376,9 @@ OPTIONS: dict[str, Key] = {
         whole(0), 0, "Optimizer steps of linear learning-rate warm-up; 0: none.", later=True
     ),
     "scheduler.T_max": Key(
-        whole(0), BY_OPTION, "Steps of the cosine from the initial learning rate to zero."
+        whole(0),
+        BY_OPTION,
+        "Epochs of the cosine from the initial learning rate to zero, whatever scheduler.per is.",
     ),
     "scheduler.patience": Key(
         whole(0), 3, "Epochs without a lower training loss before the learning rate is reduced."

@@ -297,8 +297,7 @@ TRAIN: dict[str, Key] = {
     "launch.grace": Key(
         SECONDS,
         30,
-        "Seconds from a signal until workers that have not exited are killed; a save has 0.8 of "
-        "them.",
+        "Seconds from a signal until workers are killed; a save has 0.8 of them.",
         affects_results=False,
     ),
     "launch.max_restarts": Key(

@@ -164,6 +164,16 @@ NUMBERS = Kind(
     _is_numbers,
     {"anyOf": [{"type": "array", "items": {"type": "number"}, "minItems": 1}, {"type": "null"}]},
 )
+POSITIVE = Kind(
+    "a list of numbers above 0, one for each channel, or null is allowed",
+    lambda value: _is_numbers(value) and (value is None or min(value) > 0),
+    {
+        "anyOf": [
+            {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "minItems": 1},
+            {"type": "null"},
+        ]
+    },
+)
 SPACING = Kind(
     "three numbers above 0, for z, y and x, are allowed",
     lambda value: (

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
 from ninefold.task import Scores, named
@@ -16,7 +16,7 @@ TAIL = 1e-12  # of a Gaussian along one axis; smaller values are 0, as subnormal
 REACH = 2  # voxels on each side of the maximum that its position is averaged over
 
 
-class Landmarks:
+class Landmarks(nn.Module):
     """Heatmaps float32 [n, k, d, h, w] and points float32 [n, k, 3] in voxels z, y, x.
 
     A landmark that is absent (NaN) counts nowhere. Scored by the share of the annotated landmarks
@@ -41,6 +41,7 @@ class Landmarks:
             returns [n], [n, k] or [n, k, d, h, w].
         Raises ConfigError for a name of no loss, or without spacing.
         """
+        super().__init__()
         if spacing is None:
             raise ConfigError(
                 "task",

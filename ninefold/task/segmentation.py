@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
 from ninefold.task import Scores, counted, named
@@ -17,7 +17,7 @@ UNUSED = -100  # torch's own ignore_index where nothing is to be ignored
 MODES = {2: "bilinear", 3: "trilinear"}
 
 
-class Segmentation:
+class Segmentation(nn.Module):
     """Logits float32 [n, classes, h, w] and masks [n, H, W] of class numbers; scored by mean IoU.
 
     Logits of another size are resized to the mask, bilinear. Pixels of the number `ignore` (void)
@@ -32,6 +32,7 @@ class Segmentation:
         It finds void pixels as `ignore` in the mask; what it returns for them does not count. A
         loss of torch with an `ignore_index` is given ours. None: cross entropy.
         """
+        super().__init__()
         self.classes = classes
         self.ignore = UNUSED if ignore is None else ignore
         self._own = None if loss is None else unreduced(loss)

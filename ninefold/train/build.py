@@ -46,7 +46,7 @@ from ninefold.train.graph import step_graph
 from ninefold.train.hand_out import handed_out
 from ninefold.train.kernels import choose_kernels, memory_format
 from ninefold.train.losses import LossTracker
-from ninefold.train.optimizer import parameter_groups, start_momentum
+from ninefold.train.optimizer import parameter_groups, require_options, start_momentum
 from ninefold.train.process import give_back_freed, keep_freed, seed_generators
 from ninefold.train.reading import memory_of, reading
 from ninefold.train.schedule import schedule
@@ -54,13 +54,13 @@ from ninefold.train.state import State
 from ninefold.train.training import Training
 
 
-def make(node: DictConfig | dict[str, Any], name: str, **given: Any) -> Any:
+def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any) -> Any:
     """The object that `node` describes. Raises ConfigError if it cannot be built.
 
-    name: of the node, for the error. given: arguments besides those in `node`.
+    name: of the node, for the error. first, given: arguments besides those in `node`.
     """
     try:
-        return instantiate(node, _convert_="all", **given)
+        return instantiate(node, *first, _convert_="all", **given)
     except InstantiationException as error:
         cause = error.__cause__ or error
         if isinstance(cause, Failure):
@@ -316,12 +316,12 @@ def initial_state(
         per, warmup = scheduling.pop("per", "epoch"), scheduling.pop("warmup", 0)
     if per == "step" and "T_max" in scheduling:  # it counts epochs in conf/
         scheduling.T_max = max(1, scheduling.T_max * per_epoch - warmup)
-    plain_groups = None if groups is None else OmegaConf.to_container(groups, resolve=True)
-    optimizer: torch.optim.Optimizer = make(options, "optimizer")(
-        parameter_groups(model, plain_groups)  # type: ignore[arg-type]
-    )
+    own: Any = None if groups is None else OmegaConf.to_container(groups, resolve=True)
+    parameters = parameter_groups(model, own)
+    optimizer: torch.optim.Optimizer = make(options, "optimizer", parameters, _partial_=False)
+    require_options(own, optimizer)
     start_momentum(optimizer)
-    scheduler = make(scheduling, "scheduler")(optimizer)
+    scheduler = make(scheduling, "scheduler", optimizer, _partial_=False)
     skip = job.on_nonfinite == "skip"
     scaler = amp.grad_scaler(place.device, skip)
     return State(
@@ -365,14 +365,15 @@ def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: str
 
 
 def examples_and_preparation(
-    job: DictConfig, amp: Amp, place: Place, cache: Mapping[str, str] | None = None
+    job: DictConfig, amp: Amp, place: Place, cache: Mapping[str, str] | None, shards: bool = False
 ) -> tuple[Examples, Preparation, str]:
     """The test split of the job's dataset, what turns it into the model's input, and the layout.
 
-    The layout is the name of the memory format of inputs and weights.
+    The layout is the name of the memory format of inputs and weights. shards: whether the parallel
+    strategy does.
     """
     dataset = built_dataset(job, job.loader.workers)
-    layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device)
+    layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device, shards)
     return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 
 

@@ -50,7 +50,9 @@ def evaluate(spec: RunSpec) -> None:
         if place.rank == 0:
             print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
         found.require_complete(wanted.load.partial)
-        examples, prepare, layout = build.examples_and_preparation(job, amp, place, spec.cache)
+        examples, prepare, layout = build.examples_and_preparation(
+            job, amp, place, spec.cache, parallel.shards
+        )
         found.model.to(memory_format=getattr(torch, layout))
         task = build.checked_task(job, found.model, examples, prepare)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -39,10 +40,43 @@ def parameter_groups(
                 "correct the glob or remove the group",
             )
         options = {key: value for key, value in group.items() if key != "match"}
-        found.append({"params": [left.pop(name) for name in matching], **options})
+        found.append({**options, "params": [left.pop(name) for name in matching]})
     if left:
         found.insert(0, {"params": list(left.values())})
     return found
+
+
+def require_options(
+    groups: Sequence[Mapping[str, Any]] | None, optimizer: torch.optim.Optimizer
+) -> None:
+    """Raise ConfigError for an option in `groups` that the optimizer lacks, or that is no number.
+
+    torch keeps any option of a group, and looks at none.
+    """
+    known = optimizer.defaults
+    for number, group in enumerate(groups or ()):
+        for option in sorted({*group} - {"match"}):
+            field, value = f"optimizer.groups.{number}.{option}", group[option]
+            if option not in known:
+                raise ConfigError(
+                    field,
+                    value,
+                    f"{type(optimizer).__name__} has no such option",
+                    f"{', '.join(sorted(known))} are allowed",
+                    f"the nearest is {nearest(option, [*known])}",
+                )
+            if type(known[option]) in (int, float) and not _is_at_least_0(value):
+                raise ConfigError(
+                    field,
+                    value,
+                    "it cannot be used",
+                    "a number of at least 0 is allowed",
+                    "correct it or leave it out",
+                )
+
+
+def _is_at_least_0(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
 
 
 def wrong(glob: str, names: Sequence[str], trained: Sequence[str]) -> str:

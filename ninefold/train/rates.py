@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from signal import Signals
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ninefold.config.spec import RunSpec
-from ninefold.errors import NumericsError
+from ninefold.errors import ConfigError, NumericsError
 from ninefold.files import write_json
 from ninefold.signals import Stop, failure
 from ninefold.train.loop import stepper
@@ -66,18 +68,17 @@ def find_lr(spec: RunSpec, stop: Stop) -> None:
 def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
     """The loss of each step with these rates, over the processes, until it diverges.
 
-    Groups of parameters keep the ratio of their rates. Every process must call it. Raises
-    Interrupted or Preempted after a signal.
+    Parameters whose group in optimizer.groups has a rate of its own keep that. Every process must
+    call it. Raises Interrupted or Preempted after a signal, and ConfigError if all groups have one.
     """
     step, batches = stepper(run), endless(run)
     warm_up(run, step)
-    groups = run.state.optimizer.param_groups
-    own = [group["lr"] for group in groups]
+    groups = with_the_common_rate(run.state.optimizer)
     found: list[float] = []
     watch = Watch()
     for rate in rates:
-        for group, first in zip(groups, own, strict=True):
-            group["lr"] = rate * first / own[0]
+        for group in groups:
+            group["lr"] = rate
         step(*next(batches))
         run.state.step += 1
         rows = losses(run)
@@ -87,6 +88,22 @@ def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
         found.append(math.nan if rows[:, BAD].any() else float(rows[:, LAST].mean()))
         if watch.diverged(found[-1]):
             break
+    return found
+
+
+def with_the_common_rate(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The groups of parameters that optimizer.lr is for. Raises ConfigError if there is none."""
+    common = optimizer.defaults["lr"]
+    groups = optimizer.param_groups
+    found = [group for group in groups if group.get("initial_lr", group["lr"]) == common]
+    if not found:
+        raise ConfigError(
+            "find",
+            "lr",
+            "each group of optimizer.groups has an lr of its own",
+            "the rate that is looked for is optimizer.lr",
+            "leave lr out of one group",
+        )
     return found
 
 

@@ -177,6 +177,15 @@ def require_finite(run: Training, rows: Tensor) -> None:
     scaler = run.state.scaler
     if not run.state.losses.skip and rows[:, BAD].any():
         raise first_bad_loss(run, rows)
+    if scaler.collapsed() and run.state.losses.skip:
+        raise numerics_error(
+            run,
+            "gradients",
+            "not finite",
+            f"too many steps were skipped, {int(scaler.skipped)} by step {run.state.step}",
+            "on_nonfinite=skip",
+            "lower optimizer.lr, choose a wider amp.dtype or look for bad examples",
+        )
     if scaler.collapsed():
         raise numerics_error(
             run,
@@ -207,7 +216,12 @@ def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
 
 
 def numerics_error(
-    run: Training, name: str, value: object, wrong: str, where: str
+    run: Training,
+    name: str,
+    value: object,
+    wrong: str,
+    where: str,
+    do: str = "lower optimizer.lr, choose a wider amp.dtype or set on_nonfinite=skip",
 ) -> NumericsError:
     """The error for a number that is not finite, with the rates in force when it was found."""
     state = run.state
@@ -218,7 +232,7 @@ def numerics_error(
         value,
         wrong,
         f"{where}; epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}",
-        "lower optimizer.lr, choose a wider amp.dtype or set on_nonfinite=skip",
+        do,
     )
 
 

@@ -83,6 +83,8 @@ def test_every_field_refuses_what_cannot_be_meant(field: str, value: Any) -> Non
         ("dataset.mean", [0.5], True),
         ("dataset.mean", [math.nan], False),
         ("dataset.mean", [], False),
+        ("dataset.std", [0.5, 2], True),
+        ("dataset.std", [0.5, 0], False),
         ("dataset.limit", 0, False),
         ("dataset.limit", None, True),
         ("model.input_size", None, True),

@@ -88,7 +88,7 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     name: str, masks: Path, tmp_path: Path
 ) -> None:
     job = run_folder(tmp_path, *job_of(name, masks))
-    examples, prepare, _ = build.examples_and_preparation(job, FP32, ALONE)
+    examples, prepare, _ = build.examples_and_preparation(job, FP32, ALONE, None)
     examples = examples.first(300)
     model = build.network(job)
     model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])
@@ -157,7 +157,7 @@ def test_the_score_of_a_file_is_that_of_evaluation_json_by_the_same_decisions(
     saved = read(run / "checkpoints" / "last.pt")
     job = OmegaConf.create(saved["config"])
     assert isinstance(job, DictConfig)
-    examples, prepare, layout = build.examples_and_preparation(job, FP32, ALONE)
+    examples, prepare, layout = build.examples_and_preparation(job, FP32, ALONE, None)
     assert len(examples) == evaluated["count"]
     model = build.network(job).to(memory_format=getattr(torch, layout)).eval()
     model.load_state_dict(saved["model"])

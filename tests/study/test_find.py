@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ninefold.errors import NumericsError
-from ninefold.train.rates import Watch, read, require_any
+from benchmarks import ours
+from ninefold.errors import ConfigError, NumericsError
+from ninefold.train.rates import Watch, losses_at, read, require_any
 from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another
 
@@ -96,6 +97,20 @@ def test_averages_have_no_bias_and_one_bad_step_is_no_divergence() -> None:
     assert Watch().diverged(math.inf)
     with pytest.raises(NumericsError, match="error: find=lr: the loss of the first step is nan; "):
         require_any([math.nan])
+
+
+def test_parameters_with_a_rate_of_their_own_keep_it_as_training_with_the_printed_key_does() -> (
+    None
+):
+    job = ("dataset.limit=64", "clock.warmup=0", "optimizer.lr=1e-3")
+    with ours.training(*job, "optimizer.groups=[{match: '*.bias', lr: 0.5}]") as run:
+        losses_at(run, [1e-4, 2e-4])
+        assert [group["lr"] for group in run.state.optimizer.param_groups] == [2e-4, 0.5]
+    with (
+        ours.training(*job, "optimizer.groups=[{match: '*', lr: 0.5}]") as run,
+        pytest.raises(ConfigError, match=r"each group of optimizer\.groups has an lr of its own"),
+    ):
+        losses_at(run, [1e-4])
 
 
 def test_the_best_moving_average_is_kept_while_losses_come() -> None:

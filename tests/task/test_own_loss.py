@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from torch import Tensor, nn
 
 from ninefold.config import losses, untrusted
 from ninefold.errors import CheckpointError, ConfigError
-from ninefold.task import Objective
+from ninefold.task import Objective, Task
 from ninefold.task.classification import Classification
+from ninefold.task.landmarks import Landmarks
 from ninefold.task.loss import explained, mean_over_examples, require_usable
+from ninefold.task.segmentation import Segmentation
 from tests.conftest import ROOT, Shell, metrics
 
 FOCAL = """
@@ -38,6 +42,14 @@ SMOOTHED = "task.loss={_target_: torch.nn.CrossEntropyLoss, label_smoothing: 0.1
 def batch() -> tuple[Tensor, Tensor]:
     torch.manual_seed(0)
     return torch.randn(7, 5), torch.randint(0, 5, (7,))
+
+
+@pytest.mark.parametrize("kind", [Classification, Segmentation, partial(Landmarks, [1, 1, 1])])
+def test_the_tensors_of_a_loss_move_with_the_network(kind: Callable[..., Task]) -> None:
+    loss = nn.CrossEntropyLoss(weight=torch.ones(5))
+    task = kind(loss=loss) if isinstance(kind, partial) else kind(5, loss=loss)
+    objective = Objective(nn.Linear(2, 2), task).to("meta")
+    assert {tensor.device.type for tensor in objective.buffers()} == {"meta"}
 
 
 def test_a_loss_of_torch_is_averaged_over_the_examples_whatever_its_reduction_was() -> None:

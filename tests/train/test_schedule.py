@@ -127,6 +127,43 @@ def test_a_group_that_matches_nothing_names_the_nearest_parameter() -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        (
+            "weight_deacy: 0",
+            r"weight_deacy=0: AdamW has no such option; amsgrad, .*nearest is weight_",
+        ),
+        ("params: 3", "params=3: AdamW has no such option; "),
+        ("lr: -1", "lr=-1: it cannot be used; a number of at least 0 is allowed; "),
+        ("lr: much", "lr=much: it cannot be used; "),
+    ],
+)
+def test_an_option_of_a_group_that_the_optimizer_would_not_use_is_refused(
+    option: str, line: str
+) -> None:
+    with (
+        pytest.raises(ConfigError, match=rf"^error: optimizer\.groups\.0\.{line}"),
+        ours.training(*SMALL, f"optimizer.groups=[{{match: '*', {option}}}]"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (["optimizer=sgd", "optimizer.momentum=0"], r"optimizer=torch\.optim\.SGD: .*Nesterov"),
+        (["+optimizer.foo=1"], r"optimizer=torch\.optim\.AdamW: .*'foo'"),
+        (["scheduler.factor=1"], r"scheduler=\S+ReduceLROnPlateau: .*Factor should be < 1"),
+    ],
+)
+def test_what_an_optimizer_or_a_scheduler_does_not_take_is_an_error_of_the_configuration(
+    wrong: list[str], line: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^error: {line}"), ours.training(*SMALL, *wrong):
+        pass
+
+
 def test_the_default_schedule_and_groups_are_those_of_older_checkpoints(tmp_path: Path) -> None:
     with ours.training(*SMALL) as run:
         assert len(run.state.optimizer.param_groups) == 1
