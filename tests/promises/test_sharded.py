@@ -133,6 +133,9 @@ def test_the_first_50_losses_are_those_without_it(
     if optimizer == "sgd":
         job += ["optimizer.fused=false", "optimizer.lr=0.01"]
     normalizes = model == "resnet18"
+    if normalizes and optimizer == "adamw":
+        # Divided by their own size, rounding errors of gradients near 0 grow to whole steps.
+        job.append("+optimizer.eps=1e-3")
     compared = [name for name in STRATEGIES if not name.startswith("ddp") or normalizes]
     found = {name: trained(name, job, tmp_path / name) for name in compared}
     for name in compared:
