@@ -49,9 +49,9 @@ def colors_of(amps: Sequence[str]) -> dict[str, str]:
 
 
 def _draw_group(figure: SubFigure, group: Group, report: Report) -> None:
-    _head(figure, group, report)
+    top = _head(figure, group, report) - 0.1
     grid = figure.add_gridspec(
-        2, 2, left=0.065, right=0.98, top=0.8, bottom=0.055, wspace=0.27, hspace=0.34
+        2, 2, left=0.065, right=0.98, top=top, bottom=0.055, wspace=0.27, hspace=0.34
     )
     time, phases, score, memory = (
         figure.add_subplot(grid[row, column]) for row in (0, 1) for column in (0, 1)
@@ -66,7 +66,8 @@ def _draw_group(figure: SubFigure, group: Group, report: Report) -> None:
     memory.set_title("Peak memory: MiB, all devices together")
 
 
-def _head(figure: SubFigure, group: Group, report: Report) -> None:
+def _head(figure: SubFigure, group: Group, report: Report) -> float:
+    """Write title, conditions and legend; returns where the legend begins, from 0 to 1."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -84,29 +85,24 @@ def _head(figure: SubFigure, group: Group, report: Report) -> None:
         linespacing=1.4,
         parse_math=False,
     )
+    dot = "one timing round or seed" if group.timing_rounds else "one seed"
     legend = [
         *(Patch(color=color, label=amp) for amp, color in colors_of(group.amps).items()),
-        Line2D(
-            [],
-            [],
-            marker="o",
-            color=_INK,
-            ls="",
-            ms=5,
-            label="one timing round or seed" if group.timing_rounds else "one seed",
-        ),
+        Line2D([], [], marker="o", color=_INK, ls="", ms=5, label=dot),
     ]
     if _has_ratios(group):
         label = "ratio to none-fp32"
         legend.append(Line2D([], [], marker="$×$", color=_INK, ls="", ms=7, label=label))
+    below = 0.89 - 0.021 * max(0, subtitle.count("\n") - 1)
     figure.legend(
         handles=legend,
         loc="upper left",
-        bbox_to_anchor=(0.005, 0.885),
+        bbox_to_anchor=(0.005, below),
         ncols=len(legend),
         frameon=False,
         fontsize=10.5,
     )
+    return below
 
 
 def _cells(axes: Axes, group: Group, key: str, unit: float = 1.0) -> None:
