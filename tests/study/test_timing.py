@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ninefold.result import location
 from ninefold.study.timing import turn_count
 from tests.conftest import ROOT, Shell, result
 from tests.test_ranks import BATCH
@@ -105,7 +106,7 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
             assert each["accuracy"] is None
             steps, seconds = each["turn_seconds"], each["train_seconds"]
             assert len(steps) == 2  # type: ignore[arg-type]
-            assert seconds == pytest.approx(each["steps"] * sum(steps) / 2, rel=0.5)  # type: ignore
+            assert seconds == pytest.approx(each["steps"] * location(steps))  # type: ignore
     assert [each["processes"] for each in found["ddp-fp32"]] == [2, 2]
     recommended = json.loads((shell.folder / "study" / "report" / "environment.json").read_text())
     assert recommended["overlays"]["ddp-fp32"]["choices"]["parallel"] == "ddp"
