@@ -22,11 +22,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninefold.amp import Amp
 from ninefold.dataset import Examples
-from ninefold.errors import ConfigError, one_line
+from ninefold.errors import ConfigError
 from ninefold.export import check, formats, graph
 from ninefold.files import sync_folder, write_json
 from ninefold.parallel import Place
-from ninefold.secrets import redact, redacted
+from ninefold.secrets import redacted
 from ninefold.task import Task
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
@@ -58,7 +58,7 @@ def export(wanted: Wanted) -> None:
     job = OmegaConf.create(wanted.job)
     assert isinstance(job, DictConfig)
     found = restored(job)
-    print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
+    found.tell()
     found.require_complete(job.load.partial)
     torch.set_num_threads(found.job.threads)
     here = Place(0, 1, torch.device("cpu"))

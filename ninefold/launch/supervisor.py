@@ -82,8 +82,9 @@ class Supervisor:
         found = mailbox.latest(self._folder)
         if not found:
             self.hung.clear()  # of an attempt before this one
+            return
         causes = [report for report in found if report.kind != PeerError.__name__]
-        if not found or any(report.kind in STOPS for report in causes):
+        if any(report.kind in STOPS for report in causes):
             return
         if time.time() < (causes or found)[0].time + (TO_EXIT if causes else PATIENCE):
             return

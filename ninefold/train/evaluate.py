@@ -48,7 +48,7 @@ def evaluate(spec: RunSpec) -> None:
         require_one_kind(amp, place)
         verify(amp, amp.grad_scaler(place.device), place.device)
         if place.rank == 0:
-            print(redact(one_line(f"{found.path}: {found.report}")), flush=True)
+            found.tell()
         found.require_complete(wanted.load.partial)
         examples, prepare, layout = build.examples_and_preparation(
             job, amp, place, spec.cache, parallel.shards
@@ -136,6 +136,10 @@ class Restored:
             "The weights are the moving average (ema) in the checkpoint; "
             "weights=raw takes the others."
         ]
+
+    def tell(self) -> None:
+        """Print which checkpoint was read and how it fits, on one line without secrets."""
+        print(redact(one_line(f"{self.path}: {self.report}")), flush=True)
 
     def require_complete(self, partial: bool) -> None:
         """Raise CheckpointError unless all of the model was loaded, or `partial` is allowed."""

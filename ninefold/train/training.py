@@ -177,7 +177,9 @@ def require_finite(run: Training, rows: Tensor) -> None:
     scaler = run.state.scaler
     if not run.state.losses.skip and rows[:, BAD].any():
         raise first_bad_loss(run, rows)
-    if scaler.collapsed() and run.state.losses.skip:
+    if not scaler.collapsed():
+        return
+    if run.state.losses.skip:
         raise numerics_error(
             run,
             "gradients",
@@ -186,14 +188,13 @@ def require_finite(run: Training, rows: Tensor) -> None:
             "on_nonfinite=skip",
             "lower optimizer.lr, choose a wider amp.dtype or look for bad examples",
         )
-    if scaler.collapsed():
-        raise numerics_error(
-            run,
-            "scale",
-            scaler.get_scale(),
-            f"collapsed by step {run.state.step}",
-            "gradients overflow at every scale",
-        )
+    raise numerics_error(
+        run,
+        "scale",
+        scaler.get_scale(),
+        f"collapsed by step {run.state.step}",
+        "gradients overflow at every scale",
+    )
 
 
 def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:

@@ -99,9 +99,7 @@ def test_averages_have_no_bias_and_one_bad_step_is_no_divergence() -> None:
         require_any([math.nan])
 
 
-def test_parameters_with_a_rate_of_their_own_keep_it_as_training_with_the_printed_key_does() -> (
-    None
-):
+def test_parameters_with_a_rate_of_their_own_keep_it_as_in_the_training_that_follows() -> None:
     job = ("dataset.limit=64", "clock.warmup=0", "optimizer.lr=1e-3")
     with ours.training(*job, "optimizer.groups=[{match: '*.bias', lr: 0.5}]") as run:
         losses_at(run, [1e-4, 2e-4])

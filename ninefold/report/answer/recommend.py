@@ -75,10 +75,10 @@ class Recommendation:
         means = {cell: estimate(known).mean for cell, known in self.values.items()}
         return {cell: mean for cell, mean in means.items() if mean is not None}
 
-    def needed_for(self, others: Sequence[str]) -> dict[str, int] | None:
-        """Return what settles in all whether `others` beat the candidate, if known.
+    def needed_for(self, others: Sequence[str]) -> dict[str, int]:
+        """Return how many seeds or timing rounds settle in all whether `others` beat the candidate.
 
-        That is numbers of seeds or timing rounds by the name of one. Scores need seeds.
+        By the name of one; empty if it is not known of each. Scores need seeds.
         """
         found: list[tuple[str, int | None]] = []
         assert self.pairs is not None
@@ -89,10 +89,12 @@ class Recommendation:
             if self.evidence.safe[other] == OPEN:
                 safety = self.evidence.safety(other)
                 found.append(("seed", safety.needed if safety else None))
-        known = [(unit, count) for unit, count in found if count is not None]
-        if not known or len(known) < len(found):
-            return None
-        return {unit: max(n for of, n in known if of == unit) for unit in dict(known)}
+        needed: dict[str, int] = {}
+        for unit, count in found:
+            if count is None:
+                return {}
+            needed[unit] = max(count, needed.get(unit, 0))
+        return needed
 
     @property
     def unit(self) -> str:

@@ -225,7 +225,7 @@ def _not_enough(found: Recommendation) -> str:
     if found.chance is not None:
         most = max(map(len, found.values.values()))
         return f"Not enough timing rounds to say which cell is the fastest: run more than {most}."
-    needed = found.needed_for(found.unsure) or {}
+    needed = found.needed_for(found.unsure)
     most = max(len(found.evidence.accuracy.get(each, {})) for each in found.means)
     do = f"run more seeds than these {most}, such as {max(5, 2 * most)}"
     if needed and max(needed.values()) > most:
