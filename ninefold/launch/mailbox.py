@@ -74,7 +74,10 @@ def read(folder: Path) -> list[Report]:
 
 
 def latest(folder: Path, final: Container[str] = ()) -> list[Report]:
-    """The failures of the newest attempt, earliest first; then those before that are `final`."""
+    """The failures of the newest attempt, earliest first, then the final ones of older attempts.
+
+    final: class names of failures that a restart cannot mend.
+    """
     attempt = _newest(folder)
     return [r for r in read(folder) if r.attempt == attempt or r.kind in final]
 

@@ -102,7 +102,7 @@ def volume_notes(model: nn.Module, dtype: str, device: torch.device) -> list[str
 
 
 def computes_small_volumes() -> bool:
-    """Whether the weight gradient of a bfloat16 convolution of 2x2x2 voxels is right here.
+    """Whether bfloat16 convolutions with an input of 2x2x2 voxels get the right weight gradient.
 
     It is not with torch 2.15 on processors with AVX-512 but without instructions for bfloat16,
     where oneDNN adds what the memory held before.

@@ -76,9 +76,10 @@ class Recommendation:
         return {cell: mean for cell, mean in means.items() if mean is not None}
 
     def needed_for(self, others: Sequence[str]) -> dict[str, int]:
-        """Return how many seeds or timing rounds settle in all whether `others` beat the candidate.
+        """Return how many runs it takes to decide whether `others` beat the candidate.
 
-        By the name of one; empty if it is not known of each. Scores need seeds.
+        The keys are "seed" and "timing round", the values how many of them in all. Open scores need
+        seeds, open times what the values are of. Empty if a number is unknown or none is needed.
         """
         found: list[tuple[str, int | None]] = []
         assert self.pairs is not None
