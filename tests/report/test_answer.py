@@ -172,10 +172,9 @@ def evidence(
     runs: Sequence[Run], points: Sequence[Point] = (), numerics: Mapping[str, Any] | None = None,
     **report: Any,
 ) -> Evidence:  # fmt: skip
-    """What runs come to; without a bootstrap, which takes longer."""
+    """What runs come to."""
     [group] = groups(runs)
-    found = gather_evidence(group, points, {"settings": {"report": report}}, numerics)
-    return replace(found, settings=replace(found.settings, draws=0))
+    return gather_evidence(group, points, {"settings": {"report": report}}, numerics)
 
 
 def fastest(known: Evidence) -> Recommendation:

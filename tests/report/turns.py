@@ -14,7 +14,7 @@ from ninefold.report.stats.verdicts import Settings
 from ninefold.result import TIMING_LOOKS
 from tests.report.studies import CELLS, Array
 
-SETTINGS = Settings(draws=0, looks=len(TIMING_LOOKS))
+SETTINGS = Settings(looks=len(TIMING_LOOKS))
 
 
 @dataclass(frozen=True)

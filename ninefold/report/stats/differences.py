@@ -16,8 +16,6 @@ Ints = npt.NDArray[np.int64]
 Values = Mapping[str, Mapping[int, float]]  # cell ("ddp-fp32") -> round or seed -> value
 
 NOTHING = 1e-9  # a spread below it is rounding, and no noise
-REDRAWN = 5  # rounds that a bootstrap needs
-WIDENED = 1.5  # the most by which the bootstrap may widen Student's interval
 MANY = 9  # cells from which a pair borrows as many degrees of freedom as it has; 2 borrow none
 EQUAL = 3  # rounds in which two cells must be equal, so that it is not chance
 MOST = 100  # seeds in all; needing more is reported as unknown
@@ -41,7 +39,6 @@ class Differences:
     alone, alone_freedom: the same from the pair's own rounds only; if they show no noise, as above
     prior: degrees of freedom that all cells lend to each pair, before any limit
     cells: the number of cells that differ from each other
-    residuals: float64 [most rounds, pairs], 0 beyond a pair's rounds
     """
 
     first: Ints
@@ -54,7 +51,6 @@ class Differences:
     alone_freedom: Array
     prior: float
     cells: int
-    residuals: Array
 
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
@@ -66,23 +62,13 @@ class Differences:
         statistic = np.abs(self.mean) / np.where(self.judged, self.error, np.nan)
         return np.where(self.error == 0, 1.0, 2 * stats.t.sf(statistic, self.freedom))
 
-    def reach(self, level: float, draws: int) -> Array:
-        """Return half the width of each pair's interval at confidence 1 - level.
+    def reach(self, level: float) -> Array:
+        """Return half the width of each pair's interval at confidence 1 - level (Student's).
 
         It uses the pair's own rounds alone: with borrowed variance it is too narrow for a pair that
-        is noisier than the others. Bootstrap-t: rounds are resampled from the pairs' residuals, and
-        the quantile of all |t|, which do not depend on how noisy a pair is, replaces Student's.
-        draws=0 keeps Student's quantile, as do pairs with fewer than REDRAWN rounds: too many of
-        their draws repeat a single round. With few rounds, some draws have almost no spread and an
-        arbitrarily large |t|, which is an artifact of resampling: hence WIDENED.
+        is noisier than the others.
         """
-        quantile: Array = stats.t.isf(level / 2, np.where(self.judged, self.alone_freedom, np.nan))
-        noisy = self.judged & (np.abs(self.residuals) > NOTHING).any(axis=0)
-        for rounds in np.unique(self.rounds[noisy & (self.rounds >= REDRAWN)]) if draws else []:
-            alike = noisy & (self.rounds == rounds)
-            drawn = _redrawn(self.residuals[:rounds, alike], draws)
-            bootstrap = float(np.quantile(np.abs(drawn), 1 - level, method="higher"))
-            quantile[alike] = np.minimum(bootstrap, WIDENED * quantile[alike])
+        quantile = stats.t.isf(level / 2, np.where(self.judged, self.alone_freedom, np.nan))
         return np.where(self.error == 0, 0.0, quantile * self.alone)
 
     def power_of_difference(self, level: float) -> Array:
@@ -135,7 +121,7 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
     order = np.argsort(~there, axis=0, kind="stable")  # a pair's rounds first
     values = np.take_along_axis(np.where(there, values, 0.0), order, axis=0)
     rounds = there.sum(axis=0)
-    mean, variance, residuals = _moments(values, rounds)
+    mean, variance = _moments(values, rounds)
     distinct = np.unique(np.nan_to_num(table, nan=np.inf), axis=0) if table.size else table
     pooled = _pooled_freedom(distinct)
     shrunk, freedom, prior = _moderated(variance, rounds, pooled, len(distinct))
@@ -157,7 +143,6 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
         alone=np.where(rounds > 1, alone, np.nan),
         alone_freedom=np.where(variance > NOTHING**2, rounds - 1.0, freedom),
         cells=len(distinct),
-        residuals=residuals,
     )
 
 
@@ -166,13 +151,13 @@ def number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _moments(values: Array, rounds: Ints) -> tuple[Array, Array, Array]:
-    """Mean and variance [..., pairs] and residuals of values [..., most rounds, pairs]."""
+def _moments(values: Array, rounds: Ints) -> tuple[Array, Array]:
+    """Mean and variance [..., pairs] of values [..., most rounds, pairs]."""
     inside = np.arange(values.shape[-2])[:, None] < rounds
     mean = np.where(inside, values, 0.0).sum(axis=-2) / np.maximum(rounds, 1)
     residuals = np.where(inside, values - mean[..., None, :], 0.0)
     variance = (residuals**2).sum(axis=-2) / np.maximum(rounds - 1, 1)
-    return mean, variance, residuals
+    return mean, variance
 
 
 def _pooled_freedom(table: Array) -> float:
@@ -221,20 +206,3 @@ def _moderated(
     shrunk = (lent * mean[..., None] + own * variance) / freedom
     shrunk = np.where(lent < most, np.maximum(shrunk, variance), shrunk)
     return shrunk, np.maximum(np.minimum(freedom, pooled), own), prior
-
-
-def _redrawn(residuals: Array, draws: int) -> Array:
-    """Return t of each pair in each of `draws` resampled studies: float64 [draws, pairs].
-
-    A round is drawn with all its pairs, and with a random sign: the order in a pair is arbitrary.
-
-    residuals: float64 [rounds, pairs]
-    """
-    generator = np.random.default_rng(0)
-    rounds = len(residuals)
-    values = residuals[generator.integers(0, rounds, (draws, rounds))]
-    values *= generator.choice((-1.0, 1.0), (draws, rounds, 1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = values.mean(axis=1) / (values.std(axis=1, ddof=1) / np.sqrt(rounds))
-    drawn: Array = np.where(np.isnan(found), np.inf, found)
-    return drawn

@@ -161,7 +161,7 @@ def _pairs(
     words: the verdicts for below and above 0
     """
     level = settings.level / settings.looks
-    reach = seen.reach(level, settings.draws)
+    reach = seen.reach(level)
     low, high = seen.mean - reach, seen.mean + reach
     needed = seen.needed(np.maximum(seen.power_of_difference(each), seen.power_inside(same, level)))
     p = seen.p()

@@ -18,7 +18,6 @@ class Settings:
     looks: how often the verdicts are evaluated in all; the level is divided by it
     score_looks: the same of the scores, where they are not evaluated as often; None: as often
     baseline: the cell whose score the others must reach
-    draws: of the bootstrap; 0 takes Student's intervals, which are faster to compute
     """
 
     margin: float = 0.5
@@ -27,7 +26,6 @@ class Settings:
     looks: int = 1
     score_looks: int | None = None
     baseline: str = "none-fp32"
-    draws: int = 1000
 
     @property
     def confidence(self) -> float:
