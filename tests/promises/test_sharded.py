@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import load_weights, weights
 from ninefold.model.convnet import ConvNet
+from ninefold.model.resnet18 import resnet18
 from tests.conftest import Shell, metrics, result
 from tests.faults.runs import one_after_another
 from tests.parallel.runs import STRATEGIES, trained
@@ -102,9 +105,27 @@ MODELS = {
     "convnet": ["dataset.limit=320"],
     "alexnet": [*DATA, "model=alexnet", "model.input_size=64", "+model.net.dropout=0",
                 "optimizer.lr=1e-4", CONTIGUOUS],
-    "resnet18": [*DATA, "model=resnet18", "dataset.shape=[3,16,16]", CONTIGUOUS],
+    "resnet18": [*DATA, "model=resnet18", "dataset.shape=[3,16,16]", CONTIGUOUS,
+                 "model.net._target_=tests.promises.test_sharded.InFloat64"],
 }  # fmt: skip
 ALL = ["accumulate=2", "ema=0.9", "clip_grad_norm=1"]
+
+
+class InFloat64(nn.Module):
+    """ResNet-18 in float64: batches of few examples, normalized, make rounding errors grow.
+
+    In float32 sums of four in another order become 0.09 of a loss in 50 steps.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.net = resnet18(**options).double()
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.net(images.double())
+        return found
+
+
 TOLERANCE = {"fp32": 1e-5, "scaler32": 1e-5, "autocast": 0.03, "scaler": 0.03}
 CASES = [
     ("convnet", "adamw", "fp32", []),
@@ -133,10 +154,7 @@ def test_the_first_50_losses_are_those_without_it(
     if optimizer == "sgd":
         job += ["optimizer.fused=false", "optimizer.lr=0.01"]
     normalizes = model == "resnet18"
-    if normalizes and optimizer == "adamw":
-        # Divided by their own size, rounding errors of gradients near 0 grow to whole steps.
-        job.append("+optimizer.eps=1e-3")
-    compared = [name for name in STRATEGIES if not name.startswith("ddp") or normalizes]
+    compared = [name for name in STRATEGIES if not name.startswith("none" if normalizes else "ddp")]
     found = {name: trained(name, job, tmp_path / name) for name in compared}
     for name in compared:
         if name.startswith(("none", "ddp")):
@@ -146,4 +164,4 @@ def test_the_first_50_losses_are_those_without_it(
         worst = max(abs(a - b) for a, b in zip(found[name], found[reference], strict=True))
         print(f"{model} {optimizer} {amp} {more}: {name} to {reference} {worst:.2g}")
         assert len(found[name]) == 50
-        assert worst <= TOLERANCE[amp], name
+        assert worst <= (1e-9 if normalizes else TOLERANCE[amp]), name
