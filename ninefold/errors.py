@@ -171,6 +171,9 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
     return None
 
 
+# What is wrong where the kernel, or a person, has killed a process of a run.
+KILLED = "its process was killed (SIGKILL)"
+
 KINDS: dict[str, type[Failure]] = {
     kind.__name__: kind
     for kind in (

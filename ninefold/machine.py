@@ -20,6 +20,8 @@ from ninefold.errors import ConfigError
 
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
 
+# Set in this process once the ranks of a host have met: the CPUs that they may use together.
+CORES = "NINEFOLD_CORES"
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 PROCESSOR = Path("/proc/cpuinfo")
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them; the last one on ARM
@@ -86,7 +88,9 @@ def _driver() -> str | None:
 
 
 def cores() -> int | None:
-    """How many this process may use."""
+    """How many CPUs this process, or all of a run on this host, may use."""
+    if known := os.environ.get(CORES):
+        return int(known)
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
 
 

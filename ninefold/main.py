@@ -20,7 +20,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from ninefold import ranks, signals
+from ninefold import machine, ranks, signals
 from ninefold.config import overrides, resolvers
 from ninefold.config.job import ROOT, Job, TrainJob, job_of
 from ninefold.errors import Failure, Interrupted, Preempted
@@ -41,7 +41,7 @@ def main(name: str) -> NoReturn:
     command = Command(name, sys.argv[1:])
     resolvers.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
-    for variable in (concurrent.VARIABLE, ranks.INIT_METHOD):
+    for variable in (concurrent.VARIABLE, ranks.INIT_METHOD, machine.CORES):
         os.environ.pop(variable, None)  # of a run that starts a command
     if started_by() != "torchrun":  # whose agent handles signals to the ranks
         command.handle_signals()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from benchmarks.ours import job
 from ninefold.errors import ConfigError
 from ninefold.ranks import Ranks, found, problems, slurm
+from tests.conftest import ROOT
 
 SRUN = {
     "SLURM_JOB_ID": "7",
@@ -56,7 +61,6 @@ def test_a_task_of_srun_is_the_rank_that_slurm_says() -> None:
         {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
         {**SRUN, "SLURM_STEP_ID": str(2**32 - 5)},
         {**SRUN, "SLURM_STEP_ID": str(2**32 - 6), "SLURM_PROCID": "0"},
-        {**SRUN, "SLURM_PTY_PORT": "40000"},
     ],
     ids=[
         "no Slurm",
@@ -64,13 +68,24 @@ def test_a_task_of_srun_is_the_rank_that_slurm_says() -> None:
         "sbatch or salloc without srun",
         "the batch script as a step",
         "the shell of salloc as a step",
-        "a shell with a terminal, which is one task of however many were asked for",
     ],
 )
 def test_a_command_that_srun_did_not_start_several_of_is_alone(environment: dict[str, str]) -> None:
     assert problems(environment) == []
     assert slurm.task(environment) is None
     assert not found(environment).launched
+
+
+def test_a_shell_with_a_terminal_is_one_task_and_what_srun_starts_from_it_is_several() -> None:
+    command = [sys.executable, "-c", "from ninefold.ranks import started_by; print([started_by()])"]
+    with_terminal = [sys.executable, "-c", f"import pty; pty.spawn({command!r})"]
+    for arguments, said in ((command, "['srun']"), (with_terminal, "['']")):
+        environment = {**os.environ, **SRUN, "SLURM_PTY_PORT": "40000"}
+        done = subprocess.run(
+            arguments, env=environment, capture_output=True, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, cwd=ROOT, check=True,
+        )  # fmt: skip
+        assert done.stdout.strip() == said, done
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ Files = dict[str, list[Entry]]
 
 
 def has_checkpoint(run: Path) -> bool:
-    """Whether a checkpoint of the run in folder `run` has ever been written."""
-    return (run / "checkpoints" / FILE).exists()
+    """Whether there is a checkpoint of the run in folder `run`, good or not."""
+    return bool(names(run / "checkpoints"))
 
 
 def names(checkpoints: Path) -> list[str]:

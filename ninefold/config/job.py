@@ -6,9 +6,7 @@ Nothing here imports torch, except that `Job.settle` does to count GPUs.
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,12 +16,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from ninefold import machine
 from ninefold.checkpoint import manifest
 from ninefold.config import data, environment, packages, processes, resume, rules, schema, untrusted
 from ninefold.config import overrides as messages
 from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure
-from ninefold.machine import gpu_driver, require_compiler
 from ninefold.ranks import started_by
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +42,7 @@ class Job:
     command_keys: those that no run has, such as `study` and `find`; they are not frozen.
     notes: sentences for result.json.
     checked: whether launch.run.check found it ready to run.
+    in_a_step: whether its processes are to be a step of a Slurm allocation, once settled.
     cache: of a settled job, where its decoded examples are: the path of each file by name.
     """
 
@@ -57,6 +56,7 @@ class Job:
             if isinstance(given := self.config.get("compile"), bool):
                 self.config["compile"] = {"mode": "default" if given else None}
         self.checked = False
+        self.in_a_step = False
         self.cache: dict[str, str] | None = None
         self.in_sweep = hydra.mode == RunMode.MULTIRUN
         self.resume: str | None = None
@@ -123,6 +123,7 @@ class Job:
         fill_cache = self._prepare_data()
         _settle(self.frozen)  # after the number of classes, which other keys may refer to
         parallel = self.frozen["parallel"]
+        self.in_a_step = processes.in_a_step(parallel["processes"], self.values["launch"])
         parallel["processes"] = processes.number(
             parallel["processes"],
             parallel["max_processes"],
@@ -218,7 +219,7 @@ class TrainJob(Job):
     def settle(self) -> None:
         packages.require(self.values)
         if (mode := self.values["compile"]["mode"]) is not None:
-            require_compiler(mode, self.values["device"] != "cpu" and gpu_driver())
+            machine.require_compiler(mode, self.values["device"] != "cpu" and machine.gpu_driver())
         super().settle()
         self.notes += resume.moved(self._before, (str(self.choices["parallel"]), self.processes))
 
@@ -381,8 +382,7 @@ def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
 def _settle(job: dict[str, Any]) -> None:
     """Resolve threads=auto and relative paths in a job."""
     if job["threads"] == "auto":
-        linux = sys.platform == "linux"
-        job["threads"] = len(os.sched_getaffinity(0)) if linux else os.cpu_count()
+        job["threads"] = machine.cores()
     dataset = job.get("dataset") or {}
     for node, key in ((dataset, "root"), (dataset, "cache_dir"), (job, "init")):
         path = node.get(key)

@@ -23,10 +23,9 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
 
     Raises ConfigError if that number cannot be used.
     """
-    engine = job["launch"]["engine"]
-    asked = None if wanted == "auto" else wanted
-    if not (started_by() or job["launch"]["inline"]) and slurm.takes(engine, asked, os.environ):
-        given = slurm.require(engine, asked, os.environ)
+    if in_a_step(wanted, job["launch"]):
+        asked = None if wanted == "auto" else wanted
+        given = slurm.require(job["launch"]["engine"], asked, os.environ)
         wanted = asked or int(min(given, most or math.inf))
         _require_fitting(wanted, most, job, strategy)
         return int(wanted)  # each process looks for the GPUs of its host
@@ -65,12 +64,16 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             f"use srun -n{wanted}",
         )
     if started is not None and wanted != started:
+        hosts = started // found(os.environ).local_world_size
+        one = "--nnodes 1 --nproc-per-node 1"
         raise ConfigError(
             "parallel.processes",
             wanted,
             f"torchrun started {started}",
             f"parallel={strategy} wants {wanted}",
-            f"use --nproc-per-node {wanted}",
+            f"use {one if wanted == 1 else f'--nproc-per-node {wanted // hosts}'}"
+            if wanted % hosts == 0 or wanted == 1
+            else f"use another --nnodes than {hosts}",
         )
     dry = job["launch"].get("dry")
     if started is None and gpus and wanted > gpus and not dry:
@@ -82,6 +85,16 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             f"use parallel.processes={gpus} or device=cpu",
         )
     return int(wanted)
+
+
+def in_a_step(wanted: Any, settings: Mapping[str, Any]) -> bool:
+    """Whether processes of parallel.processes=`wanted` are to be a step of Slurm's allocation.
+
+    settings: the section `launch` of the job.
+    """
+    if started_by() or settings["inline"] or settings.get("dry"):
+        return False
+    return slurm.takes(settings["engine"], None if wanted == "auto" else wanted, os.environ)
 
 
 def named_gpus(device: str, chosen: list[int | str] | str | None) -> list[int] | None:

@@ -173,7 +173,7 @@ def unfinished(root: Path) -> list[Path]:
     found = []
     for path in root.glob(f"*/checkpoints/{manifest.FILE}"):
         folder = path.parent.parent
-        if _status(folder) not in ("ok", "diverged"):
+        if _status(folder) not in ("ok", "diverged") and manifest.has_checkpoint(folder):
             found.append((path.stat().st_mtime_ns, folder.name, folder))
     return [folder for _, _, folder in sorted(found, reverse=True)]
 
@@ -182,7 +182,7 @@ def holds_a_run(folder: Path) -> bool:
     """Whether a run in `folder` has a checkpoint or ended well, which a new run would lose."""
     if not (folder / "config.yaml").exists():
         return False
-    return bool(manifest.names(folder / "checkpoints")) or _status(folder) == "ok"
+    return manifest.has_checkpoint(folder) or _status(folder) == "ok"
 
 
 def _status(folder: Path) -> Any:

@@ -30,7 +30,7 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ninefold.config.spec import RunSpec
-from ninefold.errors import Failure, Interrupted, PeerError, Preempted, ResourceError
+from ninefold.errors import KILLED, Failure, Interrupted, PeerError, Preempted, ResourceError
 from ninefold.launch import Launcher, forkserver, mailbox, worker
 from ninefold.launch.run_folder import stopped
 from ninefold.launch.supervisor import Supervisor
@@ -96,7 +96,7 @@ class Elastic(Launcher):
     """Launcher for worker processes on this host, forked from the forkserver."""
 
     @staticmethod
-    def found(settings: Mapping[str, Any], processes: int) -> bool:
+    def found(settings: Mapping[str, Any], step: bool) -> bool:
         return True
 
     def run(self, spec: RunSpec, processes: int) -> None:
@@ -181,7 +181,7 @@ def first_failure(
             return ResourceError(
                 "rank",
                 rank,
-                "its process was killed (SIGKILL)",
+                KILLED,
                 "most often the kernel was short of memory",
                 "lower batch_size, see dmesg",
             )

@@ -32,7 +32,7 @@ LOOK = 0.4  # seconds between looks for news
 BEAT = 5  # looks between signs of life
 OWN_END = 2.0  # seconds that a rank has to find by itself that the run has ended
 SAVING = "checkpoint"  # name of the thread that writes one, for which the end waits
-# All ranks come to these by themselves, after the same step.
+# All ranks that train come to these by themselves, after the same step.
 AGREED = (NumericsError, Preempted, Interrupted)
 
 
@@ -71,7 +71,7 @@ class Ends:
 
     def __init__(self, ranks: Ranks, talk: Talk, name: str, silence: float) -> None:
         self.ranks = ranks
-        self.members = [Member(ranks.rank, ranks.local_rank, ranks.host)]
+        self.members = [Member(ranks.rank, ranks.node, ranks.host)]
         self.ended: Callable[[Failure], None] = lambda failure: None
         self.silence, self.grace = silence, 30.0
         self.without_rank_0 = False
@@ -114,10 +114,10 @@ class Ends:
         try:
             self._put(f"done/{me.rank}", "yes")
             serves = me.serves and me.rank == 0
-            if not serves and (code == 0 or me.rank - me.local_rank != 0):
+            if not serves and (code == 0 or me.node != 0):
                 return
             deadline = time.monotonic() + (patience if code == 0 else OWN_END + 1)
-            waiting = {m.rank for m in self.members if serves or m.rank - m.local_rank != 0}
+            waiting = {m.rank for m in self.members if serves or m.node != 0}
             waiting -= self._gone
             while waiting and time.monotonic() < deadline:
                 waiting -= {rank for rank in waiting if self._has(f"done/{rank}")}
@@ -190,16 +190,19 @@ class Ends:
                     self._lost = error
                     self._end(self.rank_0_gone(error))
                     return
-        if self._cause is not None and not isinstance(self._cause.failure, AGREED):
-            self._end(None)
+        if self._cause is not None:
+            import torch.distributed as dist  # the ranks have imported it
 
-    def _end(self, gone: PeerError | None) -> None:
-        """End this process unless it does so by itself.
+            training = isinstance(self._cause.failure, AGREED) and dist.is_initialized()
+            self._end(None, self.grace if training else OWN_END)
+
+    def _end(self, gone: PeerError | None, patience: float = OWN_END) -> None:
+        """End this process unless it does so by itself within `patience` seconds.
 
         gone: that the store is lost; None: another rank has told a cause.
         """
         began = time.monotonic()
-        while (waited := time.monotonic() - began) < OWN_END or (saving() and waited < self.grace):
+        while (waited := time.monotonic() - began) < patience or (saving() and waited < self.grace):
             if self._left or self._telling.locked() or self._printed is not None:
                 return  # it has found an end of its own
             time.sleep(0.05)

@@ -13,7 +13,7 @@ with the name of the meeting, a fresh one too, with which all other keys begin:
     MEETING/data            what each host is to compare with rank 0's, before anything is written
     MEETING/checked/RANK    what it found
     MEETING/order           the job, or an exit code
-    MEETING/cache/RANK      the cache of a host, which its local rank 0 makes
+    MEETING/cache/RANK      the cache of a host, which its first rank makes
 
 How they end is in ninefold.launch.ends.
 """
@@ -39,6 +39,7 @@ from ninefold.errors import Failure, PeerError
 from ninefold.launch.ends import Ends, listed
 from ninefold.launch.members import Member, difference, hosts_of
 from ninefold.launch.talk import Lost, Talk, connected
+from ninefold.machine import CORES
 from ninefold.ranks import Ranks
 
 PATIENCE = 60.0  # seconds that rank 0 waits for the others, and they for it
@@ -95,6 +96,8 @@ class Meeting:
                 said = self.expect("members", within=self._patience + LIFE)["members"]
                 ends.members = [Member(**member) for member in said]
         os.environ[environment.INIT_METHOD] = f"{SCHEME}://{self._name.partition('/')[2]}"
+        if cores := self.host.get("cores"):
+            os.environ[CORES] = str(cores)
 
     def _gather(self, ends: Ends) -> None:
         """On rank 0: answer the hellos until every rank is in ends.members. Raises PeerError.
@@ -154,6 +157,11 @@ class Meeting:
         return hosts_of(self.members)
 
     @property
+    def host(self) -> dict[str, Any]:
+        """The one that this rank is on."""
+        return next(host for host in self.hosts if self.ranks.rank in host["ranks"])
+
+    @property
     def first_ranks(self) -> list[int]:
         """The rank of the first process of each host."""
         return [host["ranks"][0] for host in self.hosts]
@@ -200,7 +208,7 @@ class Meeting:
 
     def dismiss(self, code: int) -> None:
         """On rank 0: let ranks that still wait for a job exit with `code`. Raises PeerError."""
-        if self.ends is not None and not self._ordered:
+        if self.ranks.rank == 0 and self.ends is not None and not self._ordered:
             self.hand_out(code)
 
     @property

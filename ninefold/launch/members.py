@@ -13,27 +13,35 @@ from ninefold.errors import ConfigError
 class Member:
     """A rank, as it says.
 
+    node: the number of its host.
     facts: what must be the same on all ranks, such as versions, by name.
     arguments: those of its command.
     machine: cpu, cores and gpus of its host.
+    cpus: those of its host that it may use, which Slurm may have bound it to.
     """
 
     rank: int
-    local_rank: int
+    node: int
     host: str
     facts: dict[str, str] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
+    cpus: list[int] = field(default_factory=list)
 
 
 def hosts_of(members: Sequence[Member]) -> list[dict[str, Any]]:
     """name, cpu, cores, gpus and ranks of each host."""
     found: dict[int, list[Member]] = {}
     for member in members:
-        found.setdefault(member.rank - member.local_rank, []).append(member)
+        found.setdefault(member.node, []).append(member)
     return [
-        {"name": first.host, **first.machine, "ranks": [m.rank for m in (first, *rest)]}
-        for first, *rest in found.values()
+        {
+            "name": here[0].host,
+            **here[0].machine,
+            **({"cores": len(cpus)} if (cpus := set[int]().union(*(m.cpus for m in here))) else {}),
+            "ranks": [member.rank for member in here],
+        }
+        for here in found.values()
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +22,7 @@ from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config import data, fingerprint, untrusted
 from ninefold.config.job import Job
 from ninefold.config.spec import RunSpec
-from ninefold.errors import DataError, Failure
+from ninefold.errors import ConfigError, DataError, Failure
 from ninefold.launch import Launcher, worker
 from ninefold.launch.ends import Ends
 from ninefold.launch.meeting import Meeting, here
@@ -34,7 +35,7 @@ class PerRank(Launcher):
     """Launcher for processes that torchrun or srun started, on one host or several."""
 
     @staticmethod
-    def found(settings: Mapping[str, Any], processes: int) -> bool:
+    def found(settings: Mapping[str, Any], step: bool) -> bool:
         return bool(ranks.started_by())
 
     def run(self, spec: RunSpec, processes: int) -> None:
@@ -102,7 +103,8 @@ def meet(argv: Sequence[str]) -> None:
         "python": platform.python_version(),
         **{package: installed(package) or "none" for package in ("torch", "torchvision")},
     }
-    met.agree(Member(me.rank, me.local_rank, me.host, facts, list(argv), this_host()))
+    cpus = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+    met.agree(Member(me.rank, me.node, me.host, facts, list(argv), this_host(), cpus))
     if me.world_size > 1 and (wrong := ranks.network_problem(me, os.environ, gpu_driver())):
         raise wrong
 
@@ -137,7 +139,8 @@ def compare_data(job: Job) -> None:
         theirs, host = met.expect(key)[key], met.members[rank].host
         for name, value in mine.items():
             if theirs[name] != value:
-                raise DataError(
+                kind = DataError if name == "data" else ConfigError
+                raise kind(
                     "hosts",
                     host,
                     f"its {name} differ from {met.members[0].host}'s "
@@ -156,16 +159,15 @@ def facts_of_data(text: str, targets: Sequence[str], check: bool = True) -> dict
 
 
 def share_cache(spec: RunSpec, make: Callable[[], dict[str, str] | None]) -> dict[str, str] | None:
-    """The cache of this host, which its local rank 0 makes; returns when every host has its own.
+    """The cache of this host, which its first rank makes; returns when every host has its own.
 
     Raises Failure.
     """
     if spec.cache is None:
         return None
     met = here()
-    me = met.ranks
-    first = me.rank - me.local_rank
-    if me.local_rank == 0:
+    first = met.host["ranks"][0]
+    if met.ranks.rank == first:
         met.post(f"cache/{first}", {"files": make()})
     made = {key: files for r in met.first_ranks for key, files in met.expect(f"cache/{r}").items()}
     found: dict[str, str] | None = made[f"cache/{first}"]["files"]

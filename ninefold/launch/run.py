@@ -200,7 +200,7 @@ def start(spec: RunSpec, job: Job) -> None:
 
     settings = job.values["launch"]
     launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Srun, Elastic)
-    launcher = next(kind for kind in launchers if kind.found(settings, job.processes))
+    launcher = next(kind for kind in launchers if kind.found(settings, job.in_a_step))
     if launcher is PerRank and not job.evaluates and (ends := here().ends) is not None:
         ends.ended = lambda failure: record(
             [failure], job.choices, job.values, spec.folder, spec.started

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ninefold.config.spec import RunSpec
-from ninefold.errors import KINDS, ConfigError, Failure, PeerError, Preempted, ResourceError
+from ninefold.errors import KILLED, KINDS, ConfigError, Failure, PeerError, Preempted, ResourceError
 from ninefold.launch import Launcher, forkserver, mailbox
 from ninefold.launch.run_folder import stopped
 from ninefold.ranks import slurm
@@ -25,12 +25,19 @@ from ninefold.signals import failure as ending
 from ninefold.signals import follow_parent, heeded
 
 LOG = "srun.log"  # in the run folder: what srun and the processes write to stderr
-# srun takes its defaults from these, which were meant for the whole allocation.
+# srun takes its defaults from these, which were meant for the whole allocation or its shell. With
+# a number of CPUs for each task it would also give a step of fewer tasks fewer CPUs.
 OF_THE_ALLOCATION = (
     "SLURM_NTASKS",
     "SLURM_NPROCS",
     "SLURM_NTASKS_PER_NODE",
     "SLURM_TASKS_PER_NODE",
+    "SLURM_CPUS_PER_TASK",
+    "SRUN_CPUS_PER_TASK",
+    "SLURM_CPUS_PER_GPU",
+    "SLURM_EXACT",
+    "SLURM_DISTRIBUTION",
+    "SLURM_PTY_PORT",
 )
 
 Take = Callable[[subprocess.Popen[bytes]], None]
@@ -40,8 +47,8 @@ class Srun(Launcher):
     """Launcher for processes on the nodes of the allocation that the command runs in."""
 
     @staticmethod
-    def found(settings: Mapping[str, Any], processes: int) -> bool:
-        return slurm.takes(settings["engine"], processes, os.environ)
+    def found(settings: Mapping[str, Any], step: bool) -> bool:
+        return step
 
     def run(self, spec: RunSpec, processes: int) -> None:
         """Run `spec` in a step of `processes` tasks and wait for them.
@@ -149,13 +156,13 @@ def first_failure(folder: Path, code: int, number: int | None, spec: RunSpec) ->
         return causes[0].failure
     if number is not None:
         return stopped(number, spec.folder)
-    if found:
+    if found and code != 128 + signal.SIGKILL:
         return found[0].failure
-    if code == 128 + signal.SIGKILL:
+    if code == 128 + signal.SIGKILL:  # of which the peers only miss one
         return ResourceError(
             "srun",
             code,
-            "a task was killed (SIGKILL)",
+            KILLED,
             "most often the kernel, or Slurm, was short of memory",
             f"see {spec.folder / LOG}, then resume",
         )

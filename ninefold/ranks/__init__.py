@@ -25,6 +25,7 @@ class Ranks:
 
     rank: among all of them, world_size of them.
     local_rank: among those on this host, local_world_size of them.
+    node: the number of this host.
     attempt: how often the processes were restarted.
     launched: whether a launcher started this process; it is alone if not.
     host: name of this host.
@@ -40,6 +41,7 @@ class Ranks:
     world_size: int = 1
     local_rank: int = 0
     local_world_size: int = 1
+    node: int = 0
     attempt: int = 0
     launched: bool = False
     host: str = field(default_factory=socket.gethostname)
@@ -61,6 +63,7 @@ def found(environment: Mapping[str, str]) -> Ranks:
             world_size=task.size,
             local_rank=task.local_rank,
             local_world_size=task.local_size,
+            node=task.node,
             launched=True,
             run=task.name,
             address=task.address,
@@ -73,6 +76,7 @@ def found(environment: Mapping[str, str]) -> Ranks:
         world_size=int(environment.get("WORLD_SIZE", "1")),
         local_rank=int(environment.get("LOCAL_RANK", "0")),
         local_world_size=int(environment.get("LOCAL_WORLD_SIZE", "1")),
+        node=int(environment.get("GROUP_RANK", "0")),
         attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
         launched="RANK" in environment,
         init_method=environment.get(INIT_METHOD),
@@ -220,10 +224,10 @@ def network_problem(ranks: Ranks, environment: Mapping[str, str], gpus: bool) ->
     if gpus or ranks.world_size <= ranks.local_world_size:
         return None
     try:
-        address = socket.gethostbyname(ranks.host)
+        address = str(socket.getaddrinfo(ranks.host, None)[0][4][0])
     except OSError:
         address = "no address"
-    if address != "no address" and not address.startswith("127."):
+    if address not in ("no address", "::1") and not address.startswith("127."):
         return None
     return ConfigError(
         "host",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ class Task:
 
     rank: among all tasks of the step, size of them.
     local_rank: among those on this host, local_size of them.
+    node: the number of this host.
     address: the first host, on which rank 0 is.
     name: of the step, which no other has: job, step and how often the job was requeued.
     """
@@ -29,6 +31,7 @@ class Task:
     size: int
     local_rank: int
     local_size: int
+    node: int
     address: str
     name: str
 
@@ -75,15 +78,16 @@ def task(environment: Mapping[str, str]) -> Task | None:
         )
     job, step = environment.get("SLURM_JOB_ID", "0"), environment["SLURM_STEP_ID"]
     name = f"{job}.{step}.{restarts(environment)}"
-    return Task(rank, size, local_rank, each[host], first_host(hosts), name)
+    return Task(rank, size, local_rank, each[host], host, first_host(hosts), name)
 
 
 def in_a_task(environment: Mapping[str, str]) -> bool:
     """Whether this process belongs to one of several tasks that srun started."""
     size = _number(environment.get("SLURM_STEP_NUM_TASKS"))
     # A shell with a terminal, from `srun --pty`, is one task, whatever was asked for.
-    several = size is not None and size > 1 and "SLURM_PTY_PORT" not in environment
-    return several and _in_a_step(environment)
+    # Steps that are started from it inherit the variable.
+    shell = "SLURM_PTY_PORT" in environment and _has_terminal()
+    return size is not None and size > 1 and not shell and _in_a_step(environment)
 
 
 def allocation(environment: Mapping[str, str]) -> Allocation | None:
@@ -149,6 +153,15 @@ def tasks_per_node(text: str) -> list[int]:
             return []
         found += [int(match[1])] * int(match[2] or 1)
     return found
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _in_a_step(environment: Mapping[str, str]) -> bool:

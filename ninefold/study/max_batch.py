@@ -9,7 +9,7 @@ from typing import Literal
 
 from ninefold.config.job import TrainJob
 from ninefold.config.resolvers import file_name
-from ninefold.errors import Failure, Interrupted, Preempted, ResourceError
+from ninefold.errors import KILLED, Failure, Interrupted, Preempted, ResourceError
 from ninefold.launch import Refused
 from ninefold.launch import run as launch
 from ninefold.machine import available_memory
@@ -216,7 +216,7 @@ def does_not_fit(failure: Failure) -> str | None:
 def of_memory(failure: Failure) -> bool:
     """Whether memory ran out: an allocation failed, or the kernel killed the process."""
     return isinstance(failure, ResourceError) and (
-        failure.field == "memory" or failure.wrong == "its process was killed (SIGKILL)"
+        failure.field == "memory" or failure.wrong == KILLED
     )
 
 

@@ -9,7 +9,6 @@ Kalibera and Jones (2013) advise. docs/method.md has the figures.
 from __future__ import annotations
 
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,6 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.launch import Outcome
 from ninefold.launch.run import check, freeze
-from ninefold.ranks import slurm
 from ninefold.result import TIMING, TIMING_LOOKS, location
 from ninefold.study.one_run import write_composed
 from ninefold.study.plan import Cell, Plan
@@ -253,7 +251,7 @@ class Timing:
             job = self._plan.job(cell, 0)
             if failures := check(job, own):
                 raise failures[0]
-            if slurm.takes(job.values["launch"]["engine"], job.processes, os.environ):
+            if job.in_a_step:
                 raise ConfigError(
                     "parallel.processes",
                     job.processes,

@@ -324,7 +324,8 @@ def wait_for_writer(run: Training, must: bool = False) -> None:
         if must or run.save_or_stop:
             raise
         log.warning("%s", error)
-        print(f"{error}".replace("error:", "warning:", 1), file=sys.stderr, flush=True)
+        if run.place.rank == 0:
+            print(f"{error}".replace("error:", "warning:", 1), file=sys.stderr, flush=True)
 
 
 @contextmanager

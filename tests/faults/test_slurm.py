@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from tests.conftest import ROOT, result
 from tests.faults.login import (
@@ -116,6 +117,22 @@ def test_nodes_may_have_different_numbers_of_tasks(login: Login) -> None:
     done = login.srun("-N2 -n3", *TWO, *three, "hydra.run.dir=run")
     assert done.returncode == 0, done.stderr
     assert result(login.folder / "run")["processes"] == 3
+
+
+@pytest.mark.slow
+def test_tasks_that_are_bound_and_dealt_to_the_nodes_in_turn_share_the_cpus_of_their_node(
+    login: Login,
+) -> None:
+    # As srun starts them from a shell with a terminal, whose variables they inherit.
+    four = typed(*TWO, "parallel.processes=auto", "threads=auto")
+    bound = f"exec taskset -c $SLURM_LOCALID {four} hydra.run.dir=run"
+    command = ["srun", "-N2", "-n4", "--ntasks-per-node=2", "-m", "cyclic", "sh", "-c", bound]
+    done = login.type(*command, env={"SLURM_PTY_PORT": "1"})
+    assert done.returncode == 0, done.stderr
+    found = result(login.folder / "run")
+    hosts = found["environment"]["hosts"]
+    assert [(host["cores"], host["ranks"]) for host in hosts] == [(2, [0, 2]), (2, [1, 3])]
+    assert OmegaConf.load(login.folder / "run" / "config.yaml").threads == 2
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
 """Ranks of several hosts as torchrun starts them, without hosts and without torchrun.
 
 Each is forked from this process, which has imported torch. Reads cases from a file, by name:
-{"ranks": [{"argv": [...], "env": {...}}, ...], "kill": RANK, "when": PATH}. Writes to another how
-each rank ended: {"code": ..., "stdout": ..., "stderr": ..., "seconds": ...}.
+{"ranks": [{"argv": [...], "env": {...}}, ...], "kill": RANK, "signal": NUMBER, "when": PATH}; when
+the file exists, or somebody reads it if it is a named pipe. Writes to another how each rank
+ended: {"code": ..., "stdout": ..., "stderr": ..., "seconds": ...}.
 Rank 0 serves the store, as after TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
 """
 
@@ -55,6 +56,17 @@ def start(rank: dict[str, Any], env: dict[str, str], files: list[Path]) -> int:
         os._exit(code)
 
 
+def has_come(path: Path) -> bool:
+    """Whether `path` exists; whether somebody reads it, who waits from now on, if it is a pipe."""
+    if not path.is_fifo():
+        return path.exists()
+    try:
+        os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # it stays open
+    except OSError:
+        return False
+    return True
+
+
 def run(name: str, case: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """How the ranks of a case ended."""
     began, port = time.monotonic(), free_port()
@@ -62,12 +74,14 @@ def run(name: str, case: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     for number, rank in enumerate(case["ranks"]):
         files[number] = [folder / f"{name}.{number}.{what}" for what in ("out", "err")]
         env = {"RANK": str(number), "WORLD_SIZE": str(len(case["ranks"])), "MASTER_PORT": str(port)}
+        env["GROUP_RANK"] = str(number)
         pids[start(rank, env, files[number])] = number
     found: dict[int, dict[str, Any]] = {}
     killed = "kill" not in case
     while pids and time.monotonic() - began < 60:
-        if not killed and Path(case["when"]).exists():
-            os.kill(next(pid for pid, rank in pids.items() if rank == case["kill"]), signal.SIGKILL)
+        if not killed and has_come(Path(case["when"])):
+            pid = next(pid for pid, rank in pids.items() if rank == case["kill"])
+            os.kill(pid, case.get("signal", signal.SIGKILL))
             began, killed = time.monotonic(), True
         for child in list(pids):
             pid, status = os.waitpid(child, os.WNOHANG)

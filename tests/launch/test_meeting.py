@@ -7,6 +7,8 @@ tests/faults/test_hosts.py.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -22,7 +24,7 @@ import torch.distributed as dist
 from ninefold.errors import ConfigError, Failure, PeerError
 from ninefold.launch import talk
 from ninefold.launch.meeting import Meeting
-from ninefold.launch.members import Member, difference
+from ninefold.launch.members import Member, difference, hosts_of
 from ninefold.launch.talk import Lost, Talk
 from ninefold.ranks import INIT_METHOD, Ranks, network_problem
 from tests.conftest import ROOT, Shell, result
@@ -65,8 +67,20 @@ def test_a_host_that_differs_is_named_with_the_first_difference(
     other: dict[str, Any], line: str
 ) -> None:
     usual = {"facts": MEMBER.facts, "arguments": MEMBER.arguments}
-    assert difference(MEMBER, Member(1, 0, "nodeb", **usual)) is None
-    assert str(difference(MEMBER, Member(1, 0, "nodeb", **{**usual, **other}))) == line
+    assert difference(MEMBER, Member(1, 1, "nodeb", **usual)) is None
+    assert str(difference(MEMBER, Member(1, 1, "nodeb", **{**usual, **other}))) == line
+
+
+def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ranks() -> None:
+    machine = {"cpu": "x", "cores": 1, "gpus": []}
+    cyclic = [
+        Member(rank, rank % 2, "ab"[rank % 2], machine=machine, cpus=[rank // 2, 7])
+        for rank in range(4)
+    ]
+    first, second = hosts_of(cyclic)
+    assert first == {"name": "a", "cpu": "x", "cores": 3, "gpus": [], "ranks": [0, 2]}
+    assert second["ranks"] == [1, 3]
+    assert hosts_of([Member(0, 0, "a", machine=machine)])[0]["cores"] == 1
 
 
 @pytest.fixture
@@ -78,8 +92,8 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def ranks(number: int, *ports: int, serves: bool = True) -> Ranks:
     return Ranks(
-        number, 2, 0, 1, launched=True, host=f"node{number}", run="x", address="127.0.0.1",
-        ports=ports, serves=serves,
+        number, 2, 0, 1, node=number, launched=True, host=f"node{number}", run="x",
+        address="127.0.0.1", ports=ports, serves=serves,
     )  # fmt: skip
 
 
@@ -89,7 +103,7 @@ def met(first: Ranks, second: Ranks) -> list[Meeting]:
 
     def meet(me: Ranks) -> None:
         found[me.rank] = meeting = Meeting(me, patience=20)
-        meeting.agree(Member(me.rank, me.local_rank, me.host))
+        meeting.agree(Member(me.rank, me.node, me.host))
 
     threads = [threading.Thread(target=meet, args=(me,)) for me in (first, second)]
     for thread in threads:
@@ -121,7 +135,7 @@ def test_ranks_that_came_are_told_by_rank_0_which_rank_did_not_before_it_ends(po
     def come(me: Ranks) -> None:
         meeting = meetings[me.rank] = Meeting(me, patience=2)
         with pytest.raises(PeerError) as caught:
-            meeting.agree(Member(me.rank, me.local_rank, me.host))
+            meeting.agree(Member(me.rank, me.node, me.host))
         meeting.tell(caught.value)
         meeting.leave(PeerError.code)  # after which rank 0's process, and its store, are gone
         if me.rank == 0:
@@ -154,7 +168,7 @@ def test_a_rank_does_not_wait_for_ever_for_a_rank_0_that_freezes_after_its_answe
     frozen.start()
     meeting = Meeting(ranks(1, port, serves=False), patience=1)
     with pytest.raises(PeerError, match=r"^error: rank=0: it does not say its members; it has 2 s"):
-        meeting.agree(Member(1, 0, "node1"))
+        meeting.agree(Member(1, 1, "node1"))
     meeting.leave(0)  # else its watch ends this process when the store is gone
     frozen.join()
 
@@ -237,6 +251,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     shell = Shell(folder)
 
     (folder / "start" / "run.rank1.log").mkdir(parents=True)  # where rank 1 writes its log
+    os.mkfifo(pipe := folder / "pipe")
     cases = {
         "arguments": two(folder / "arguments", only=["seed=7"]),
         "interface": two(folder / "interface", other={"GLOO_SOCKET_IFNAME": "eth9"}),
@@ -247,6 +262,16 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
             other={"DATA": str(folder / "nowhere")},
         ),
         "start": two(folder / "start"),
+        "interrupted": two(
+            folder / "interrupted",
+            "dataset=mapped",
+            f"dataset.train={{_target_:tests.launch.blocked.Blocked,pipe:'{pipe}'}}",
+            "dataset.test=${dataset.train}",
+            job=["parallel=ddp", "device=cpu", "dataset.classes=2", "dataset.shape=[3,8,8]"],
+            kill=1,
+            signal=signal.SIGINT,
+            when=str(pipe),
+        ),
     }
     for rank in (0, 1):
         run = folder / f"rank{rank}"
@@ -307,6 +332,16 @@ def test_what_one_host_lacks_is_one_line_on_all_before_anything_is_written(
     assert line.startswith(begins)
     assert HERE in line
     assert not (folder / name).exists()
+
+
+def test_a_ctrl_c_to_a_rank_that_waits_ends_rank_0_while_it_still_prepares_data(
+    ended: tuple[Path, dict[str, Any]],
+) -> None:
+    _, cases = ended
+    assert [rank["code"] for rank in cases["interrupted"]] == [130, 130], cases["interrupted"]
+    (line,) = lines(cases["interrupted"])
+    assert line.startswith("error: signal=SIGINT: interrupted;")
+    assert max(rank["seconds"] for rank in cases["interrupted"]) < 10
 
 
 def test_a_failure_before_the_group_is_formed_ends_all_ranks_with_it(
