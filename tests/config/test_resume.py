@@ -356,7 +356,8 @@ def test_a_stored_job_refers_to_the_environment_and_to_nothing_else(tmp_path: Pa
 
 
 def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path) -> None:
-    states = {"a": None, "b": "ok", "c": "diverged", "d": "failed", "e": "preempted", "f": 7}
+    states = {"a": None, "b": "ok", "c": "diverged", "d": "failed", "e": "preempted", "f": 7,
+              "h": "killed in its first save"}  # fmt: skip
     for age, (name, status) in enumerate(states.items()):
         manifest = tmp_path / name / "checkpoints" / "manifest.json"
         manifest.parent.mkdir(parents=True)
@@ -366,6 +367,8 @@ def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path)
             )
         )
         os.utime(manifest, (1_000 - age, 1_000 - age))
+        if status != "killed in its first save":
+            (manifest.parent / "last.pt").touch()
         if status is not None:
             (tmp_path / name / "result.json").write_text(json.dumps({"status": status}))
     (tmp_path / "g").mkdir()
