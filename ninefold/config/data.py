@@ -107,9 +107,11 @@ def fingerprint_of(text: str, check: bool) -> str:
 
 
 def training_examples(dataset: Mapping[str, Any]) -> int:
-    """The number of training examples. Raises DataError."""
+    """The number of training examples, without those to select on. Raises DataError."""
     with environment.noted(), _one_blas_thread():
-        return len(instantiate({**dataset}, _convert_="all").load("train"))
+        from ninefold.dataset import train_and_val  # imports NumPy
+
+        return len(train_and_val(instantiate({**dataset}, _convert_="all"), 0)[0])
 
 
 def _resolved(dataset: Mapping[Any, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ def logger(run: Run, uri: str | None, experiment: str, wait: float) -> Tracked:
         if value := os.environ.get(name):
             secrets.note(name, value)
     if not uri:
-        DEFAULT.parent.mkdir(exist_ok=True)
+        with suppress(OSError):  # a database that cannot be made is one warning
+            DEFAULT.parent.mkdir(exist_ok=True)
         uri = f"{SQLITE}{DEFAULT.absolute()}"
     elif uri.startswith(SQLITE):
         uri = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).absolute()}"

@@ -68,7 +68,7 @@ class Tracked:
         require_package("logger", name, package, name)
         about = {
             "tracker": name,
-            "id": identity(run.folder),
+            "id": identity(run.folder, run.first_step > 0),
             "name": run.folder.name,
             "folder": str(run.folder.absolute()),
             "resumes": run.first_step > 0,
@@ -192,10 +192,12 @@ class Tracked:
         os.close(self._from)
 
 
-def identity(folder: Path) -> str:
+def identity(folder: Path, resumes: bool) -> str:
     """The id of the run in `folder`: a hash, kept there, so that the resumed run has it too."""
     path = folder / ID
     try:
+        if not resumes:
+            raise FileNotFoundError
         found = path.read_text().strip()
         if found.isalnum():
             return found[:64]

@@ -147,7 +147,8 @@ class Schedule:
         """Whether another round is expected to end within the budget; notes it if it is not."""
         budget = self._settings["budget"]
         expected = self._recording.seconds_of_a_run() * len(self._plan.cells)
-        spent = self._recording.seconds - self._recording.search_seconds
+        recording = self._recording
+        spent = recording.seconds - recording.search_seconds - recording.timing_seconds
         if budget is None or spent + expected <= budget * 60:
             return True
         if not self.cut_short:

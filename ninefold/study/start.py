@@ -128,15 +128,21 @@ def _changes_of_plan(recording: Recording, plan: Plan, settings: dict[str, Any])
 
 def _changes_of_jobs(recording: Recording, plan: Plan) -> list[str]:
     """Changes of the first planned job that differs from the frozen job of its run."""
-    for entry in recording.rounds:
-        if entry.round >= len(plan.seeds):
-            continue  # it is not planned any more
-        for name, cell in zip(entry.runs, plan.order(entry.round, entry.shuffled), strict=False):
-            run = recording.folder / name
-            if not (run / "config.yaml").exists():
-                continue  # the study was interrupted before the run began
+    made = [
+        (name, cell, entry.round)
+        for entry in recording.rounds
+        if entry.round < len(plan.seeds)  # it is planned still
+        for name, cell in zip(entry.runs, plan.order(entry.round, entry.shuffled), strict=False)
+    ]
+    cells = {cell.folder: cell for cell in plan.cells}
+    timed = [Path(name) for entry in recording.timing for name in entry.runs]
+    first = {path.name: path for path in reversed(timed) if path.name in cells}
+    made += [(str(path), cells[name], 0) for name, path in first.items()]
+    for name, cell, number in made:
+        run = recording.folder / name
+        if (run / "config.yaml").exists():  # else the study was interrupted before the run began
             try:
-                wrong = plan.job(cell, entry.round).differences(run)
+                wrong = plan.job(cell, number).differences(run)
             except CheckpointError as failure:
                 raise ConfigError(
                     "study.resume",

@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.launch import Outcome
 from ninefold.launch.run import check, freeze
+from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS, location
 from ninefold.study.one_run import write_composed
 from ninefold.study.plan import Cell, Plan
@@ -79,6 +81,7 @@ class Timing:
         self._screen, self._failed = screen, failed
         self._cells = list(plan.cells)
         self._jobs: dict[str, TrainJob] = {}
+        self._dropped: list[Path] = []  # folders of runs of this round that failed
         self._steps: dict[str, tuple[int, int]] = {}  # of a turn: not timed, and timed
         self._seconds: dict[str, float] = {}  # that the latest turn of a cell took
 
@@ -144,9 +147,9 @@ class Timing:
         while left:
             groups += 1
             timed = self._group(left, recording.folder / TIMING / str(number), what)
-            entry.runs += [
-                run.spec.folder.relative_to(recording.folder).as_posix() for run in timed
-            ]
+            folders = [run.spec.folder for run in timed] + self._dropped
+            entry.runs += [path.relative_to(recording.folder).as_posix() for path in folders]
+            self._dropped = []
         if entry.runs:
             recording.timing_groups = max(groups, recording.timing_groups)
             recording.timing.append(entry)
@@ -278,10 +281,14 @@ class Timing:
         )
 
     def _drop(self, cell: Cell, failure: Failure, folder: Path) -> None:
-        """Report a failure of a cell, which is not timed any more."""
+        """Report and record a failure of a cell, which is not timed any more."""
         self._failed(Outcome(failure.code, (failure,)), folder)
         if cell in self._cells:
             self._cells.remove(cell)
+        self._dropped.append(folder)
+        with suppress(Failure, OSError):  # of a job or a folder that no result is made of
+            job = self._jobs.get(cell.name) or self._plan.job(cell, 0)
+            record([failure], job.choices, job.values, folder, time.time())
 
 
 def turn_count(budget: float, each: float, spent: float) -> int:

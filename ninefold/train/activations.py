@@ -25,7 +25,8 @@ def checkpoint_activations(model: nn.Module, names: Sequence[str] | None) -> Non
     part becomes one derived from it, which DataParallel's replicas keep. Random numbers are drawn
     alike both times, and statistics of normalizations are updated once.
 
-    names: of submodules. Raises ConfigError if there is no such part, or one is within another.
+    names: of submodules. Raises ConfigError if there is no such part, one is within another, or it
+        is a list of parts.
     """
     known = [name for name, _ in model.named_modules() if name]
     for number, name in enumerate(names or ()):
@@ -48,6 +49,15 @@ def checkpoint_activations(model: nn.Module, names: Sequence[str] | None) -> Non
                 "name one of them",
             )
         part = model.get_submodule(name)
+        if isinstance(part, nn.ModuleList | nn.ModuleDict):
+            parts = ", ".join(f"{name}.{child}" for child, _ in part.named_children())
+            raise ConfigError(
+                FIELD,
+                name,
+                "it is a list of parts, which are called one by one",
+                f"parts with a forward pass of their own are allowed, such as {parts}",
+                "name these",
+            )
         part.__class__ = recomputing(type(part))
 
 
@@ -57,11 +67,14 @@ def recomputing(kind: type[nn.Module]) -> type[nn.Module]:
     def forward(self: nn.Module, *inputs: Any, **options: Any) -> Any:
         if not (self.training and torch.is_grad_enabled()):
             return kind.forward(self, *inputs, **options)
+        # A compiled part keeps the statistics by itself, and knows no contexts.
+        compiling = torch.compiler.is_compiling()
+        kept: dict[str, Any] = {} if compiling else {"context_fn": lambda: contexts(self)}
         return checkpoint(
             lambda *given: kind.forward(self, *given, **options),
             *inputs,
             use_reentrant=False,
-            context_fn=lambda: contexts(self),
+            **kept,
         )
 
     return type(kind.__name__, (kind,), {"forward": forward})

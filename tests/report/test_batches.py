@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.recommend import recommend
 from ninefold.report.answer.tree import GoalAnswer
 from ninefold.report.data.recording import gather_recording
+from tests.report.test_hosts import environment
 from tests.report.test_report import result
 
 SEEDS = 5
@@ -18,9 +20,15 @@ OWN = [0.998, 1.0, 1.002, 0.999, 1.001]  # of a run
 
 
 def study(
-    folder: Path, *settings: tuple[str, int, float, list[float]], **changes: Any
+    folder: Path,
+    *settings: tuple[str, int, float, list[float]],
+    host: Callable[[int], str] = lambda batch: "a",
+    **changes: Any,
 ) -> tuple[str, GoalAnswer | None]:
-    """The answer of a study with these (amp, batch, seconds per epoch, score after each epoch)."""
+    """The answer of a study with these (amp, batch, seconds per epoch, score after each epoch).
+
+    host: of the runs with a batch size.
+    """
     for number, (amp, batch, per_epoch, scores) in enumerate(settings):
         for seed in range(SEEDS):
             run = folder / "runs" / f"{amp}_{batch}_{seed}"
@@ -34,6 +42,7 @@ def study(
                 accuracy=scores[-1] + 0.001 * seed,
                 train_seconds=seconds * len(scores),
                 epoch_seconds=[seconds] * len(scores),
+                environment=environment([host(batch)]),
                 **changes,
             )
             (run / "result.json").write_text(json.dumps(content))
@@ -118,6 +127,18 @@ def test_a_smaller_batch_may_be_the_answer_and_the_largest_of_each_cell_is_marke
     assert card.cell == "none-autocast with batch 128"
     (line,) = [line for line in card.reasons if "the largest batch for the same time" in line]
     assert line.startswith("none-autocast with batch 256: 4.0")
+
+
+def test_times_of_different_hosts_are_not_compared(tmp_path: Path) -> None:
+    _, card = study(
+        tmp_path,
+        PLAIN,
+        ("autocast", 128, 5.0, [0.4, 0.6, 0.8, 0.9]),
+        host=lambda batch: "a" if batch == 64 else "b",
+    )
+    assert card is not None
+    assert card.cell is None
+    assert "a time that cannot be compared" in card.sentence
 
 
 def test_the_same_time_is_no_answer(tmp_path: Path) -> None:

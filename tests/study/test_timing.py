@@ -178,7 +178,10 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == len(strategies), done.stderr
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
-    assert [len(entry["runs"]) for entry in sweep["timing"]] == [len(strategies)] * 2
+    both = len(strategies)
+    assert [len(entry["runs"]) for entry in sweep["timing"]] == [2 * both, both]
+    ended = [timed.folder / "study" / name for name in sweep["timing"][0]["runs"]]
+    assert sum(result(folder)["status"] == "failed" for folder in ended) == both
 
 
 @pytest.mark.parametrize(
@@ -200,7 +203,7 @@ def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_fr
     (error,) = (text for text in done.stderr.splitlines() if text.startswith("error: "))
     assert re.match(line, error)
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
-    assert [len(entry["runs"]) for entry in sweep["timing"]] == [1, 1]
+    assert [len(entry["runs"]) for entry in sweep["timing"]] == [2, 1]
 
 
 @pytest.mark.slow
@@ -244,6 +247,16 @@ def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(
     done = shell.train(*again, "study.resume=study")
     assert done.returncode == 0, done.stderr
     assert [len(results) for results in turns(shell.folder).values()] == [2, 2]
+
+
+def test_a_study_of_times_is_not_resumed_with_another_configuration(shell: Shell) -> None:
+    assert shell.train(*study("parallel=none,ddp")).returncode == 0
+    again = [text for text in study("parallel=none,ddp") if "sweep.dir" not in text]
+    done = shell.train(*again, "study.resume=study", "model.net.width=5")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: study.resume=")
+    assert "model.net.width=5 (was " in line
 
 
 @pytest.mark.slow

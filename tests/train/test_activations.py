@@ -48,6 +48,19 @@ def test_weights_and_statistics_are_bitwise_those_without_checkpoints(
         assert torch.equal(value, found[key]), key
 
 
+def test_a_compiled_network_may_have_checkpointed_parts() -> None:
+    plain = network()
+    for part in plain.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0  # compiled code draws other random numbers
+    other = copy.deepcopy(plain)
+    checkpoint_activations(other, ["0", "1"])
+    other.compile(backend="aot_eager")
+    expected, found = trained(plain, None), trained(other, None)
+    for key, value in expected.items():
+        torch.testing.assert_close(value, found[key]), key
+
+
 def saved_bytes(model: nn.Module) -> int:
     seen: dict[int, int] = {}
 
@@ -87,9 +100,12 @@ def test_replicas_compute_with_their_own_weights() -> None:
         (["2.x"], "checkpoint_activations=2.x: the model has no such part; "),
         (["0", "0.1"], "checkpoint_activations=0.1: it is part of 0; "),
         (["1", "1"], "checkpoint_activations=1: it is named twice; "),
+        (["parts"], "checkpoint_activations=parts: it is a list of parts, which are called one by"),
     ],
 )
 def test_parts_that_cannot_be_checkpointed_are_one_line(names: list[str], wrong: str) -> None:
+    model = network()
+    model.add_module("parts", nn.ModuleList([nn.Identity()]))
     with pytest.raises(ConfigError) as raised:
-        checkpoint_activations(network(), names)
+        checkpoint_activations(model, names)
     assert str(raised.value).startswith(f"error: {wrong}")

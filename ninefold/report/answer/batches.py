@@ -23,13 +23,18 @@ LEAST = 2  # seeds of the baseline: with fewer nothing can be shown
 
 @dataclass(frozen=True)
 class Setting:
-    """A cell with a batch size. seconds: by seed, to the score; runs: in which it was trained."""
+    """A cell with a batch size.
+
+    seconds: by seed, to the score; hosts: numbers of those that they were measured on; runs: in
+        which it was trained.
+    """
 
     cell: str
     batch_size: int
     per_epoch: float
     score: float | None
     seconds: Mapping[int, float]
+    hosts: Mapping[int, tuple[int, ...]]
     runs: int
 
     @property
@@ -74,7 +79,8 @@ def _conditions(evidence: Evidence) -> tuple[object, ...]:
 
 def _settings(evidence: Evidence, target: float) -> list[Setting]:
     group = evidence.group
-    seconds = evidence.values(to_target(target, evidence.points, group.score))
+    to_score = to_target(target, evidence.points, group.score)
+    seconds, hosts = evidence.values(to_score), evidence.hosts(to_score)
     scores, per_epoch = evidence.values(of_score(group.score)), evidence.values(SECONDS)
     return [
         Setting(
@@ -83,6 +89,7 @@ def _settings(evidence: Evidence, target: float) -> list[Setting]:
             estimate(per_epoch[cell]).mean or 0.0,
             estimate(scores.get(cell, {})).mean,
             seconds.get(cell, {}),
+            hosts.get(cell, {}),
             len(scores.get(cell, {})),
         )
         for cell in per_epoch
@@ -127,7 +134,8 @@ def _answer(
         )
         return GoalAnswer(goal, plain.name, sentence, said, [])
     values = {each.name: each.seconds for each in (plain, *reached)}
-    pairs = Pairs(compare(values, {}, base.settings))
+    hosts = {each.name: each.hosts for each in (plain, *reached)}
+    pairs = Pairs(compare(values, {}, base.settings, hosts=hosts))
     best = min(reached, key=lambda each: each.mean or 0.0)
     against = _against(pairs, plain, best, base)
     verdict = pairs.verdict(plain.name, best.name)

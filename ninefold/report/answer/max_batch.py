@@ -55,8 +55,8 @@ def _searches(group: Group, sweep: Mapping[str, Any]) -> dict[str, Search]:
     last = max((segment for segment in segments if isinstance(segment, int)), default=0)
     if group.part != last:
         return {}
-    found = {run.cell: largest_batch(run, sweep) for run in group.runs}
-    return {cell: search for cell, search in found.items() if search is not None}
+    found = [(run.cell, largest_batch(run, sweep)) for run in group.runs]
+    return {cell: search for cell, search in found if search is not None}  # not of failed runs
 
 
 def _why(search: Search) -> str | None:
