@@ -227,6 +227,12 @@ class TrainJob(Job):
         """The number of training examples of a settled job. Raises DataError."""
         return data.training_examples(self.values["dataset"])
 
+    def only_jsonl(self) -> TrainJob:
+        """This job with metrics.jsonl as its only logger: an attempt is no run of a tracker."""
+        for tree in (self.frozen, self.values):
+            tree["logger"] = {k: v for k, v in tree["logger"].items() if k == "jsonl"}
+        return self
+
     def find_unfinished(self, root: Path) -> None:
         if self.resume != resume.AUTO:
             return

@@ -97,7 +97,8 @@ def of_job(
         screen.running(f"{name}  trying {size}")
         run = folder / str(size)
         run.mkdir(parents=True, exist_ok=True)
-        outcome = launch.run(job_with(*ATTEMPT, f"batch_size={size}"), run, quiet=quiet)
+        job = job_with(*ATTEMPT, f"batch_size={size}").only_jsonl()
+        outcome = launch.run(job, run, quiet=quiet)
         for failure in outcome.failures:
             raise failure
         result = outcome.result

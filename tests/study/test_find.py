@@ -122,17 +122,19 @@ def test_the_best_moving_average_is_kept_while_losses_come() -> None:
 
 
 def test_the_largest_batch_is_found_in_new_processes(shell: Shell) -> None:
-    done = shell.train("find=batch_size", "dataset.limit=96", "batch_size=32", "threads=2",
-                       "model.net.width=8", "hydra.run.dir=found")  # fmt: skip
+    done = shell.train("find=batch_size", "dataset.limit=128", "dataset.val=0.25", "batch_size=32",
+                       "threads=2", "model.net.width=8", "hydra.run.dir=found")  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[-2:] == [
         "batch_size  96 fits (the whole training set fits)",
-        "train with it: python train.py dataset.limit=96 threads=2 model.net.width=8 batch_size=96",
+        "train with it: python train.py dataset.limit=128 dataset.val=0.25 threads=2 "
+        "model.net.width=8 batch_size=96",
     ]
     found = json.loads((shell.folder / "found" / "batch_size.json").read_text())
     assert (found["batch_size"], found["status"]) == (96, "whole_set")
     assert (shell.folder / "found" / "96" / "result.json").is_file()
+    assert not list(shell.folder.glob("**/events.*"))  # for no logger it is a run
 
 
 @pytest.mark.parametrize(
