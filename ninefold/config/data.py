@@ -109,9 +109,10 @@ def fingerprint_of(text: str, check: bool) -> str:
 def training_examples(dataset: Mapping[str, Any]) -> int:
     """The number of training examples, without those to select on. Raises DataError."""
     with environment.noted(), _one_blas_thread():
-        from ninefold.dataset import train_and_val  # imports NumPy
-
-        return len(train_and_val(instantiate({**dataset}, _convert_="all"), 0)[0])
+        built = instantiate({**dataset}, _convert_="all")
+        count = len(built.load("train"))
+    share = 0 if "val" in getattr(built, "splits", ()) else getattr(built, "val", 0)
+    return count - max(1, round(share * count)) if share else count  # as train_and_val draws them
 
 
 def _resolved(dataset: Mapping[Any, Any]) -> dict[str, Any]:

@@ -41,10 +41,12 @@ def test_a_model_that_fits_passes_in_little_time_and_is_left_as_it_was() -> None
     model = resnet18(num_classes=10).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
-    fits(model, (3, 32, 32))
-    began = time.thread_time()
-    fits(model, (3, 32, 32))
-    assert time.thread_time() - began < 0.1
+    took = []
+    for _ in range(4):  # the first imports; the garbage of other tests may be collected in one
+        began = time.thread_time()
+        fits(model, (3, 32, 32))
+        took.append(time.thread_time() - began)
+    assert min(took) < 0.1
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(module.training for module in model.modules())
