@@ -64,16 +64,14 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             f"use srun -n{wanted}",
         )
     if started is not None and wanted != started:
-        hosts = started // found(os.environ).local_world_size
-        one = "--nnodes 1 --nproc-per-node 1"
+        each, rest = divmod(wanted, started // found(os.environ).local_world_size)
+        option = f"--nnodes 1 --nproc-per-node {wanted}" if rest else f"--nproc-per-node {each}"
         raise ConfigError(
             "parallel.processes",
             wanted,
             f"torchrun started {started}",
             f"parallel={strategy} wants {wanted}",
-            f"use {one if wanted == 1 else f'--nproc-per-node {wanted // hosts}'}"
-            if wanted % hosts == 0 or wanted == 1
-            else f"use another --nnodes than {hosts}",
+            f"use {option}",
         )
     dry = job["launch"].get("dry")
     if started is None and gpus and wanted > gpus and not dry:

@@ -193,16 +193,19 @@ class Ends:
         if self._cause is not None:
             import torch.distributed as dist  # the ranks have imported it
 
-            training = isinstance(self._cause.failure, AGREED) and dist.is_initialized()
-            self._end(None, self.grace if training else OWN_END)
+            agreed = isinstance(self._cause.failure, AGREED) and dist.is_initialized()
+            self._end(None, agreed)
 
-    def _end(self, gone: PeerError | None, patience: float = OWN_END) -> None:
-        """End this process unless it does so by itself within `patience` seconds.
+    def _end(self, gone: PeerError | None, agreed: bool = False) -> None:
+        """End this process unless it does so by itself in OWN_END seconds, or `grace` if `agreed`.
 
         gone: that the store is lost; None: another rank has told a cause.
+        agreed: whether all ranks come to this end, which may take the time of a checkpoint.
         """
-        began = time.monotonic()
-        while (waited := time.monotonic() - began) < patience or (saving() and waited < self.grace):
+        began, patience = time.monotonic(), self.grace if agreed else OWN_END
+        while (waited := time.monotonic() - began) < patience or (
+            saving() and (agreed or waited < self.grace)
+        ):
             if self._left or self._telling.locked() or self._printed is not None:
                 return  # it has found an end of its own
             time.sleep(0.05)
