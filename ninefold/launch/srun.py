@@ -157,8 +157,6 @@ def first_failure(folder: Path, code: int, number: int | None, spec: RunSpec) ->
         return causes[0].failure
     if number is not None:
         return stopped(number, spec.folder)
-    if found and code != 128 + signal.SIGKILL:
-        return found[0].failure
     if code == 128 + signal.SIGKILL:  # of which the peers only miss one
         return ResourceError(
             "srun",
@@ -167,6 +165,8 @@ def first_failure(folder: Path, code: int, number: int | None, spec: RunSpec) ->
             "most often the kernel, or Slurm, was short of memory",
             f"see {spec.folder / LOG}, then resume",
         )
+    if found:
+        return found[0].failure
     kinds = {kind.code: kind for kind in KINDS.values() if kind.code != Failure.code}
     return kinds.get(code, Failure)(
         "srun", code, "the step ended with this code", "no report was left", f"see {spec.folder}"

@@ -195,14 +195,10 @@ class Tracked:
 def identity(folder: Path, resumes: bool) -> str:
     """The id of the run in `folder`: a hash, kept there, so that the resumed run has it too."""
     path = folder / ID
-    try:
-        if not resumes:
-            raise FileNotFoundError
-        found = path.read_text().strip()
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        found = path.read_text().strip() if resumes else ""
         if found.isalnum():
             return found[:64]
-    except (OSError, UnicodeDecodeError):
-        pass
     made = hashlib.sha256(f"{folder.absolute()} {time.time_ns()}".encode()).hexdigest()[:16]
     write_durably(path, made.encode() + b"\n")
     return made
