@@ -19,9 +19,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ninefold.config import rules
 from ninefold.config.job import TrainJob
+from ninefold.errors import Failure
 from ninefold.files import stamp, write_json
 from ninefold.launch import Command, Outcome, Refused
-from ninefold.launch.run import problems, start_importing
+from ninefold.launch.run import check, problems, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.result import FILE, SWEEP, Result
 from ninefold.secrets import redact, redacted
@@ -60,6 +61,8 @@ def run(
     if not concurrent:
         look_ahead(compose(jobs[0]))
     planned = plan.Plan(jobs, compose, settings["study"])
+    if not concurrent and (failures := refused(planned, folder)):
+        raise Refused(failures)
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder, 0, "study.resume", "folder of a study"):
         if resumed is None:
@@ -108,6 +111,24 @@ def look_ahead(config: DictConfig) -> None:
         job = TrainJob(config, config.hydra)
         if not problems(job):
             start_importing(job)
+
+
+def refused(planned: plan.Plan, folder: Path) -> list[Failure]:
+    """Why no cell of a study in `folder` can be run here, each reason once; none if one can.
+
+    A cell that cannot be run fails at its turn and the others are run, so this stops at the first
+    that can.
+    """
+    found: dict[str, Failure] = {}
+    for cell in planned.cells:
+        try:
+            failures = check(planned.job(cell, 0), folder / cell.folder)
+        except Exception:
+            return []  # reported when it is the run's turn
+        if not failures:
+            return []
+        found.update({str(failure): failure for failure in failures})
+    return list(found.values())
 
 
 def _run_here(

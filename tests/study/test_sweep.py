@@ -16,7 +16,7 @@ from ninefold.config import overrides as messages
 from ninefold.errors import Busy
 from ninefold.launch.run_folder import exclusive
 from ninefold.study import sweep
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Shell
 from tests.study.conftest import CELLS, Sweep
 
 
@@ -65,3 +65,17 @@ def test_a_command_that_names_two_studies_is_refused(flags: list[str]) -> None:
     given = [*flags, "experiments=nine_way,cifar10_cpu"]
     (failure,) = messages.of_arguments(given, "train", ROOT / "conf")
     assert "a command runs one study; give them one after the other" in str(failure)
+
+
+def test_a_study_none_of_whose_cells_can_run_says_each_reason_once_and_writes_nothing(
+    shell: Shell,
+) -> None:
+    cells = ["-m", "parallel=none,dp", "amp=fp32,autocast", "seed=0,1,2"]
+    done = shell.train(*cells, "dataset=cifar10", "dataset.root=nowhere")
+    assert done.returncode == 4, done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: dataset.root=nowhere: CIFAR-10 is not there;")
+    done = shell.train(*cells, "init=weights.pt,other.pt")
+    assert done.returncode != 0
+    assert len(done.stderr.splitlines()) == 2, done.stderr
+    assert list(shell.folder.iterdir()) == []
