@@ -29,6 +29,15 @@ from ninefold.train.warmup import warm_up
 
 SMOOTHING = 0.98  # of the moving average of the losses
 DIVERGED = 4.0  # times the best moving average
+# Instead of the job's scheduler, which may set other rates than optimizer.lr, as OneCycleLR does.
+CONSTANT = {
+    "_target_": "torch.optim.lr_scheduler.ConstantLR",
+    "_partial_": True,
+    "factor": 1.0,
+    "total_iters": 0,
+    "per": "epoch",
+    "warmup": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -51,8 +60,8 @@ def find_lr(spec: RunSpec, stop: Stop) -> None:
     """Train with the rates of `spec`; rank 0 writes lr.json and lr.png. Raises Failure."""
     assert spec.rates is not None
     low, high, steps = spec.rates
-    constant = {"scheduler.per": "epoch", "scheduler.warmup": 0, "on_nonfinite": "stop"}
-    with without_files(spec, stop, constant) as (_, run, _amp):
+    instead = {"scheduler": CONSTANT, "on_nonfinite": "stop"}
+    with without_files(spec, stop, instead) as (_, run, _amp):
         run.forward.train()
         tried = [low * (high / low) ** (n / (steps - 1)) for n in range(steps)]
         found = losses_at(run, tried)
@@ -95,7 +104,7 @@ def with_the_common_rate(optimizer: torch.optim.Optimizer) -> list[dict[str, Any
     """The groups of parameters that optimizer.lr is for. Raises ConfigError if there is none."""
     common = optimizer.defaults["lr"]
     groups = optimizer.param_groups
-    found = [group for group in groups if group.get("initial_lr", group["lr"]) == common]
+    found = [group for group in groups if group["lr"] == common]
     if not found:
         raise ConfigError(
             "find",

@@ -97,7 +97,7 @@ def without_files(
         job.checkpoint.every = None
         job.clock.ceiling = 0
         for key, value in (instead or {}).items():
-            OmegaConf.update(job, key, value)
+            OmegaConf.update(job, key, value, merge=False)
     parallel, amp = build.begin(job)
     with parallel.join() as place:
         torch.set_num_threads(place.share_of(job.threads))

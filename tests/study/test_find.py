@@ -40,6 +40,15 @@ def test_a_learning_rate_is_found_and_no_run_is_left(shell: Shell) -> None:
     assert not left & {"result.json", "checkpoints", "metrics.jsonl", "tensorboard"}
 
 
+def test_a_scheduler_that_sets_the_rate_itself_does_not_change_what_is_found(shell: Shell) -> None:
+    one_cycle = ("scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5", "~scheduler.T_max")
+    one_cycle += ("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR",)
+    one_cycle += ("+scheduler.max_lr=0.1", "+scheduler.total_steps=80")
+    plain = rates_of(shell, "find_lr.steps=10")
+    (shell.folder / "found").rename(shell.folder / "plain")
+    assert rates_of(shell, "find_lr.steps=10", *one_cycle)["losses"] == plain["losses"]
+
+
 @pytest.mark.slow
 def test_the_losses_are_the_same_on_two_processes(shell: Shell) -> None:
     steps = ("find_lr.steps=12", "find_lr.high=1e-2", "optimizer=sgd")
