@@ -6,6 +6,7 @@ Imported late, because it imports torch: see ninefold.launch.run.
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import socket
@@ -74,12 +75,12 @@ class Paused:
         return float(max(answer["seconds"] for answer in self._ask(within, lead=lead, steps=steps)))
 
     def end(self, turns: Sequence[float], location: float) -> None:
-        """End the processes; they write a result with these seconds per step of its turns.
+        """Have the processes write a result with these seconds per step of its turns.
 
-        location: what the result takes as the seconds of a step. Raises Failure.
+        They take no more turns. location: what the result takes as the seconds of a step. Raises
+        Failure.
         """
         self._ask(TO_START, turns=list(turns), location=location)
-        self.close()
 
     def require_alive(self) -> None:
         """Raise the failure of a run whose processes have ended."""
@@ -99,6 +100,15 @@ class Paused:
         for process in mailbox.workers(self._folder).values():
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+
+    def finish(self) -> None:
+        """Kill the processes, and wait until they have ended.
+
+        By themselves they would end at elastic's next look only, which takes what they return.
+        """
+        self.kill()
+        for process in mailbox.workers(self._folder).values():
+            await_end(process, 10 * LOOK)
 
     def wait(self) -> None:
         """Wait until elastic has seen that the processes ended."""
@@ -164,6 +174,16 @@ class Paused:
             self._failure = worker.failure_of(error, self.spec.folder, 0)
 
 
+def await_end(process: int, seconds: float) -> None:
+    """Wait until the process with this id has ended, at most `seconds`."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process)
+        try:
+            select.select([descriptor], [], [], seconds)
+        finally:
+            os.close(descriptor)
+
+
 class Turns:
     """Starts runs that take turns, and kills those that are left when its `with` block ends."""
 
@@ -178,6 +198,7 @@ class Turns:
         self._listener.bind(str(self._folder / "turns"))
         self._listener.listen(128)
         self._runs: list[Paused] = []
+        self._alive: list[Paused] = []
         return self
 
     def __exit__(
@@ -186,9 +207,7 @@ class Turns:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for run in self._runs if kind is None else ():
-            run.wait()
-        for run in self._runs:
+        for run in self._alive:
             run.kill()
         for run in self._runs:
             run.wait()
@@ -197,8 +216,16 @@ class Turns:
     def begin(self, spec: RunSpec, processes: int) -> Paused:
         """Start the processes of a run; see `wait`."""
         spec = replace(spec, turns=self._folder / "turns")
-        self._runs.append(Paused(spec, processes, self._folder / str(len(self._runs))))
-        return self._runs[-1]
+        run = Paused(spec, processes, self._folder / str(len(self._runs)))
+        self._runs.append(run)
+        self._alive.append(run)
+        return run
+
+    def clear(self) -> None:
+        """End the processes of all runs; then others have the machine."""
+        for run in self._alive:
+            run.finish()
+        self._alive.clear()
 
     def wait(self, run: Paused) -> None:
         """Wait until the processes of `run` wait for a turn. Raises the failure of one of them."""

@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,17 +89,22 @@ class Timing:
         """Make the rounds that are left."""
         recording, began = self._recording, time.monotonic()
         before, durations = recording.timing_seconds, list[float]()
-        while self._is_open() and self._is_within_budget(durations):
-            started = time.monotonic()
-            what = f"timing round {len(recording.timing) + 1}  {len(self._cells)} cells"
-            self._screen.running(what, (), self._seconds_left())
-            self._round(what)
-            durations.append(time.monotonic() - started)
-            recording.timing_seconds = before + time.monotonic() - began
-            recording.write()
-            if self._cells:
-                self._screen.ended(what, (), self._seconds_left())
-                self._update()
+        with ExitStack() as stack:
+            while self._is_open() and self._is_within_budget(durations):
+                started = time.monotonic()
+                what = f"timing round {len(recording.timing) + 1}  {len(self._cells)} cells"
+                self._screen.running(what, (), self._seconds_left())
+                if not durations:
+                    from ninefold.launch.turns import Turns  # here, because it imports torch
+
+                    turns = stack.enter_context(Turns())
+                self._round(turns, what)
+                durations.append(time.monotonic() - started)
+                recording.timing_seconds = before + time.monotonic() - began
+                recording.write()
+                if self._cells:
+                    self._screen.ended(what, (), self._seconds_left())
+                    self._update()
 
     def _is_open(self) -> bool:
         """Whether another round could change the answer; leaves out the cells that cannot."""
@@ -134,7 +139,7 @@ class Timing:
             measured = {cell.name for cell in self._cells}
             self._screen.update(report.standings(self._recording.folder), measured)
 
-    def _round(self, what: str) -> None:
+    def _round(self, turns: Turns, what: str) -> None:
         """Time each cell in new processes, in an order that every second round reverses."""
         recording = self._recording
         number = recording.next_timing_round()
@@ -146,7 +151,7 @@ class Timing:
         groups = 0
         while left:
             groups += 1
-            timed = self._group(left, recording.folder / TIMING / str(number), what)
+            timed = self._group(turns, left, recording.folder / TIMING / str(number), what)
             folders = [run.spec.folder for run in timed] + self._dropped
             entry.runs += [path.relative_to(recording.folder).as_posix() for path in folders]
             self._dropped = []
@@ -154,28 +159,26 @@ class Timing:
             recording.timing_groups = max(groups, recording.timing_groups)
             recording.timing.append(entry)
 
-    def _group(self, left: list[Cell], folder: Path, what: str) -> list[Paused]:
+    def _group(self, turns: Turns, left: list[Cell], folder: Path, what: str) -> list[Paused]:
         """Time as many cells of `left` as fit into memory together, and remove them from it."""
-        from ninefold.launch.turns import Turns  # here, because it imports torch
-
         began = time.monotonic()
-        with Turns() as turns:
-            runs = self._start(turns, left, folder, what)
-            self._in_turn(runs, 0, self._first_turn)
-            seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
+        runs = self._start(turns, left, folder, what)
+        self._in_turn(runs, 0, self._first_turn)
+        seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
 
-            def take(cell: Cell, run: Paused) -> None:
-                seconds[cell.name].append(self._turn(cell, run))
+        def take(cell: Cell, run: Paused) -> None:
+            seconds[cell.name].append(self._turn(cell, run))
 
-            count = self._turns([cell for cell, _ in runs], time.monotonic() - began)
-            for number in range(1, count + 1):
-                self._screen.running(f"{what}  turn {number} of {count}", (), self._seconds_left())
-                self._in_turn(runs, number, take)
+        count = self._turns([cell for cell, _ in runs], time.monotonic() - began)
+        for number in range(1, count + 1):
+            self._screen.running(f"{what}  turn {number} of {count}", (), self._seconds_left())
+            self._in_turn(runs, number, take)
 
-            def end(cell: Cell, run: Paused) -> None:
-                run.end(seconds[cell.name], location(seconds[cell.name]))
+        def end(cell: Cell, run: Paused) -> None:
+            run.end(seconds[cell.name], location(seconds[cell.name]))
 
-            self._in_turn(runs, 0, end)
+        self._in_turn(runs, 0, end)
+        turns.clear()
         return [run for _, run in runs]
 
     def _in_turn(
