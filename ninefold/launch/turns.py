@@ -6,7 +6,6 @@ Imported late, because it imports torch: see ninefold.launch.run.
 from __future__ import annotations
 
 import os
-import select
 import selectors
 import signal
 import socket
@@ -102,13 +101,17 @@ class Paused:
                 os.kill(process, signal.SIGKILL)
 
     def finish(self) -> None:
-        """Kill the processes, and wait until they have ended.
+        """Kill the processes, which wait, and wait until they have ended.
 
         By themselves they would end at elastic's next look only, which takes what they return.
         """
-        self.kill()
-        for process in mailbox.workers(self._folder).values():
-            await_end(process, 10 * LOOK)
+        channels = list(self._channels.values())
+        self._channels.clear()
+        if channels:  # else they were killed already
+            self.kill()
+        for channel in channels:
+            channel.await_end(10 * LOOK)
+            channel.close()
 
     def wait(self) -> None:
         """Wait until elastic has seen that the processes ended."""
@@ -172,16 +175,6 @@ class Paused:
             self._failure = first_failure(nobody, self._folder, exits, self.spec)
         except Exception as error:
             self._failure = worker.failure_of(error, self.spec.folder, 0)
-
-
-def await_end(process: int, seconds: float) -> None:
-    """Wait until the process with this id has ended, at most `seconds`."""
-    with suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(process)
-        try:
-            select.select([descriptor], [], [], seconds)
-        finally:
-            os.close(descriptor)
 
 
 class Turns:

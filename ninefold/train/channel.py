@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,13 @@ class Channel:
             return None
         message: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
         return message
+
+    def await_end(self, seconds: float) -> None:
+        """Wait until the other end is closed, as by the end of its process; at most `seconds`."""
+        self._connection.settimeout(seconds)
+        with suppress(TimeoutError):
+            while self.receive() is not None:
+                continue
 
     def close(self) -> None:
         self._lines.close()

@@ -80,6 +80,7 @@ def take_turns(spec: RunSpec) -> None:
         if place.rank == 0:
             result.write(spec.folder)
         channel.send(written=True)
+        channel.receive()  # until the launcher kills this process, or has ended itself
 
 
 @contextmanager
