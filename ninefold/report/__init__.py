@@ -33,6 +33,7 @@ from ninefold.report.render.page import page
 from ninefold.report.render.progress import Standing
 from ninefold.report.render.tables import table
 from ninefold.report.render.text import console_text, gate_text, report_text
+from ninefold.report.stats.verdicts import OPEN
 
 __all__ = ["Standing", "TimingState", "compare", "place", "settled", "standings", "timing", "write"]
 
@@ -72,9 +73,11 @@ def place(folder: Path) -> Path:
 
 
 def settled(folder: Path) -> bool:
-    """Return whether more rounds of a study could not change what it recommends."""
+    """Return whether more training runs of a study could not change what it was asked."""
     recording = gather_recording(folder)
     found = evidence_of(recording) if recording else []
+    if found and found[0].asked == ("accuracy",):
+        return OPEN not in found[0].safe.values()
     return bool(found) and is_settled(recommend(found[0])[0])
 
 

@@ -127,7 +127,7 @@ def _batch_size(config: DictConfig, hydra: HydraConf, folder: Path) -> tuple[lis
             "find",
             "batch_size",
             "no batch was found" if largest.status != "failed" else "the search did not end well",
-            largest.why,
+            largest.why.partition("; ")[0].replace("error: ", ""),
             f"see the run.log files in {folder}",
         )
     write_json(folder / "batch_size.json", asdict(largest))

@@ -148,7 +148,7 @@ def _changes_of_jobs(recording: Recording, plan: Plan) -> list[str]:
                     "study.resume",
                     recording.folder,
                     f"the config.yaml of {name} cannot be used",
-                    str(failure),
+                    failure.cause,
                     f"move {name} away: it is then run again from scratch",
                 ) from failure
             if wrong:

@@ -118,7 +118,7 @@ class Table:
             "cell": (True, "left"),
             "s/epoch": (True, "right"),
             "to none-fp32" if wide else "ratio": (True, "right"),
-            "95 % interval": (wide, "left"),
+            "interval": (wide, "left"),
             "time": (True, "left"),
             f"{self._score} %": (scored, "right"),
             "score": (scored, "left"),

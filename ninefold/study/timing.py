@@ -89,15 +89,20 @@ class Timing:
         """Make the rounds that are left."""
         recording, began = self._recording, time.monotonic()
         before, durations = recording.timing_seconds, list[float]()
+        if recording.timing_rounds():  # of a command before
+            durations.append(before / len(recording.timing))
+            self._leave_out()
+        turns = None
         with ExitStack() as stack:
             while self._is_open() and self._is_within_budget(durations):
                 started = time.monotonic()
                 what = f"timing round {len(recording.timing) + 1}  {len(self._cells)} cells"
                 self._screen.running(what, (), self._seconds_left())
-                if not durations:
+                if turns is None:
                     from ninefold.launch.turns import Turns  # here, because it imports torch
 
                     turns = stack.enter_context(Turns())
+                    self._forget_failures()
                 self._round(turns, what)
                 durations.append(time.monotonic() - started)
                 recording.timing_seconds = before + time.monotonic() - began
@@ -105,6 +110,28 @@ class Timing:
                 if self._cells:
                     self._screen.ended(what, (), self._seconds_left())
                     self._update()
+
+    def _leave_out(self) -> None:
+        """Leave out the cells that were out when the study was interrupted."""
+        rounds = self._recording.timing_rounds()
+        left = {Path(name).name for name in rounds[-1].runs}
+        left |= {Path(name).name for _, name in self._failed_runs()}
+        if self._settings["pairs"] == "best":
+            self._cells = [cell for cell in self._cells if cell.folder in left]
+
+    def _forget_failures(self) -> None:
+        """Move the failed runs of cells that are timed again to superseded/."""
+        again = {cell.folder for cell in self._cells}
+        for entry, name in self._failed_runs():
+            if Path(name).name in again:
+                entry.runs.remove(name)
+                if (self._recording.folder / name).exists():
+                    self._recording.supersede(name)
+
+    def _failed_runs(self) -> list[tuple[Round, str]]:
+        recording = self._recording
+        named = [(entry, name) for entry in recording.timing_rounds() for name in entry.runs]
+        return [(entry, name) for entry, name in named if not recording.has_ended(name)]
 
     def _is_open(self) -> bool:
         """Whether another round could change the answer; leaves out the cells that cannot."""

@@ -613,6 +613,8 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     assert is_unfinished({**done, "planned_rounds": 2}, runs)
     auto = {"settings": {"study": {"repeats": "auto"}}, "planned_rounds": 20}
     assert not is_unfinished({**done, **auto}, runs)
+    no_longer_planned = {**done, "rounds": [*done["rounds"], entry(1, ["c"])]}
+    assert not is_unfinished(no_longer_planned, runs)
 
 
 WHOLE_SET, FAILED = "the whole training set fits", "error: device=x: lost; a; b"

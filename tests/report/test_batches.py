@@ -111,7 +111,7 @@ def test_a_batch_whose_epoch_takes_longer_is_not_for_the_same_time(tmp_path: Pat
 def test_a_slower_one_is_told_with_its_ratio(tmp_path: Path) -> None:
     card = told(tmp_path, ("fp32", 64, 10.0, [0.5, 0.9, 0.9, 0.9]), ("autocast", 128, 9.0, SLOW))
     assert card.cell == "none-fp32 with batch 64"
-    assert "none is faster: none-autocast with batch 128 takes 1.80" in card.sentence
+    assert "none is shown to be faster: none-autocast with batch 128 takes 1.80" in card.sentence
 
 
 def test_a_smaller_batch_may_be_the_answer_and_the_largest_of_each_cell_is_marked(
@@ -143,7 +143,7 @@ def test_times_of_different_hosts_are_not_compared(tmp_path: Path) -> None:
 
 def test_the_same_time_is_no_answer(tmp_path: Path) -> None:
     card = told(tmp_path, PLAIN, ("autocast", 256, 10.1, SLOW))
-    assert "none is faster: none-autocast with batch 256 takes 1.01" in card.sentence
+    assert "none is shown to be faster: none-autocast with batch 256 takes 1.01" in card.sentence
     assert (card.cell, card.tied) == ("none-fp32 with batch 64", ["none-autocast with batch 256"])
 
 

@@ -527,3 +527,18 @@ def test_the_command_prints_the_answer_and_imports_neither_torch_nor_hydra(tmp_p
     assert done.stdout.startswith("answer: ")
     assert "\nSeconds per epoch\n" in done.stdout
     assert f"\nreport {report.place(tmp_path)}\nloaded:\n" in done.stdout
+
+
+def test_runs_that_differ_in_the_folder_of_a_path_alone_are_not_averaged(tmp_path: Path) -> None:
+    paths = ("init=/data/a/best.pt", "init=/data/b/best.pt")
+    runs = [result(seed=seed, overrides=[path]) for seed in range(2) for path in paths]
+    text = tables_of(sweep(tmp_path, *runs))
+    assert "init=.../best.pt\n" in text
+    assert "init=.../best.pt#2\n" in text
+    assert "/data" not in text
+
+
+def test_a_strategy_whose_name_has_a_hyphen_has_figures(tmp_path: Path) -> None:
+    runs = [result(way, seed=seed) for way in ("none", "my-ddp") for seed in range(2)]
+    assert row(tables_of(sweep(tmp_path, *runs)), "Seconds per epoch", "my-ddp")[0].startswith("2.")
+    assert [each.cell for each in report.standings(tmp_path)] == ["none-fp32", "my-ddp-fp32"]

@@ -256,3 +256,34 @@ def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(
     folder = study(tmp_path, close, noise=0.04, rounds=3, seeds=5, ask="[time, accuracy]")
     assert not report.timing(folder, "best").settled
     assert report.settled(folder)
+
+
+def test_a_study_that_stopped_before_its_scores_does_not_say_that_none_were_asked(
+    tmp_path: Path,
+) -> None:
+    shown = report.write(study(tmp_path, ask="[time, accuracy]"))
+    assert "times alone" not in shown
+    assert "Train with none-autocast" not in shown  # it is the fastest
+
+
+def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are(
+    tmp_path: Path,
+) -> None:
+    close = {**SECONDS, "none-scaler": 1.005}
+    assert report.settled(study(tmp_path / "known", close, rounds=0, seeds=5, ask="[accuracy]"))
+    lost = {"none-scaler": 0.005}
+    open_ = study(tmp_path / "open", close, rounds=0, seeds=2, ask="[accuracy]", lost=lost)
+    assert not report.settled(open_)
+
+
+def test_pairs_of_a_cell_that_failed_keep_no_other_cell_in_a_study_of_all_pairs(
+    tmp_path: Path,
+) -> None:
+    near = {**SECONDS, "ddp-autocast": 2.63}
+    folder = study(tmp_path, near, noise=0.008)
+    before = report.timing(folder, "all").cells
+    path = folder / "timing" / "5" / "ddp-autocast" / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "failed", "error": "e"}))
+    after = report.timing(folder, "all").cells
+    assert "ddp-fp32" in before
+    assert "ddp-fp32" not in after

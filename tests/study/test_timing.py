@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import time
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ class Late(ConvNet):
     steps = 0
     def forward(self, inputs):
         self.steps += self.training
-        if self.steps > 8:
+        if self.steps > 8 and not Path(__file__).with_name("mended").exists():
             raise RuntimeError("it stopped working")
         return super().forward(inputs)
 
@@ -182,6 +183,24 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
     assert [len(entry["runs"]) for entry in sweep["timing"]] == [2 * both, both]
     ended = [timed.folder / "study" / name for name in sweep["timing"][0]["runs"]]
     assert sum(result(folder)["status"] == "failed" for folder in ended) == both
+
+
+@pytest.mark.slow
+def test_a_cell_that_failed_is_timed_again_by_a_resumed_study(timed: Shell) -> None:
+    given = study("model.net._target_=ninefold.model.convnet.ConvNet,own.Late")
+    environment = {"PYTHONPATH": str(timed.folder)}
+    assert timed.train(*given, env=environment).returncode != 0
+    (timed.folder / "mended").touch()
+    again = [text for text in given if "sweep.dir" not in text and "time_budget" not in text]
+    again += ["study.resume=study", "study.time_budget=0.2"]
+    done = timed.train(*again, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = turns(timed.folder)
+    assert {each["status"] for each in chain.from_iterable(found.values())} == {"ok"}
+    late = next(results for name, results in found.items() if "Late" in name)
+    assert len(late) >= 1
+    (superseded,) = (timed.folder / "study" / "superseded").iterdir()
+    assert "Late" in superseded.name
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def _answer(
     if verdict in ("slower", "tie"):
         sentence = (
             f"{plain.name}: {_until(plain, target, to)}; of those whose epoch costs no more time, "
-            f"none is faster: {best.name} takes {against}."
+            f"none is shown to be faster: {best.name} takes {against}."
         )
         return GoalAnswer(goal, plain.name, sentence, said, tied)
     sentence = (

@@ -161,7 +161,8 @@ def _failed_control(evidence: Evidence, control: Control) -> str:
 
 def several_groups(group: Group, count: int, most: bool) -> str:
     """Return which of several groups the answer is of."""
-    why = "has the most of them" if most else f"has the best {group.score} of those with as many"
+    best = f"has the best {group.score}" if group.training else "comes first"
+    why = "has the most of them" if most else f"{best} of those with as many"
     return (
         f"Runs of {count} different conditions are never averaged together; the answer is of "
         f"{one_line(group.title)}, which {why}."

@@ -11,7 +11,7 @@ from typing import Any
 from ninefold.report.answer.tree import Speedup
 from ninefold.report.data.cells import PLAIN, Group, parts
 from ninefold.report.data.curves import Point
-from ninefold.report.data.rounds import planned_cells
+from ninefold.report.data.rounds import asked, planned_cells
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.stats.best import Standing
 from ninefold.report.stats.measures import (
@@ -62,6 +62,7 @@ class Evidence:
     numerics: Mapping[str, Any] | None
     planned: tuple[str, ...] = ()
     unfinished: bool = False
+    asked: tuple[str, ...] = ()
 
     @functools.cached_property
     def cells(self) -> list[str]:
@@ -81,8 +82,8 @@ class Evidence:
 
     @property
     def scored(self) -> bool:
-        """Whether scores were asked: runs that were only timed have none."""
-        return bool(self.group.training) or not self.timed
+        """Whether scores were asked, even if no run has one yet."""
+        return bool(self.group.training) or not self.timed or "accuracy" in self.asked
 
     def standing(self, candidates: Sequence[str]) -> Standing:
         """Return how cells stand, by their seconds per epoch, against the fastest of them."""
@@ -343,6 +344,7 @@ def gather_evidence(
         numerics,
         tuple(planned_cells(sweep)),
         unfinished,
+        tuple(asked(sweep)),
     )
 
 

@@ -109,7 +109,7 @@ def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
         "it is slower than before",
         f"at most {ratio(1 + allowed)} is allowed, and the interval is {ratio(worst.low)} to "
         f"{ratio(worst.high)}"
-        + (f"; {len(slower)} cells are slower in all" if len(slower) > 1 else ""),
+        + (f", and {len(slower)} cells are slower in all" if len(slower) > 1 else ""),
         "see what changed, or allow more with --fail-if-slower",
     )
 
@@ -127,6 +127,7 @@ def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
         for other in then
         if not _differences(group, other)
         and group.part == max(each.part for each in now if not _differences(each, other))
+        and other.part == max(each.part for each in then if not _differences(group, each))
     ]
     if pairs:
         return pairs

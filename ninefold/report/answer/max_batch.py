@@ -9,7 +9,7 @@ from ninefold.errors import one_line
 from ninefold.report.answer.tree import LargestBatch, MeasureInfo
 from ninefold.report.data.cells import PLAIN, Group
 from ninefold.report.data.rounds import LargestBatch as Search
-from ninefold.report.data.rounds import largest_batch, rounds_of
+from ninefold.report.data.rounds import largest_batch, rounds_of, timing_rounds
 
 _OR_MORE = "or more"
 
@@ -51,7 +51,7 @@ def largest_batches(
 
 def _searches(group: Group, sweep: Mapping[str, Any]) -> dict[str, Search]:
     """Return what was found for a group's cells; searches are of the last segment of a study."""
-    segments = [entry.get("part") for entry in rounds_of(sweep)]
+    segments = [entry.get("part") for entry in (*rounds_of(sweep), *timing_rounds(sweep))]
     last = max((segment for segment in segments if isinstance(segment, int)), default=0)
     if group.part != last:
         return {}

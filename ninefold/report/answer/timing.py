@@ -57,9 +57,13 @@ def timing_state(found: Sequence[Evidence], sweep: Mapping[str, Any], pairs: str
 def _left(evidence: Evidence, pairs: str) -> list[str]:
     """The cells of a group that are to be measured further; empty if it is settled."""
     if pairs == "all":
-        open_pairs = [pair for pair in evidence.comparison.seconds if pair.verdict == OPEN]
-        unclear = {cell for pair in open_pairs for cell in (pair.first, pair.second)}
-        return [cell for cell in evidence.cells if cell in unclear and cell not in evidence.bad]
+        unclear = {
+            cell
+            for pair in evidence.comparison.seconds
+            if pair.verdict == OPEN and not evidence.bad.keys() & {pair.first, pair.second}
+            for cell in (pair.first, pair.second)
+        }
+        return [cell for cell in evidence.cells if cell in unclear]
     candidates = _candidates(evidence)
     if not candidates:
         return []

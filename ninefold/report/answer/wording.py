@@ -144,13 +144,15 @@ def reasons(found: Recommendation) -> list[str]:
             said.append(_why_safe(evidence, cell))
     if found.lowest and found.lowest != cell and found.chance is not None:
         said.append(
-            f"{found.lowest} has the lowest mean, {_with_unit(found, found.lowest)}; {cell} is "
-            f"simpler, and shown to be within {100 * evidence.settings.same:g} % of the fastest."
+            f"Of the safe cells {found.lowest} leads, with {_with_unit(found, found.lowest)}; "
+            f"{cell} is simpler, and shown to be within {100 * evidence.settings.same:g} % of the "
+            "fastest of them."
         )
     elif found.lowest and found.lowest != cell:
         said.append(
-            f"{found.lowest} has the lowest mean, {_with_unit(found, found.lowest)}, but is not "
-            f"shown to differ from {cell}, which is simpler."
+            f"Of the safe cells {found.lowest} has the lowest mean, "
+            f"{_with_unit(found, found.lowest)}, but is not shown to differ from {cell}, which is "
+            "simpler."
         )
     if above := _shown_above(found.means, pairs, cell):
         said.append(f"{above} shown to {_WORDS[found.goal.key].more}.")

@@ -210,8 +210,10 @@ def score_of(found: Sequence[Scored]) -> str:
 
 
 def parts(cell: str) -> tuple[str, str]:
-    """Return the strategy and the precision of a cell's name."""
-    parallel, _, amp = cell.partition("-")
+    """Return the strategy and the precision of a cell's name; a user's strategy may have a -."""
+    parallel, _, amp = cell.rpartition("-")
+    if amp not in AMP:
+        parallel, _, amp = cell.partition("-")
     return parallel, amp
 
 

@@ -12,25 +12,44 @@ _ABSOLUTE = re.compile(r"(?<![\w/.}])(?:[A-Za-z]:)?(?:[/\\][\w.@+~=,-]+){2,}")
 
 
 class Scrubber:
-    """Replaces the given host names by `HOST` and absolute paths by the last name of each."""
+    """Replaces the given host names by `HOST` and absolute paths by the last name of each.
 
-    def __init__(self, hostnames: Iterable[str], folders: Iterable[Path]) -> None:
+    Paths that runs differ in stay different: /a/b/x.pt and /a/c/x.pt are .../x.pt and .../x.pt#2.
+    """
+
+    def __init__(
+        self, hostnames: Iterable[str], folders: Iterable[Path], differ: Iterable[str] = ()
+    ) -> None:
+        """differ: the texts that runs may differ in, such as overrides."""
         # Known folders are replaced as a whole, because their names may contain spaces.
         known = {str(folder) for folder in folders if len(folder.parts) > 2}
         self._folders = sorted(known, key=len, reverse=True)
         self._hosts = [
             re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])") for name in hostnames if name
         ]
+        self._short: dict[str, str] = {}
+        for path in sorted({path for text in differ for path in self._paths(text)}):
+            short = _shorten(path)
+            before = sum(_shorten(other) == short for other in self._short)
+            self._short[path] = f"{short}#{before + 1}" if before else short
 
     def text(self, text: str) -> str:
         """Return `text` without host names and absolute paths."""
-        text = text.replace("file://", "")
-        for folder in self._folders:
-            text = text.replace(folder, "...")
-        text = _ABSOLUTE.sub(_shorten, text)
+        text = _ABSOLUTE.sub(
+            lambda path: self._short.get(path[0]) or _shorten(path[0]), self._relative(text)
+        )
         for host in self._hosts:
             text = host.sub("HOST", text)
         return text
+
+    def _relative(self, text: str) -> str:
+        text = text.replace("file://", "")
+        for folder in self._folders:
+            text = text.replace(folder, "...")
+        return text
+
+    def _paths(self, text: str) -> list[str]:
+        return [path[0] for path in _ABSOLUTE.finditer(self._relative(text))]
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with all its strings scrubbed and `hostname` keys left out."""
@@ -43,7 +62,7 @@ class Scrubber:
         return value
 
 
-def _shorten(path: re.Match[str]) -> str:
-    names = re.split(r"[/\\]", path[0])[1:]
+def _shorten(path: str) -> str:
+    names = re.split(r"[/\\]", path)[1:]
     # The second name of a path is often a user's, as in /home/ann.
     return f".../{names[-1]}" if len(names) > 2 else "..."

@@ -105,6 +105,7 @@ def gather_recording(folder: Path) -> Recording | None:
             *(name for result in results for name in names_of(result)),
         },
         folders=(folder.resolve(), Path.cwd(), Path.home()),
+        differ=(text for result in results for text in result.get("overrides") or ()),
     )
     sweep = scrubber.value(read_sweep(folder))
     runs = runs_of(join([scrubber.value(result) for result in results], sweep))

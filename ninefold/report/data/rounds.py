@@ -154,7 +154,13 @@ def largest_batch(run: Run, sweep: Mapping[str, Any]) -> LargestBatch | None:
 def is_unfinished(sweep: Mapping[str, Any], runs: Sequence[Run]) -> bool:
     """Whether a study has runs of its rounds left to start or to complete."""
     rounds, timing = rounds_of(sweep), timing_rounds(sweep)
-    entries = [entry for entry in rounds if entry.get("counted") or entry is rounds[-1]]
+    planned = finite(sweep.get("planned_rounds"))
+    entries = [
+        entry
+        for entry in rounds
+        if (entry.get("counted") or entry is rounds[-1])
+        and (planned is None or (finite(entry.get("round")) or 0) < planned)
+    ]
     begun = entries + [entry for entry in timing if entry.get("counted")]
     cells = len(_cells(sweep))
     names = {folder for entry in begun for folder in entry["runs"] if isinstance(folder, str)}

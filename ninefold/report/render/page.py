@@ -21,7 +21,7 @@ from ninefold.report.render import matrix, pictures, scales
 from ninefold.report.render.heat import panels
 from ninefold.report.render.strips import number, signed, small, times
 from ninefold.report.stats.numerics import OTHER, SAME, WITHIN
-from ninefold.result import PHASES
+from ninefold.result import PHASES, TIMING
 
 _HERE = Path(__file__).parent
 _NUMERICS = {
@@ -154,7 +154,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         (str(used), "of them in the figures"),
         (str(len(cells)), "cell" if len(cells) == 1 else "cells"),
     ]
-    if timing := sum(group.timing_rounds or 0 for group in groups):
+    if timing := len({run.number for run in runs if run.folder.startswith(f"{TIMING}/")}):
         facts.append((str(timing), "timing round" if timing == 1 else "timing rounds"))
     seeds = [cell.seeds for group in groups for cell in group.cells]
     if any(seeds):
