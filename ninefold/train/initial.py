@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -19,6 +20,7 @@ from ninefold.errors import CheckpointError, one_line
 from ninefold.model import Input, Pretrained
 from ninefold.parallel import Parallel, Place
 from ninefold.progress import say
+from ninefold.secrets import redact
 from ninefold.train.freeze import below
 from ninefold.train.hand_out import handed_out
 
@@ -28,8 +30,20 @@ def without_fetching(net: Mapping[str, Any]) -> dict[str, Any]:
 
     A builder of the user's own gets the arguments that it is given.
     """
-    own = untrusted.fetching(str(net.get("_target_"))) is None
-    return dict(net) if own else untrusted.without_pretrained(net)
+    target = str(net.get("_target_"))
+    if untrusted.fetching(target) is None:
+        return dict(net)
+    left_to_defaults = untrusted.PRETRAINED & _parameters(target)
+    return {**untrusted.without_pretrained(net), **dict.fromkeys(left_to_defaults)}
+
+
+def _parameters(target: str) -> set[str]:
+    """The names of what `target` takes; none if there is no such thing, which building it says."""
+    module, _, name = target.rpartition(".")
+    try:
+        return set(inspect.signature(getattr(import_module(module), name)).parameters)
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return set()
 
 
 def load(model: nn.Module, job: Mapping[str, Any], parallel: Parallel, place: Place) -> list[str]:
@@ -95,7 +109,7 @@ def _from_file(
     fitting = aligned(tensors, model.state_dict().keys())
     report = load_weights(model, {k: v for k, v in fitting.items() if k not in without})
     report = replace(report, missing=[name for name in report.missing if name not in without])
-    say(one_line(f"init={path}: {report}"))
+    say(redact(one_line(f"init={path}: {report}")))
     if not report.loaded or not (report.complete or partial):
         keep = ", or init_partial=true to keep what does not fit as it is drawn"
         raise CheckpointError(
@@ -106,7 +120,7 @@ def _from_file(
             f"choose the right file or model{keep if report.loaded else ''}",
         )
     notes = [f"The initial weights are those of {path} ({which}).", *left_out(report, without)]
-    return [one_line(note) for note in notes] + differing(_images_of(content), here)
+    return [redact(one_line(note)) for note in notes] + differing(_images_of(content), here)
 
 
 def left_out(report: LoadReport, without: Sequence[str]) -> list[str]:

@@ -1,12 +1,13 @@
 """Finds a learning rate: trains some steps with growing rates and looks where the loss falls.
 
 The range test of Smith (2017, "Cyclical learning rates for training neural networks"), with the
-loss smoothed and the end as in fastai's finder.
+loss smoothed as in fastai's finder, and nothing read from the first steps, which are mostly noise.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -15,9 +16,9 @@ from signal import Signals
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.files import write_json
@@ -29,6 +30,8 @@ from ninefold.train.warmup import warm_up
 
 SMOOTHING = 0.98  # of the moving average of the losses
 DIVERGED = 4.0  # times the best moving average
+FIRST = 10  # steps at the start that say nothing: their average is of a few losses
+LAST_FEW = 5  # losses whose mean diverges; one of them may be large by chance
 # Instead of the job's scheduler, which may set other rates than optimizer.lr, as OneCycleLR does.
 CONSTANT = {
     "_target_": "torch.optim.lr_scheduler.ConstantLR",
@@ -45,8 +48,9 @@ class Rates:
     """What the losses say.
 
     smoothed: the moving average of the losses, without the bias of its start.
-    steepest: the rate at which it falls fastest, by the logarithm of the rate.
-    diverges: the rate at which the loss is DIVERGED times the best or not finite; None: nowhere.
+    steepest: the rate at which it falls fastest, by the logarithm of the rate, after the first
+        steps.
+    diverges: the rate at which the loss diverges, see Watch; None: nowhere.
     suggestion: `steepest`, and a tenth of `diverges` where that is less.
     """
 
@@ -82,9 +86,9 @@ def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
     """
     step, batches = stepper(run), endless(run)
     warm_up(run, step)
-    groups = with_the_common_rate(run.state.optimizer)
+    groups = with_the_common_rate(run)
     found: list[float] = []
-    watch = Watch()
+    watch = Watch(len(rates))
     for rate in rates:
         for group in groups:
             group["lr"] = rate
@@ -100,11 +104,13 @@ def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
     return found
 
 
-def with_the_common_rate(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+def with_the_common_rate(run: Training) -> list[dict[str, Any]]:
     """The groups of parameters that optimizer.lr is for. Raises ConfigError if there is none."""
-    common = optimizer.defaults["lr"]
-    groups = optimizer.param_groups
-    found = [group for group in groups if group["lr"] == common]
+    groups = run.state.optimizer.param_groups
+    named = untrusted.parse(run.config)["optimizer"].get("groups") or ()
+    own = ["lr" in group for group in named]
+    own = [False] * (len(groups) - len(own)) + own  # the group of all others comes first
+    found = [group for group, its_own in zip(groups, own, strict=True) if not its_own]
     if not found:
         raise ConfigError(
             "find",
@@ -134,38 +140,68 @@ def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
         yield from run.batches.epoch(epoch, 0, lambda: None, lambda phase: None)
 
 
+def first_steps(steps: int) -> int:
+    """How many of so many steps say nothing: FIRST, at most a third."""
+    return min(FIRST, steps // 3)
+
+
 class Watch:
     """Sees a loss that diverges, as the losses come.
 
+    steps: how many there may be.
     averages: the moving average after each finite loss, divided by the sum of its weights, so that
     it starts without a bias.
+    weights: those sums.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: int) -> None:
         self.averages: list[float] = []
-        self._sum = self._weights = 0.0
+        self.weights: list[float] = []
+        self._sum = self._weight = 0.0
+        self._first = first_steps(steps)
+        self._recent: deque[float] = deque(maxlen=LAST_FEW)
         self._best = math.inf
 
     def diverged(self, loss: float) -> bool:
-        """Whether the next loss is not finite, or DIVERGED times the best average so far."""
+        """Whether the next loss is not finite, or the last few are DIVERGED times the best average.
+
+        Of the first steps only one that is not finite diverges.
+        """
         if not math.isfinite(loss):
             return True
+        self._recent.append(loss)
         self._sum = SMOOTHING * self._sum + loss
-        self._weights = SMOOTHING * self._weights + 1
-        self.averages.append(self._sum / self._weights)
+        self._weight = SMOOTHING * self._weight + 1
+        self.averages.append(self._sum / self._weight)
+        self.weights.append(self._weight)
+        if len(self.averages) <= self._first:
+            return False
         self._best = min(self._best, self.averages[-1])
-        return loss > DIVERGED * self._best
+        return sum(self._recent) / len(self._recent) > DIVERGED * self._best
 
 
 def read(rates: Sequence[float], found: Sequence[float]) -> Rates:
     """What the losses with the first of these rates say."""
-    watch = Watch()
+    watch = Watch(len(rates))
     bad = [rate for rate, loss in zip(rates, found, strict=False) if watch.diverged(loss)]
-    slopes = np.gradient(watch.averages) if len(watch.averages) > 1 else np.zeros(1)
-    steepest = rates[int(np.argmin(slopes))]
+    first = first_steps(len(rates))
+    slopes = slopes_of(watch, max(1, first // 2))
+    first = min(first, len(slopes) - 1)
+    steepest = rates[first + int(np.argmin(slopes[first:]))]
     diverges = bad[0] if bad else None
     tenth = math.inf if diverges is None else diverges / 10
     return Rates(watch.averages, steepest, diverges, min(steepest, tenth))
+
+
+def slopes_of(watch: Watch, span: int) -> np.ndarray[Any, Any]:
+    """How the moving average changes at each step, from `span` steps before to as many after.
+
+    Times the sum of its weights: by as much one loss, and so noise, moves an early average more.
+    """
+    averages, here = np.array(watch.averages), np.arange(len(watch.averages))
+    low, high = np.maximum(here - span, 0), np.minimum(here + span, len(averages) - 1)
+    change: np.ndarray[Any, Any] = averages[high] - averages[low]
+    return change / np.maximum(high - low, 1) * np.array(watch.weights)
 
 
 def draw(path: Path, rates: Sequence[float], found: Sequence[float], read: Rates) -> None:

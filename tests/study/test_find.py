@@ -92,18 +92,35 @@ def test_the_rate_is_where_the_loss_falls_fastest_or_a_tenth_of_where_it_diverge
     calm = read(rates, losses)
     assert calm.diverges is None
     assert calm.suggestion == calm.steepest > 1e-2
-    early = read(rates, [*losses[:45], 9.0])
+    early = read(rates, [*losses[:45], 50.0])
     assert early.diverges == rates[45]
     assert early.suggestion == pytest.approx(min(early.steepest, rates[45] / 10))
     assert read(rates, [2.0, 1.9, math.nan]).diverges == rates[2]
 
 
+@pytest.mark.parametrize("noise", [0.1, 0.3])
+def test_noise_in_the_first_losses_neither_is_a_divergence_nor_suggests_a_tiny_rate(
+    noise: float,
+) -> None:
+    rates = [1e-7 * 1e7 ** (n / 99) for n in range(100)]
+    for seed in range(50):
+        draw = np.random.default_rng(seed)
+        loss, losses = 2.3, []
+        for rate in rates:
+            loss -= (loss - 0.3) * min(0.15, 50 * rate)
+            losses.append(loss * math.exp(noise * draw.standard_normal()))
+        assert read(rates, losses).suggestion > 1e-4, seed
+        lucky = read(rates, [0.1, *losses[1:]])  # one easy first batch
+        assert lucky.diverges is None, seed
+
+
 def test_averages_have_no_bias_and_one_bad_step_is_no_divergence() -> None:
     assert read([0.1, 0.2, 0.3], [3.0, 3.0, 3.0]).smoothed == pytest.approx([3.0] * 3)
-    watch = Watch()
-    assert [watch.diverged(loss) for loss in (2.0, 2.0, 5.0, 2.0)] == [False] * 4
+    watch = Watch(12)
+    losses = (2.0, 2.0, 2.0, 2.0, 2.0, 25.0, 2.0)
+    assert [watch.diverged(loss) for loss in losses] == [False] * 7
     assert watch.diverged(50.0)
-    assert Watch().diverged(math.inf)
+    assert Watch(100).diverged(math.inf)
     with pytest.raises(NumericsError, match="error: find=lr: the loss of the first step is nan; "):
         require_any([math.nan])
 
@@ -113,6 +130,10 @@ def test_parameters_with_a_rate_of_their_own_keep_it_as_in_the_training_that_fol
     with ours.training(*job, "optimizer.groups=[{match: '*.bias', lr: 0.5}]") as run:
         losses_at(run, [1e-4, 2e-4])
         assert [group["lr"] for group in run.state.optimizer.param_groups] == [2e-4, 0.5]
+    equal = "optimizer.groups=[{match: '*.bias', lr: 1e-3}, {match: '*', weight_decay: 0.1}]"
+    with ours.training(*job, equal) as run:
+        losses_at(run, [2e-4])
+        assert [group["lr"] for group in run.state.optimizer.param_groups] == [1e-3, 2e-4]
     with (
         ours.training(*job, "optimizer.groups=[{match: '*', lr: 0.5}]") as run,
         pytest.raises(ConfigError, match=r"each group of optimizer\.groups has an lr of its own"),
@@ -121,11 +142,14 @@ def test_parameters_with_a_rate_of_their_own_keep_it_as_in_the_training_that_fol
 
 
 def test_the_best_moving_average_is_kept_while_losses_come() -> None:
-    losses = [2.3, 2.0, 1.0, 0.4, 0.2, *[3.0] * 40, 9.5]
+    losses = [2.3, 2.0, 1.0, 0.4, 0.2, *[1.5] * 40, *[7.0] * 5]
     weights = [[0.98 ** (last - n) for n in range(last + 1)] for last in range(len(losses))]
     averages = [np.average(losses[: len(each)], weights=each) for each in weights]
-    expected = [loss > 4 * min(averages[: number + 1]) for number, loss in enumerate(losses)]
-    watch = Watch()
+    expected = [
+        number >= 4 and np.mean(losses[: number + 1][-5:]) > 4 * min(averages[4 : number + 1])
+        for number in range(len(losses))
+    ]
+    watch = Watch(12)
     assert [watch.diverged(loss) for loss in losses] == expected
     assert 0 < sum(expected) < len(losses)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ninefold import secrets
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.model.convnet import ConvNet
 from ninefold.parallel import Parallel, Place
@@ -80,3 +81,26 @@ def test_rank_0_alone_needs_the_file(tmp_path: Path, strategy: Callable[..., Par
     assert notes == [f"The initial weights are those of {tmp_path}/w.pt (raw)."]
     assert none == []
     assert same(given, first) == same(given, second) == given.keys() == first.keys()
+
+
+@pytest.mark.parametrize("weights", [{}, {"weights_backbone": "DEFAULT"}])
+def test_a_builder_of_a_library_fetches_nothing_also_where_its_default_is_pretrained(
+    weights: dict[str, str],
+) -> None:
+    net = {"_target_": "torchvision.models.segmentation.fcn_resnet50", "num_classes": 3, **weights}
+    found = initial.without_fetching(net)
+    assert found == {**net, "weights": None, "weights_backbone": None}
+
+
+def test_a_value_from_the_environment_in_init_is_told_as_its_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(secrets, "_KNOWN", {})
+    folder = tmp_path / "canary-7f3a9c51"
+    folder.mkdir()
+    torch.save(network(1).state_dict(), folder / "w.pt")
+    secrets.note("CANARY", str(folder))
+    notes = load(network(2), job(folder / "w.pt", []))
+    told = capsys.readouterr().out
+    assert told.startswith("init=${oc.env:CANARY}/w.pt: ")
+    assert notes == ["The initial weights are those of ${oc.env:CANARY}/w.pt (raw)."]
