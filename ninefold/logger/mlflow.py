@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ninefold import secrets
+from ninefold.files import write_durably
 from ninefold.logger import Run
 from ninefold.logger.tracking import Point, Tracked
 
 DEFAULT = Path("outputs", "mlflow.db")
 SQLITE = "sqlite:///"
+FILE = "tracking_file"  # in the run folder: the database, if it was named relatively
 TAG = "ninefold.id"
 LONGEST = 6000  # characters of a parameter
 PARAMETERS, METRICS = 100, 1000  # in a request
@@ -32,14 +34,29 @@ def logger(run: Run, uri: str | None, experiment: str, wait: float) -> Tracked:
     for name in PASSWORDS:
         if value := os.environ.get(name):
             secrets.note(name, value)
-    if not uri:
-        with suppress(OSError):  # a database that cannot be made is one warning
-            DEFAULT.parent.mkdir(exist_ok=True)
-        uri = f"{SQLITE}{DEFAULT.absolute()}"
-    elif uri.startswith(SQLITE):
-        uri = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).absolute()}"
+    if not uri or uri.startswith(SQLITE):
+        path = database(run, Path(uri.removeprefix(SQLITE)) if uri else DEFAULT)
+        if not uri:
+            with suppress(OSError):  # a database that cannot be made is one warning
+                path.parent.mkdir(exist_ok=True)
+        uri = f"{SQLITE}{path}"
     local = uri.startswith("sqlite:")
     return Tracked(run, "mlflow", "mlflow", wait, local, uri=uri, experiment=experiment)
+
+
+def database(run: Run, path: Path) -> Path:
+    """Where the database `path` is: beneath the working directory of the run's first command."""
+    if path.is_absolute():
+        return path
+    kept = run.folder / FILE
+    if run.first_step > 0:
+        with suppress(OSError, UnicodeDecodeError, ValueError):
+            first = Path(kept.read_text().strip())
+            # Neither after a move to another machine, nor where this command names another one.
+            if first.is_file() and first.parts[-len(path.parts) :] == path.parts:
+                return first.absolute()
+    write_durably(kept, f"{path.absolute()}\n".encode())
+    return path.absolute()
 
 
 class Client:

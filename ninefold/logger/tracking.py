@@ -29,6 +29,7 @@ from ninefold.logger import Run
 from ninefold.progress import say
 from ninefold.result import Result
 from ninefold.secrets import redact, redacted
+from ninefold.signals import SIGNALS
 
 ID = "tracking_id"  # in the run folder
 LOCAL = 60.0  # seconds at the end of a run for what is done on this machine
@@ -62,7 +63,7 @@ class Tracked:
     ) -> None:
         """Start the process of the client, ninefold.logger.NAME.Client.
 
-        wait: seconds after the end of the run for a server; where all is `local`, LOCAL.
+        wait: seconds after the end of the run for a server; where all is `local`, at least LOCAL.
         options: for the client. Raises ConfigError if the library `package` is not installed.
         """
         require_package("logger", name, package, name)
@@ -76,29 +77,41 @@ class Tracked:
             **options,
         }
         self._name = name
-        self._wait = LOCAL if local else wait
-        self._answers = b""
+        self._wait = max(LOCAL, wait) if local else wait
+        self._answers = self._unsent = b""
         self._ready = self._done = False
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._process = self._started()
+        except OSError as error:
+            self._warn(f"its process cannot be started: {error}")
+        self._send(about)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """Start the client's process. Raises OSError."""
         own = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
         answers, theirs = os.pipe()
-        self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(theirs)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs],
-            env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # a group of its own: Ctrl-C is for the run, which then ends it
-        )
-        os.close(theirs)
-        self._from = answers
-        assert self._process.stdin is not None
-        self._to = self._process.stdin.fileno()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs],
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,  # a group of its own: the run gets Ctrl-C, and then ends it
+            )
+        except OSError:
+            os.close(answers)
+            raise
+        finally:
+            os.close(theirs)
+        assert process.stdin is not None
+        self._from, self._to = answers, process.stdin.fileno()
         for descriptor in (self._from, self._to):
             os.set_blocking(descriptor, False)
-        self._unsent = b""
-        self._send(about)
+        return process
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         if self._process is not None:
@@ -113,7 +126,7 @@ class Tracked:
         failure = sys.exc_info()[1]
         ended = failure.status if isinstance(failure, Failure) else Failure.status
         self._send({"status": "ok" if result is not None else ended})
-        most = LOCAL if result is not None else STOPPED
+        most = max(LOCAL, self._wait) if result is not None else STOPPED
         wait = min(self._wait, most)
         started = time.monotonic()
         ready = None
@@ -174,6 +187,9 @@ class Tracked:
         if self._process is None:
             return
         self._end()
+        self._warn(why)
+
+    def _warn(self, why: str) -> None:
         line = f"logger={self._name}: {redact(one_line(why))[:300]}; the run goes on without it"
         log.warning(line)
         print(f"warning: {line}", file=sys.stderr, flush=True)
@@ -185,7 +201,8 @@ class Tracked:
             return
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
+            process.wait(1)
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -213,7 +230,12 @@ def as_text(value: Any) -> Any:
 
 
 def serve(answers: int) -> None:
-    """Do what the lines on stdin say, until the last one."""
+    """Do what the lines on stdin say, until the last one.
+
+    A signal to all processes of a service is for the run, which then says how it has ended.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
     def answer(text: str) -> None:
         os.write(answers, text.encode() + b"\n")
