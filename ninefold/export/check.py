@@ -40,7 +40,7 @@ class Comparison:
         else:
             return
         raise NumericsError(
-            "export",
+            "format",
             name,
             wrong,
             f"{self.allowed:.2g} and the same decisions are allowed, on the first {self.examples} "
@@ -50,10 +50,12 @@ class Comparison:
 
 
 @torch.no_grad()
-def compared(source: Source, opened: Callable[[Tensor], Tensor], task: Task) -> Comparison:
+def compared(
+    source: Source, opened: Callable[[Tensor], Tensor], task: Task, name: str
+) -> Comparison:
     """Compare what `opened` and the network return for the examples, in batches of several sizes.
 
-    Raises NumericsError if the shapes differ.
+    Raises NumericsError, for the format `name`, if the shapes differ.
     """
     difference, largest, decisions, changed = 0.0, 0.0, None, 0
     choices = getattr(task, "choices", None)
@@ -62,8 +64,8 @@ def compared(source: Source, opened: Callable[[Tensor], Tensor], task: Task) -> 
         found = opened(source.inputs[rows].contiguous())
         if found.shape != expected.shape or found.dtype != expected.dtype:
             raise NumericsError(
-                "export",
-                "shape",
+                "format",
+                name,
                 f"the file returns {found.dtype} {list(found.shape)}",
                 f"the network returns {expected.dtype} {list(expected.shape)}",
                 "choose another format",

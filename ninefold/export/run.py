@@ -22,11 +22,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninefold.amp import Amp
 from ninefold.dataset import Examples
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, one_line
 from ninefold.export import check, formats, graph
 from ninefold.files import sync_folder, write_json
 from ninefold.parallel import Place
-from ninefold.secrets import redacted
+from ninefold.secrets import redact, redacted
 from ninefold.task import Task
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
@@ -72,8 +72,8 @@ def export(wanted: Wanted) -> None:
     wanted.file.parent.mkdir(parents=True, exist_ok=True)
     with alone(wanted.file.parent) as folder:
         new = Path(folder, wanted.file.name)  # a pt2 file has its own name in it
-        kind.write(source, new, {"weights": found.weights})
-        comparison = check.compared(source, kind.open(source, new), task)
+        kind.write(source, new, {"weights": found.weights, "load": loaded(found)})
+        comparison = check.compared(source, kind.open(source, new), task, wanted.format)
         comparison.require_same(wanted.format)
         with torch.no_grad():
             output = source.expected(source.prepared[:1])
@@ -169,8 +169,14 @@ def about(
         "score": task.score,
         "model": job.choices.model,
         "weights": found.weights,
+        "load": loaded(found),
         "checkpoint": str(found.path),
     }
+
+
+def loaded(found: Restored) -> str:
+    """How much of the network was loaded: with load.partial=true the rest is as drawn."""
+    return redact(one_line(str(found.report)))
 
 
 def described(name: str, tensor: torch.Tensor) -> dict[str, Any]:

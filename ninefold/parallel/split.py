@@ -63,7 +63,7 @@ class Split(Parallel):
             return model if self.chunks == 1 else Chunks(model, self.chunks)
         for line in put(network, parts, place.devices):
             say(f"parallel=split: {line}")
-        return Chunks(model, self.chunks, place.devices)
+        return Chunks(model, self.chunks, place.devices, self.cuts)
 
     def notes(self, place: Place) -> list[str]:
         if len(place.devices) > 1:
@@ -99,12 +99,17 @@ class Chunks(nn.Module):
     """
 
     def __init__(
-        self, objective: nn.Module, chunks: int, devices: Sequence[torch.device] = ()
+        self,
+        objective: nn.Module,
+        chunks: int,
+        devices: Sequence[torch.device] = (),
+        cuts: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
         self.objective = objective
         self.chunks = chunks
         self._devices = devices
+        self._cuts = "auto" if cuts is None else listed(cuts)
         self._task_at: torch.device | None = None
 
     def forward(self, inputs: Tensor, targets: Tensor, measure: bool = False) -> Any:
@@ -127,7 +132,7 @@ class Chunks(nn.Module):
                 raise
             raise ConfigError(
                 AT,
-                "these cuts",
+                self._cuts,
                 f"the network computes with values of two devices ({error})",
                 "what a module gets is moved to its device, what is computed outside of the "
                 "modules that are cut is not",
@@ -309,10 +314,10 @@ def balanced(parts: Sequence[Part], count: int) -> list[list[Part]]:
     """
     if len(parts) < count:
         raise ConfigError(
-            "parallel.devices",
-            count,
+            AT,
+            "auto",
             "more devices than parts",
-            f"the network has {len(parts)} modules to put on them",
+            f"the network has {len(parts)} modules to put on {count} devices",
             "name fewer devices in parallel.devices",
         )
     sizes = list(accumulate(size(module) for _, module in parts))

@@ -99,7 +99,7 @@ def named_in(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn
     near = difflib.get_close_matches(missing, known[-1], n=1)
     raise ConfigError(
         field,
-        list(names),
+        f"[{','.join(names)}]",
         f"the model has no part {missing}",
         f"did you mean {near[0]}?" if near else f"it has {', '.join(list(known[-1])[1:20])}",
         "name submodules of the model",

@@ -36,9 +36,11 @@ class TensorParallel(Spread):
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         colwise, rowwise = list(self.colwise or ()), list(self.rowwise or ())
-        modules = named_in(model, [*colwise, *rowwise], "parallel.colwise and rowwise")
+        modules: dict[str, nn.Module] = {}
         for field, names in (("colwise", colwise), ("rowwise", rowwise)):
+            known = named_in(model, names, f"parallel.{field}")
             for name in names:
+                modules[name] = known[name]
                 require_divisible(modules[name], name, field, place.world_size)
         for module in model.modules():
             if getattr(module, "inplace", False) is True:

@@ -108,10 +108,14 @@ class Plan:
         return cells
 
     def overrides(self, cell: Cell, number: int, *instead: str) -> list[str]:
-        """Overrides of the run of `cell` in round `number`; `instead` replaces the same keys."""
+        """Overrides of the run of `cell` in round `number`.
+
+        `instead` replaces the same keys, and those below them: logger=quiet has no logger.mlflow.
+        """
         own = [*cell.overrides, f"seed={rules.spelled(self.seeds[number])}"]
-        keys = set(map(key_of, instead))
-        return [*(text for text in own if key_of(text) not in keys), *instead]
+        keys = tuple(f"{key_of(text)}." for text in instead)
+        kept = [text for text in own if not f"{key_of(text)}.".lstrip("~").startswith(keys)]
+        return [*kept, *instead]
 
     def job(self, cell: Cell, number: int, *instead: str) -> TrainJob:
         """The job of the run of `cell` in round `number`, not settled: see `overrides`."""

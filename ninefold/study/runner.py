@@ -118,7 +118,8 @@ class Study:
         steps = steps if given is None else min(steps, given)
         what = f"burn-in  {cell.name}, {steps} steps, not counted"
         self._screen.running(what)
-        instead = (f"max_steps={steps}", f"hydra.sweep.subdir={BURN_IN}")
+        # It is no run of a tracker.
+        instead = (f"max_steps={steps}", f"hydra.sweep.subdir={BURN_IN}", "logger=quiet")
         self._launch([self._plan.overrides(cell, 0, *instead)], 0)
         self._screen.ended(what)
 

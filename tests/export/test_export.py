@@ -24,7 +24,7 @@ from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
 from ninefold.dataset.loader import Gathered
 from ninefold.dataset.preparation import resized
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, NumericsError
 from ninefold.export import check, formats, graph
 from ninefold.export.__main__ import SUFFIXES, main
 from ninefold.export.resize import Resize
@@ -244,8 +244,8 @@ def mine(folder: Path, name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("Different", "error: export=pt2: outputs differ by 0.13; 0.0001 and the same decisions "),
-        ("Turned", "error: export=pt2: 64 of 64 decisions are others; "),
+        ("Different", "error: format=pt2: outputs differ by 0.13; 0.0001 and the same decisions "),
+        ("Turned", "error: format=pt2: 64 of 64 decisions are others; "),
     ],
 )
 def test_a_file_that_computes_something_else_never_gets_its_name(
@@ -276,8 +276,30 @@ def test_outputs_that_are_not_finite_are_not_the_same() -> None:
     nan = torch.full((5, 3), torch.nan)
     model = torch.nn.Identity()
     source = graph.Source(model, model, model, torch.ones(5, 3), torch.ones(5, 3), nan, False)
-    found = check.compared(source, lambda inputs: nan[: len(inputs)], Classification(3))
+    found = check.compared(source, lambda inputs: nan[: len(inputs)], Classification(3), "")
     assert not found.difference <= found.allowed
+
+
+def test_a_file_that_returns_another_shape_is_refused_with_its_format() -> None:
+    model, ones = torch.nn.Identity(), torch.ones(5, 3)
+    source = graph.Source(model, model, model, ones, ones, ones, False)
+    with pytest.raises(NumericsError, match=r"^error: format=onnx: the file returns torch.float32"):
+        check.compared(source, lambda inputs: inputs[:, :2], Classification(3), "onnx")
+
+
+def test_an_export_of_partly_loaded_weights_says_so_beside_and_in_the_file(tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    path = tmp_path / "checkpoints" / "last.pt"
+    content = read(path)
+    del content["model"]["classifier.bias"]
+    torch.save(content, path)
+    assert main([f"ckpt={tmp_path}", "format=safetensors", "load.partial=true"]) == 0
+    said = described(tmp_path)["load"]
+    assert "1 missing (classifier.bias)" in said
+    with safe_open(tmp_path / "export" / "model.safetensors", "pt") as file:
+        assert file.metadata()["load"] == said
 
 
 def test_where_two_classes_are_as_good_as_equal_either_may_be_chosen() -> None:
@@ -489,7 +511,7 @@ def test_of_a_network_that_returns_parts_the_prediction_is_exported(
     source = graph.source(model, Output(model, "out"), raw, torch.zeros(5), plain, False)
     path = tmp_path / f"model{SUFFIXES[kind]}"
     formats.FORMATS[kind].write(source, path, {"weights": "raw"})
-    found = check.compared(source, formats.FORMATS[kind].open(source, path), Classification(3))
+    found = check.compared(source, formats.FORMATS[kind].open(source, path), Classification(3), kind)
     assert (found.difference <= 1e-6, found.changed) == (True, 0)
     if kind == "safetensors":
         assert read(path).keys() == {"weight", "bias"}

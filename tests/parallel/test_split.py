@@ -28,7 +28,7 @@ from ninefold.errors import ConfigError
 from ninefold.model.convnet import ConvNet
 from ninefold.model.unet import UNet
 from ninefold.parallel import Place
-from ninefold.parallel.split import Split, cut, moved
+from ninefold.parallel.split import MIXED, Chunks, Split, cut, moved
 from ninefold.report.data.runs import runs_of
 from ninefold.report.render.tables import table
 from ninefold.task import Objective
@@ -264,8 +264,26 @@ def test_the_devices_are_all_gpus_or_as_many_as_there_are_parts() -> None:
 
 
 def test_more_devices_than_modules_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"more devices than parts; the network has 2 modules"):
+    said = r"^error: parallel.at=auto: more devices than parts; the network has 2 modules to put on 3"
+    with pytest.raises(ConfigError, match=said):
         cut(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), None, 3)
+
+
+class OfTwoDevices(nn.Module):
+    """Fails as PyTorch does where it gets values of two devices."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        raise RuntimeError(f"{MIXED}, but found cuda:0 and cuda:1!")
+
+
+@pytest.mark.parametrize(("cuts", "value"), [(None, "auto"), (["2", "4"], "[2, 4]")])
+def test_values_of_two_devices_are_told_with_the_cuts_that_were_set(
+    cuts: list[str] | None, value: str
+) -> None:
+    chunks = Chunks(Objective(OfTwoDevices(), Classification(2)), 1, TWO.devices, cuts)
+    with pytest.raises(ConfigError) as caught:
+        chunks(torch.ones(2, 2), torch.zeros(2, dtype=torch.long))
+    assert str(caught.value).startswith(f"error: parallel.at={value}: the network computes with ")
 
 
 def test_a_parameter_of_two_parts_is_refused() -> None:

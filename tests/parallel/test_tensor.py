@@ -208,7 +208,8 @@ def test_every_process_takes_the_whole_batch_and_counts_once_in_an_evaluation(
 @pytest.mark.parametrize(
     ("colwise", "rowwise", "said"),
     [
-        (["head.7"], [], "the model has no part head.7; did you mean head.2?"),
+        (["head.7"], [], "parallel.colwise=[head.7]: the model has no part head.7; did you mean "),
+        (["head.0"], ["head.7"], "parallel.rowwise=[head.7]: the model has no part head.7; did "),
         (["features.0"], [], "parallel.colwise=features.0: a Conv2d cannot be split so; linear"),
         ([], ["head.2"], "the network does not go with it"),
         (["head.0"], [], "the network does not go with it"),

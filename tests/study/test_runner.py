@@ -23,6 +23,22 @@ def test_a_burn_in_is_listed_and_not_counted(made: Sweep) -> None:
     assert [len(runs) for (runs,) in made.rounds("runs")] == [3, 3]
 
 
+@pytest.mark.parametrize(
+    "loggers",
+    [["logger=mlflow", "logger.mlflow.wait=5", "~logger.console"], ["logger=[console,mlflow]"]],
+)
+def test_a_burn_in_is_no_run_of_a_tracker_and_the_runs_that_count_are(
+    made: Sweep, loggers: list[str]
+) -> None:
+    made.study(*loggers, burn_in=5).run()
+    with_mlflow = {
+        name: "mlflow" in OmegaConf.load(made.folder / name / "config.yaml").logger
+        for name in made.names
+    }
+    assert len(with_mlflow) == 7
+    assert [name for name, given in with_mlflow.items() if not given] == ["burn_in"]
+
+
 def test_drift_of_a_round_is_found_on_resume_if_the_command_ended_with_its_last_run(
     made: Sweep,
 ) -> None:
