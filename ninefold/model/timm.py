@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ninefold.errors import ConfigError, DataError, require_package
+from ninefold.errors import CheckpointError, ConfigError, DataError, one_line, require_package
 from ninefold.model import Input, Pretrained, hub
 
 FIELD = "model.net.pretrained"
@@ -82,9 +82,10 @@ def pretrained(
     size: int | None = None,
     pretrained: bool = True,
 ) -> Pretrained:
-    """The weights that `fetch` has fetched, to be loaded into `model`. Raises DataError.
+    """The weights that `fetch` has fetched, to be loaded into `model`.
 
-    timm itself fits them to other channels, sizes and classes, in a model of its own.
+    timm itself fits them to other channels and sizes, in a model of its own, which has the classes
+    of the file: only then does timm require all names to match. Raises CheckpointError, DataError.
     """
     cfg = settings(name)
     path = file(cfg, name, local=True)
@@ -92,7 +93,17 @@ def pretrained(
         source: dict[str, Any] = {"file": str(path), "custom_load": True}
     else:
         source = {"state_dict": read(path)}
-    fitted = create(name, classes, channels, size, pretrained=True, pretrained_cfg_overlay=source)
+    options = {"pretrained": True, "pretrained_cfg_overlay": source}
+    try:
+        fitted = create(name, cfg.num_classes, channels, size, **options)
+    except RuntimeError as error:
+        raise CheckpointError(
+            FIELD,
+            "true",
+            f"the weights in {path} do not fit timm's {name}",
+            one_line(str(error))[:300],
+            "install another version of timm, or give init=FILE init_partial=true",
+        ) from error
     layers = cfg.classifier or ()
     layers = (layers,) if isinstance(layers, str) else layers
     own = model.state_dict()

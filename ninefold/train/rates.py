@@ -200,8 +200,9 @@ def slopes_of(watch: Watch, span: int) -> np.ndarray[Any, Any]:
     """
     averages, here = np.array(watch.averages), np.arange(len(watch.averages))
     low, high = np.maximum(here - span, 0), np.minimum(here + span, len(averages) - 1)
-    change: np.ndarray[Any, Any] = averages[high] - averages[low]
-    return change / np.maximum(high - low, 1) * np.array(watch.weights)
+    slopes: np.ndarray[Any, Any] = (averages[high] - averages[low]) / np.maximum(high - low, 1)
+    slopes *= np.array(watch.weights)
+    return slopes
 
 
 def draw(path: Path, rates: Sequence[float], found: Sequence[float], read: Rates) -> None:

@@ -511,7 +511,9 @@ def test_of_a_network_that_returns_parts_the_prediction_is_exported(
     source = graph.source(model, Output(model, "out"), raw, torch.zeros(5), plain, False)
     path = tmp_path / f"model{SUFFIXES[kind]}"
     formats.FORMATS[kind].write(source, path, {"weights": "raw"})
-    found = check.compared(source, formats.FORMATS[kind].open(source, path), Classification(3), kind)
+    found = check.compared(
+        source, formats.FORMATS[kind].open(source, path), Classification(3), kind
+    )
     assert (found.difference <= 1e-6, found.changed) == (True, 0)
     if kind == "safetensors":
         assert read(path).keys() == {"weight", "bias"}

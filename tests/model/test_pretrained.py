@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import get_model_weights
 
-from ninefold.errors import ConfigError, DataError
+from ninefold.errors import CheckpointError, ConfigError, DataError
 from ninefold.model import hub, timm, torchvision, torchvision_segmentation
 
 RESNET = "resnet18"
@@ -223,3 +223,17 @@ def test_timm_fits_its_weights_to_other_classes_channels_and_sizes(
     if channels == 1:
         summed = theirs["conv1.weight"].sum(dim=1, keepdim=True)
         assert torch.allclose(found.tensors["conv1.weight"], summed, atol=1e-6)
+
+
+def test_weights_of_timm_whose_names_do_not_match_are_refused_also_for_other_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import save_file
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    theirs = timm_library.create_model(RESNET).state_dict()
+    theirs = {key.replace("layer4.", "stage4."): value for key, value in theirs.items()}
+    repository = timm_library.models.get_pretrained_cfg(RESNET).hf_hub_id
+    save_file(theirs, hugging_face(tmp_path, repository, "model.safetensors"))
+    with pytest.raises(CheckpointError, match=r"do not fit timm's resnet18; .*layer4\.0\.conv1"):
+        timm.pretrained(timm.network(RESNET, classes=5), RESNET, classes=5)

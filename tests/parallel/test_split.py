@@ -264,7 +264,9 @@ def test_the_devices_are_all_gpus_or_as_many_as_there_are_parts() -> None:
 
 
 def test_more_devices_than_modules_are_refused() -> None:
-    said = r"^error: parallel.at=auto: more devices than parts; the network has 2 modules to put on 3"
+    said = (
+        r"^error: parallel.at=auto: more devices than parts; the network has 2 modules to put on 3"
+    )
     with pytest.raises(ConfigError, match=said):
         cut(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), None, 3)
 
