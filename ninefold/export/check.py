@@ -40,7 +40,7 @@ class Comparison:
         else:
             return
         raise NumericsError(
-            "format",
+            "export",
             name,
             wrong,
             f"{self.allowed:.2g} and the same decisions are allowed, on the first {self.examples} "
@@ -64,7 +64,7 @@ def compared(
         found = opened(source.inputs[rows].contiguous())
         if found.shape != expected.shape or found.dtype != expected.dtype:
             raise NumericsError(
-                "format",
+                "export",
                 name,
                 f"the file returns {found.dtype} {list(found.shape)}",
                 f"the network returns {expected.dtype} {list(expected.shape)}",

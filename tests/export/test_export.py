@@ -244,8 +244,8 @@ def mine(folder: Path, name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("Different", "error: format=pt2: outputs differ by 0.13; 0.0001 and the same decisions "),
-        ("Turned", "error: format=pt2: 64 of 64 decisions are others; "),
+        ("Different", "error: export=pt2: outputs differ by 0.13; 0.0001 and the same decisions "),
+        ("Turned", "error: export=pt2: 64 of 64 decisions are others; "),
     ],
 )
 def test_a_file_that_computes_something_else_never_gets_its_name(
@@ -283,7 +283,7 @@ def test_outputs_that_are_not_finite_are_not_the_same() -> None:
 def test_a_file_that_returns_another_shape_is_refused_with_its_format() -> None:
     model, ones = torch.nn.Identity(), torch.ones(5, 3)
     source = graph.Source(model, model, model, ones, ones, ones, False)
-    with pytest.raises(NumericsError, match=r"^error: format=onnx: the file returns torch.float32"):
+    with pytest.raises(NumericsError, match=r"^error: export=onnx: the file returns torch.float32"):
         check.compared(source, lambda inputs: inputs[:, :2], Classification(3), "onnx")
 
 
