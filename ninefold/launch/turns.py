@@ -39,7 +39,7 @@ class Paused:
     """A run whose processes wait, and train only in `turn`.
 
     spec: what it runs.
-    free: bytes that were free on its devices when it was ready; None if unknown.
+    free: bytes that were free on its fullest device when it was ready; None if unknown.
     """
 
     def __init__(self, spec: RunSpec, processes: int, folder: Path) -> None:
@@ -74,10 +74,9 @@ class Paused:
         return float(max(answer["seconds"] for answer in self._ask(within, lead=lead, steps=steps)))
 
     def end(self, turns: Sequence[float], location: float) -> None:
-        """Have the processes write a result with these seconds per step of its turns.
+        """Have rank 0 write a result with the seconds per step of each turn; there are no more.
 
-        They take no more turns. location: what the result takes as the seconds of a step. Raises
-        Failure.
+        location: the result's seconds per step. Raises Failure.
         """
         self._ask(TO_START, turns=list(turns), location=location)
 
@@ -101,9 +100,9 @@ class Paused:
                 os.kill(process, signal.SIGKILL)
 
     def finish(self) -> None:
-        """Kill the processes, which wait, and wait until they have ended.
+        """Kill the idle processes and wait until they have ended, at most ten looks each.
 
-        By themselves they would end at elastic's next look only, which takes what they return.
+        If they returned, each would live until elastic's next look collects what it returned.
         """
         channels = list(self._channels.values())
         self._channels.clear()
@@ -215,7 +214,7 @@ class Turns:
         return run
 
     def clear(self) -> None:
-        """End the processes of all runs; then others have the machine."""
+        """Kill the processes of all runs and wait until they have ended."""
         for run in self._alive:
             run.finish()
         self._alive.clear()

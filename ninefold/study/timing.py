@@ -112,7 +112,7 @@ class Timing:
                     self._update()
 
     def _leave_out(self) -> None:
-        """Leave out the cells that were out when the study was interrupted."""
+        """Where the best is asked, keep the cells of the last round, and those that failed."""
         rounds = self._recording.timing_rounds()
         left = {Path(name).name for name in rounds[-1].runs}
         left |= {Path(name).name for _, name in self._failed_runs()}
@@ -120,7 +120,7 @@ class Timing:
             self._cells = [cell for cell in self._cells if cell.folder in left]
 
     def _forget_failures(self) -> None:
-        """Move the failed runs of cells that are timed again to superseded/."""
+        """Take failed runs of cells that are timed again out of their rounds, to superseded/."""
         again = {cell.folder for cell in self._cells}
         for entry, name in self._failed_runs():
             if Path(name).name in again:

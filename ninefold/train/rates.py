@@ -146,12 +146,12 @@ def first_steps(steps: int) -> int:
 
 
 class Watch:
-    """Sees a loss that diverges, as the losses come.
+    """Detects divergence, one loss at a time.
 
-    steps: how many there may be.
-    averages: the moving average after each finite loss, divided by the sum of its weights, so that
-    it starts without a bias.
-    weights: those sums.
+    steps: of the whole search.
+    averages: after each finite loss, the weighted sum of all so far divided by the sum of their
+        weights, so that the start has no bias.
+    weights: these divisors.
     """
 
     def __init__(self, steps: int) -> None:
@@ -163,9 +163,9 @@ class Watch:
         self._best = math.inf
 
     def diverged(self, loss: float) -> bool:
-        """Whether the next loss is not finite, or the last few are DIVERGED times the best average.
+        """Add a loss; whether it is not finite, or the last ones' mean DIVERGED times the best.
 
-        Of the first steps only one that is not finite diverges.
+        In the first steps only a loss that is not finite diverges.
         """
         if not math.isfinite(loss):
             return True
@@ -177,7 +177,8 @@ class Watch:
         if len(self.averages) <= self._first:
             return False
         self._best = min(self._best, self.averages[-1])
-        return sum(self._recent) / len(self._recent) > DIVERGED * self._best
+        most = self._best + (DIVERGED - 1) * abs(self._best)  # a loss may be negative
+        return sum(self._recent) / len(self._recent) > most
 
 
 def read(rates: Sequence[float], found: Sequence[float]) -> Rates:
@@ -194,9 +195,9 @@ def read(rates: Sequence[float], found: Sequence[float]) -> Rates:
 
 
 def slopes_of(watch: Watch, span: int) -> np.ndarray[Any, Any]:
-    """How the moving average changes at each step, from `span` steps before to as many after.
+    """Mean change per step of the moving average, from `span` steps before each to `span` after.
 
-    Times the sum of its weights: by as much one loss, and so noise, moves an early average more.
+    Times the sum of its weights, because the noise of a loss moves an average by 1 / that sum.
     """
     averages, here = np.array(watch.averages), np.arange(len(watch.averages))
     low, high = np.maximum(here - span, 0), np.minimum(here + span, len(averages) - 1)

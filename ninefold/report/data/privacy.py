@@ -12,15 +12,16 @@ _ABSOLUTE = re.compile(r"(?<![\w/.}])(?:[A-Za-z]:)?(?:[/\\][\w.@+~=,-]+){2,}")
 
 
 class Scrubber:
-    """Replaces the given host names by `HOST` and absolute paths by the last name of each.
-
-    Paths that runs differ in stay different: /a/b/x.pt and /a/c/x.pt are .../x.pt and .../x.pt#2.
-    """
+    """Replaces host names by `HOST`, folders by `...` and other absolute paths by `.../NAME`."""
 
     def __init__(
         self, hostnames: Iterable[str], folders: Iterable[Path], differ: Iterable[str] = ()
     ) -> None:
-        """differ: the texts that runs may differ in, such as overrides."""
+        """hostnames, folders: what is replaced as a whole.
+
+        differ: texts, such as overrides, whose paths stay distinct: /a/b/x.pt and /a/c/x.pt become
+            .../x.pt and .../x.pt#2.
+        """
         # Known folders are replaced as a whole, because their names may contain spaces.
         known = {str(folder) for folder in folders if len(folder.parts) > 2}
         self._folders = sorted(known, key=len, reverse=True)
