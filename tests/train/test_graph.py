@@ -80,6 +80,8 @@ def training(
         run = build.training(job, text, folder, parallel, amp, place, Stop(), resume=resume)
         run.test = ours.first(run.test, 32)
         if recorder is not None:
+            run.state.losses.reads_at_once = False  # as on a GPU: what is read is not recorded
+            run.state.losses.start_epoch(run.state.losses.total, run.state.losses.bad)
             run.graph = graph.Graph(run.state, run.clock, recorder, CPU)
         with closing(run):
             yield run

@@ -15,11 +15,17 @@ from ninefold.train.losses import LossTracker
 CPU = torch.device("cpu")
 
 
-def tracked(skip: bool, fused: bool = True) -> tuple[nn.Linear, torch.optim.Optimizer, LossTracker]:
+def tracked(
+    skip: bool, fused: bool = True, reads_at_once: bool = True
+) -> tuple[nn.Linear, torch.optim.Optimizer, LossTracker]:
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused)
-    return model, optimizer, LossTracker(optimizer, Amp("float32").grad_scaler(CPU), CPU, skip)
+    losses = LossTracker(optimizer, Amp("float32").grad_scaler(CPU), CPU, skip)
+    assert losses.reads_at_once
+    losses.reads_at_once = reads_at_once
+    losses.start_epoch()
+    return model, optimizer, losses
 
 
 def take(
@@ -33,9 +39,12 @@ def take(
     optimizer.zero_grad()
 
 
+@pytest.mark.parametrize("reads_at_once", [True, False])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_after_a_bad_loss_the_weights_stay_those_that_gave_it(bad: float) -> None:
-    model, optimizer, losses = tracked(skip=False)
+def test_after_a_bad_loss_the_weights_stay_those_that_gave_it(
+    bad: float, reads_at_once: bool
+) -> None:
+    model, optimizer, losses = tracked(skip=False, reads_at_once=reads_at_once)
     take(model, optimizer, losses, 1.0)
     before = model.weight.detach().clone()
     take(model, optimizer, losses, bad)
@@ -57,8 +66,9 @@ def test_the_sum_is_the_same_whenever_it_is_read() -> None:
     assert (often.total, often.last) == (once.total, once.last) == (sum(values.tolist()), values[6])
 
 
-def test_the_next_epoch_counts_anew() -> None:
-    model, optimizer, losses = tracked(skip=False)
+@pytest.mark.parametrize("reads_at_once", [True, False])
+def test_the_next_epoch_counts_anew(reads_at_once: bool) -> None:
+    model, optimizer, losses = tracked(skip=False, reads_at_once=reads_at_once)
     take(model, optimizer, losses, float("nan"))
     losses.start_epoch()
     before = model.weight.detach().clone()
