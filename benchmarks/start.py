@@ -121,7 +121,7 @@ def nine(handicap: bool) -> Iterator[Turns]:
     def sweep() -> float:
         folder = new()
         wall = run(
-            TRAIN, "experiments=nine_way", "seed=0", f"hydra.sweep.dir={folder}",
+            TRAIN, "experiments=nine_way", "study.ask=null", "seed=0", f"hydra.sweep.dir={folder}",
             delay=10.0 * handicap,
         )  # fmt: skip
         results = sorted(folder.glob("*/result.json"), key=lambda path: path.stat().st_mtime)
@@ -182,9 +182,9 @@ BENCHES = [
     ),
     Bench(
         "nine-cells",
-        "The nine cells of experiments=nine_way with one seed: the command's time over the sum of "
-        "its runs' training and evaluation; and from the first result to the last, over that of "
-        "the eight runs between.",
+        "Whole runs of the nine cells of experiments=nine_way, one seed: the command's time over "
+        "the sum of its runs' training and evaluation; and from the first result to the last, over "
+        "that of the eight runs between.",
         nine,
         [
             Row("nine cells", "their training and evaluation", figure(OURS), at_most(1.25)),

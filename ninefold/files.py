@@ -55,6 +55,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def safe_loader() -> Any:
+    """PyYAML's SafeLoader, the one in C where PyYAML was built with libyaml: ten times as fast."""
+    import yaml
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 def require_plain_yaml(text: str) -> None:
     """Raise ValueError if `text` is too long, nested too deeply or holds an alias.
 
@@ -66,7 +73,7 @@ def require_plain_yaml(text: str) -> None:
     if len(text) > LARGEST_YAML:
         raise ValueError(f"it has {len(text)} characters, a job has at most {LARGEST_YAML}")
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=safe_loader()):
         if isinstance(event, yaml.AliasEvent):
             raise ValueError("it holds a YAML alias, which a job has no use for")
         depth += isinstance(event, yaml.CollectionStartEvent)

@@ -25,7 +25,7 @@ from ninefold.config import overrides, resolvers
 from ninefold.config.job import ROOT, Job, TrainJob, job_of
 from ninefold.errors import Failure, Interrupted, Preempted
 from ninefold.launch import Outcome, Refused, concurrent
-from ninefold.launch.run import failure_of, first_to_report, follow, run, settled
+from ninefold.launch.run import failure_of, first_to_report, follow, leave, run, settled
 from ninefold.launch.run_folder import record
 from ninefold.ranks import started_by
 from ninefold.result import FILE
@@ -385,16 +385,3 @@ class Command:
         if self.resume_command is not None:
             print(f"resume the study with: {self.resume_command}", flush=True)
         return code
-
-
-def leave(code: int) -> NoReturn:
-    """Exit; as one of several ranks without cleanup, which might wait for peers that are gone."""
-    if started_by():
-        from ninefold.launch import per_rank
-
-        with suppress(Failure):
-            per_rank.leave(code)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)

@@ -121,3 +121,24 @@ def test_users_modules_are_imported_before_workers_are_forked_where_there_is_no_
     targets = ["asks", "ninefold.model.unet", "torchvision.models"]
     assert set(targets) <= set(preloadable(targets, gpus=False))
     assert "asks" not in preloadable(targets, gpus=True)
+
+
+ASKED = """
+import os
+from torch import nn
+def net(**options):
+    print("NVML" in " ".join(os.environ), flush=True)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+"""
+
+
+def test_a_worker_does_not_load_nvml_each_time_that_torch_asks_for_a_gpu(shell: Shell) -> None:
+    """As Adam does in each step; only the forkserver needs torch to ask NVML in place of CUDA."""
+    (shell.folder / "mine.py").write_text(ASKED)
+    done = shell.train(
+        "model.net._target_=mine.net", "max_steps=1", "logger=quiet",
+        env={"PYTHONPATH": f"{shell.folder}:{ROOT}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "False" in done.stdout.split()
+    assert "True" not in done.stdout.split()

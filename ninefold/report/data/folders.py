@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ninefold.files import require_plain_yaml
+from ninefold.files import require_plain_yaml, safe_loader
 from ninefold.result import FILE, SWEEP
 
 CONFIG = "config.yaml"  # in a run folder: the job with its options, written before it starts
@@ -67,7 +67,7 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
     try:
         text = _read_text(path)
         require_plain_yaml(text)
-        tree = yaml.safe_load(text)
+        tree = yaml.load(text, Loader=safe_loader())
     except (ValueError, RecursionError, yaml.YAMLError):
         return None
     return tree if isinstance(tree, dict) else None

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
-from ninefold.report.stats.differences import Array, Differences
+from ninefold.report.stats import student
+from ninefold.report.stats.differences import Differences
+from ninefold.report.stats.student import Array
 from ninefold.report.stats.verdicts import Settings
 
 
@@ -89,8 +90,8 @@ def _level(
         )
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        together = stats.t.sf((most - gap) / error, freedom) * (len(rows) - 1)
-        own = stats.t.sf((most - gap) / alone, alone_freedom)
+        together = student.above((most - gap) / error, freedom) * (len(rows) - 1)
+        own = student.above((most - gap) / alone, alone_freedom)
     level = np.where(error == 0, 1.0 * (gap >= most), np.maximum(together, own) * settings.looks)
     found: Array = np.where(np.isnan(level), 1.0, np.minimum(level, 1.0))
     return found

@@ -9,9 +9,11 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
-Array = npt.NDArray[np.float64]
+from ninefold.report.stats import student
+from ninefold.report.stats.student import Array
+
 Ints = npt.NDArray[np.int64]
 Values = Mapping[str, Mapping[int, float]]  # cell ("ddp-fp32") -> round or seed -> value
 
@@ -60,7 +62,7 @@ class Differences:
     def p(self) -> Array:
         """Two-sided p of no difference: 1 if equal in every round, nan if the error is unknown."""
         statistic = np.abs(self.mean) / np.where(self.judged, self.error, np.nan)
-        return np.where(self.error == 0, 1.0, 2 * stats.t.sf(statistic, self.freedom))
+        return np.where(self.error == 0, 1.0, 2 * student.above(statistic, self.freedom))
 
     def reach(self, level: float) -> Array:
         """Return half the width of each pair's interval at confidence 1 - level (Student's).
@@ -68,7 +70,7 @@ class Differences:
         It uses the pair's own rounds alone: with borrowed variance it is too narrow for a pair that
         is noisier than the others.
         """
-        quantile = stats.t.isf(level / 2, np.where(self.judged, self.alone_freedom, np.nan))
+        quantile = student.quantile(level / 2, np.where(self.judged, self.alone_freedom, np.nan))
         return np.where(self.error == 0, 0.0, quantile * self.alone)
 
     def power_of_difference(self, level: float) -> Array:
@@ -90,7 +92,7 @@ class Differences:
         own = _SEEDS - 1.0
         lent = 0.0 if alone else np.minimum(self.prior, own * _lent_at_most(self.cells))
         freedom = np.minimum(own + lent, max(self.cells - 1, 1) * own)
-        critical = stats.t.isf(level, np.maximum(freedom, 1.0))
+        critical = student.quantile(level, np.maximum(freedom, 1.0))
         with np.errstate(divide="ignore", invalid="ignore"):
             beyond = above[:, None] / error - critical * (1 - 1 / (4 * freedom))
             power: Array = special.ndtr(beyond / np.sqrt(1 + critical**2 / (2 * freedom)))

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
-from ninefold.report.stats import holm
-from ninefold.report.stats.differences import NOTHING, Array, Values, number
+from ninefold.report.stats import holm, student
+from ninefold.report.stats.differences import NOTHING, Values, number
+from ninefold.report.stats.student import Array
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ def changes(new: Values, old: Values, allowed: float, level: float = 0.05) -> li
     parts = [_welch(_logs(new[cell]), _logs(old[cell])) for cell in cells]
     ratio, error, freedom = np.array(parts).T
     limit = math.log1p(allowed)
-    p = 2 * stats.t.sf(np.abs(ratio - limit) / error, freedom)
+    p = 2 * student.above(np.abs(ratio - limit) / error, freedom)
     adjusted = holm.adjusted(p)
-    reach = stats.t.isf(level / holm.divisors(p, level) / 2, freedom) * error
+    reach = student.quantile(level / holm.divisors(p, level) / 2, freedom) * error
     return [
         Change(
             cell,

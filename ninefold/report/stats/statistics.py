@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy import stats
 
-from ninefold.report.stats import holm
+from ninefold.report.stats import holm, student
 from ninefold.report.stats.best import Standing, standing
-from ninefold.report.stats.differences import Array, Differences, Values, differences, number
+from ninefold.report.stats.differences import Differences, Values, differences, number
+from ninefold.report.stats.student import Array
 from ninefold.report.stats.verdicts import (
     OPEN,
     OTHER_HOSTS,
@@ -33,7 +33,7 @@ def estimate(values: Mapping[int, float]) -> Estimate:
     if n < 2:
         return Estimate(n, float(found[0]) if n else None, None, None, None)
     mean, sd = float(found.mean()), float(found.std(ddof=1))
-    reach = float(stats.t.isf(0.025, n - 1)) * sd / math.sqrt(n)
+    reach = float(student.quantile(0.025, n - 1)) * sd / math.sqrt(n)
     return Estimate(n, mean, sd, mean - reach, mean + reach)
 
 
@@ -251,15 +251,17 @@ def _safety(
     difference = sign * seen.mean
     above = difference + settings.margin
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.where(seen.error == 0, 0.0, stats.t.sf(above / seen.error, seen.freedom))
-        alone = np.where(seen.error == 0, 0.0, stats.t.sf(above / seen.alone, seen.alone_freedom))
+        p = np.where(seen.error == 0, 0.0, student.above(above / seen.error, seen.freedom))
+        alone = np.where(
+            seen.error == 0, 0.0, student.above(above / seen.alone, seen.alone_freedom)
+        )
     p = np.where(tested, p, np.nan)
     level = settings.level / settings.looks
     # No cell is safe that its own rounds alone do not show to be safe.
     adjusted = np.maximum(holm.adjusted(p, settings.looks), np.minimum(alone * settings.looks, 1.0))
     reach = np.maximum(
-        stats.t.isf(level / holm.divisors(p, level), seen.freedom) * seen.error,
-        stats.t.isf(level, seen.alone_freedom) * seen.alone,
+        student.quantile(level / holm.divisors(p, level), seen.freedom) * seen.error,
+        student.quantile(level, seen.alone_freedom) * seen.alone,
     )
     low = difference - np.where(seen.error == 0, 0.0, reach)
     lost = np.where((difference < 0)[:, None], seen.power_of_difference(each), 0.0)
