@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from ninefold.launch.turns import Paused, Turns
 
 HERE = "basic", "joblib"  # Hydra's launchers that start runs on this host
-LEAD = 0.01  # seconds of a turn that are not timed: its threads wake in another cell's caches
+LEAD = 0.005  # seconds of a turn that are not timed: its threads wake in another cell's caches
+LONG = 0.2  # seconds of a step so long that it does not matter how it begins: all are timed
 LEAST = 2  # timed steps of a turn
 ROUNDS, FEWEST = 12, 4  # rounds that turns=auto plans for, and turns that it gives at least
 LOOKED = TIMING_LOOKS[0] + 1  # rounds that it makes room for: one more than the first look takes
@@ -229,7 +230,8 @@ class Timing:
             run.turn(lead, 1, self._seconds[cell.name])
             return
         each = run.turn(*TRIAL)
-        lead, steps = math.ceil(LEAD / each), max(LEAST, round(self._settings["slice"] / each))
+        lead = math.ceil(LEAD / each) if each < LONG else 0
+        steps = max(LEAST, round(self._settings["slice"] / each))
         self._steps[cell.name] = lead, steps
         self._seconds[cell.name] = (lead + steps) * each
 

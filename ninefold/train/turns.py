@@ -52,7 +52,8 @@ def take_turns(spec: RunSpec) -> None:
         batches = endless(run)
         joules, steps = 0.0, 0
         channel = Channel.to(spec.turns)
-        channel.send(run=spec.mailbox.name, rank=found(os.environ).rank, free=free_memory(place))
+        rank, free = found(os.environ).rank, free_memory(place)
+        channel.send(run=spec.mailbox.name, rank=rank, pid=os.getpid(), free=free)
         while (message := channel.receive()) is not None and "steps" in message:
             timed(run, step, batches, message["lead"])
             seconds, spent = timed(run, step, batches, message["steps"])
