@@ -8,7 +8,6 @@ Kalibera and Jones (2013) advise. docs/method.md has the figures.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 HERE = "basic", "joblib"  # Hydra's launchers that start runs on this host
 LEAD = 0.005  # seconds of a turn that are not timed: its threads wake in another cell's caches
+SIMILAR = 4  # times as long as the fastest cell's: up to there a step counts as it does
 LONG = 0.2  # seconds of a step so long that it does not matter how it begins: all are timed
 LEAST = 2  # timed steps of a turn
 ROUNDS, FEWEST = 12, 4  # rounds that turns=auto plans for, and turns that it gives at least
@@ -83,6 +83,7 @@ class Timing:
         self._cells = list(plan.cells)
         self._jobs: dict[str, TrainJob] = {}
         self._dropped: list[Path] = []  # folders of runs of this round that failed
+        self._trials: dict[str, float] = {}  # seconds of a step in the first turn of a cell
         self._steps: dict[str, tuple[int, int]] = {}  # of a turn: not timed, and timed
         self._seconds: dict[str, float] = {}  # that the latest turn of a cell took
 
@@ -192,6 +193,7 @@ class Timing:
         began = time.monotonic()
         runs = self._start(turns, left, folder, what)
         self._in_turn(runs, 0, self._first_turn)
+        self._set_steps()
         seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
 
         def take(cell: Cell, run: Paused) -> None:
@@ -224,16 +226,19 @@ class Timing:
                 runs.remove((cell, run))
 
     def _first_turn(self, cell: Cell, run: Paused) -> None:
-        """A turn that does not count. The first of a cell says how many steps the others have."""
+        """A turn that does not count."""
         if cell.name in self._steps:
             lead, _ = self._steps[cell.name]
             run.turn(lead, 1, self._seconds[cell.name])
-            return
-        each = run.turn(*TRIAL)
-        lead = math.ceil(LEAD / each) if each < LONG else 0
-        steps = max(LEAST, round(self._settings["slice"] / each))
-        self._steps[cell.name] = lead, steps
-        self._seconds[cell.name] = (lead + steps) * each
+        else:
+            self._trials[cell.name] = run.turn(*TRIAL)
+
+    def _set_steps(self) -> None:
+        """Set how many steps a turn has for the cells that have had their first."""
+        for name, steps in steps_of_turns(self._trials, self._settings["slice"]).items():
+            if name not in self._steps:
+                self._steps[name] = steps
+                self._seconds[name] = sum(steps) * self._trials[name]
 
     def _turn(self, cell: Cell, run: Paused) -> float:
         """A turn that counts; returns its seconds per step."""
@@ -321,6 +326,22 @@ class Timing:
         with suppress(Failure, OSError):  # of a job or a folder that no result is made of
             job = self._jobs.get(cell.name) or self._plan.job(cell, 0)
             record([failure], job.choices, job.values, folder, time.time())
+
+
+def steps_of_turns(seconds: Mapping[str, float], slice_: float) -> dict[str, tuple[int, int]]:
+    """How many steps of a turn are not timed, and how many are, by cell.
+
+    The same for cells that are about as fast: in which step of a turn the clock starts must not
+    make a difference between them.
+
+    seconds: of a step, by cell. slice_: seconds of a turn.
+    """
+    fastest, found = min(seconds.values(), default=0.0), {}
+    for name, each in seconds.items():
+        like = fastest if each < SIMILAR * fastest else each
+        lead = max(1, round(LEAD / like)) if like < LONG else 0
+        found[name] = lead, max(LEAST, round(slice_ / like))
+    return found
 
 
 def turn_count(budget: float, each: float, spent: float) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ninefold.result import location
-from ninefold.study.timing import turn_count
+from ninefold.study.timing import steps_of_turns, turn_count
 from tests.conftest import ROOT, Shell, result
 from tests.test_ranks import BATCH
 
@@ -339,3 +339,11 @@ def test_a_study_that_cannot_be_timed_in_turns_is_refused(
     done = shell.train(*study("parallel=none,ddp", given))
     assert done.returncode == 2
     assert [line.split("=")[0] for line in done.stderr.splitlines()] == [f"error: {field}"]
+
+
+def test_cells_that_are_about_as_fast_take_turns_of_the_same_steps() -> None:
+    """Else one is timed from its second step after a pause on, and its equal from its third."""
+    found = steps_of_turns({"a": 0.004, "b": 0.0055, "c": 0.014, "slow": 0.05}, 0.012)
+    assert found == {"a": (1, 3), "b": (1, 3), "c": (1, 3), "slow": (1, 2)}
+    assert steps_of_turns({"tiny": 0.0002}, 0.012) == {"tiny": (25, 60)}
+    assert steps_of_turns({"long": 0.3}, 0.012) == {"long": (0, 2)}
