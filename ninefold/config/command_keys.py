@@ -55,7 +55,11 @@ SWEEP: dict[str, Key] = {
         3,
         "Minutes of timing rounds: after two, another starts if it is expected to end in time.",
     ),
-    "study.slice": Key(number(0), 0.012, "Seconds of a turn in a timing round."),
+    "study.slice": Key(
+        number(0),
+        0.012,
+        "Seconds that are timed in a turn; cells of about the same speed take as many steps.",
+    ),
     "study.turns": Key(
         whole(2, otherwise=("auto",)),
         "auto",

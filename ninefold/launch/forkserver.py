@@ -23,6 +23,8 @@ PRELOADED = ["ninefold.launch.preload", "ninefold.launch.worker", "torch._dynamo
 HARMLESS = ("ninefold", "torch", "torchvision")  # their modules call no driver while imported
 # torch.cuda.is_available() then asks NVML, which a forked process survives.
 WITHOUT_DRIVER = ("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+# "1" if that is ours: workers then remove it.
+ASKS_NVML = "NINEFOLD_ASKS_NVML"
 QUIET = ("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker", ",")
 
 
@@ -47,6 +49,7 @@ def start(job: Mapping[str, Any]) -> None:
         with (
             prepended("PYTHONPATH", str(ROOT), os.pathsep),
             prepended(*QUIET),
+            replaced(ASKS_NVML, str(int(WITHOUT_DRIVER[0] not in os.environ))),
             replaced(*WITHOUT_DRIVER),
             replaced(TARGETS, ",".join(targets)),
         ):

@@ -41,8 +41,8 @@ STOPS = sys.platform == "linux"
 class Paused:
     """A run whose processes wait, and train only in `turn`.
 
-    Between turns they are stopped (SIGSTOP): an OpenMP thread that has nothing to do spins for
-    milliseconds, on a core that the next process needs.
+    Between turns those that compute on a CPU are stopped (SIGSTOP): an OpenMP thread that has
+    nothing to do spins for milliseconds, on a core that the next process needs.
 
     spec: what it runs.
     free: bytes that were free on its fullest device when it was ready; None if unknown.
@@ -64,10 +64,14 @@ class Paused:
         """Whether all its processes wait for a turn."""
         return len(self._channels) == self._processes
 
-    def connect(self, channel: Channel, rank: int, pid: int, free: int | None) -> None:
-        """Take the connection of a process that is ready; the last one stops them all."""
+    def connect(self, channel: Channel, rank: int, pid: int | None, free: int | None) -> None:
+        """Take the connection of a process that is ready; the last one stops them all.
+
+        pid: of a process that may be stopped.
+        """
         self._channels[rank] = channel
-        self._pids.append(pid)
+        if pid is not None:
+            self._pids.append(pid)
         if free is not None:
             self.free = free if self.free is None else min(free, self.free)
         if self.ready:
@@ -96,10 +100,11 @@ class Paused:
             raise self._cause()
 
     def close(self) -> None:
-        """Close the connections, which ends processes that wait for a turn."""
+        """Close the connections, which ends processes that wait for a turn and are not stopped."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
+        self._pids.clear()
 
     def kill(self) -> None:
         """Kill the processes that are left: they hold nothing worth saving."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HERE = "basic", "joblib"  # Hydra's launchers that start runs on this host
 LEAD = 0.005  # seconds of a turn that are not timed: its threads wake in another cell's caches
-SIMILAR = 4  # times as long as the fastest cell's: up to there a step counts as it does
+APART = 1.5  # a cell is of another speed if its step takes so many times the next faster one's
 LONG = 0.2  # seconds of a step so long that it does not matter how it begins: all are timed
 LEAST = 2  # timed steps of a turn
 ROUNDS, FEWEST = 12, 4  # rounds that turns=auto plans for, and turns that it gives at least
@@ -331,14 +331,18 @@ class Timing:
 def steps_of_turns(seconds: Mapping[str, float], slice_: float) -> dict[str, tuple[int, int]]:
     """How many steps of a turn are not timed, and how many are, by cell.
 
-    The same for cells that are about as fast: in which step of a turn the clock starts must not
-    make a difference between them.
+    Cells of about the same speed take as many as the fastest of these: in which step of a turn the
+    clock starts must not make a difference between them. (It may between cells that do not fit
+    into memory together.)
 
     seconds: of a step, by cell. slice_: seconds of a turn.
     """
-    fastest, found = min(seconds.values(), default=0.0), {}
-    for name, each in seconds.items():
-        like = fastest if each < SIMILAR * fastest else each
+    found: dict[str, tuple[int, int]] = {}
+    like = before = 0.0
+    for name, each in sorted(seconds.items(), key=lambda item: item[1]):
+        if each >= APART * before:
+            like = each
+        before = each
         lead = max(1, round(LEAD / like)) if like < LONG else 0
         found[name] = lead, max(LEAST, round(slice_ / like))
     return found

@@ -1,7 +1,8 @@
 """Trains in short turns, while other runs that are compared with this one are paused.
 
 The launcher says when, see launch.turns. Between turns a process waits for its next message with an
-idle device, at a step boundary. What is trained is thrown away: only its time is recorded.
+idle device, at a step boundary; on a CPU the launcher stops it meanwhile (SIGSTOP, on Linux). What
+is trained is thrown away: only its time is recorded.
 """
 
 from __future__ import annotations
@@ -52,10 +53,15 @@ def take_turns(spec: RunSpec) -> None:
         batches = endless(run)
         joules, steps = 0.0, 0
         channel = Channel.to(spec.turns)
-        rank, free = found(os.environ).rank, free_memory(place)
-        channel.send(run=spec.mailbox.name, rank=rank, pid=os.getpid(), free=free)
+        channel.send(
+            run=spec.mailbox.name,
+            rank=found(os.environ).rank,
+            pid=stoppable(place),
+            free=free_memory(place),
+        )
         while (message := channel.receive()) is not None and "steps" in message:
-            timed(run, step, batches, message["lead"])
+            if message["lead"]:
+                timed(run, step, batches, message["lead"])
             seconds, spent = timed(run, step, batches, message["steps"])
             joules, steps = joules + spent, steps + message["steps"]
             channel.send(seconds=seconds / message["steps"])
@@ -141,6 +147,18 @@ def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
         with clock.paused():
             state.schedule.end_epoch(mean_loss(run))
             state.losses.start_epoch()
+
+
+def stoppable(place: Place) -> int | None:
+    """The id of this process if the launcher may stop it; it then leaves its process group.
+
+    One on a GPU may not be: NCCL's watchdog would take the pause for a hang. The group of the
+    command must not have stopped processes: if its shell ended, the kernel would hang it up.
+    """
+    if place.device.type != "cpu":
+        return None
+    os.setpgid(0, 0)
+    return os.getpid()
 
 
 def free_memory(place: Place) -> int | None:

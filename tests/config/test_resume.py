@@ -337,7 +337,7 @@ def test_a_stored_job_that_cannot_be_used_is_one_line(shell: Shell, begun: Path)
         ("[" * 10_000, "nested more than"),
         ("a: " + "1" * 200_000, "characters"),
         ("a: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
-        ("\x00", "characters are not allowed"),
+        ("\x00", "special characters"),
     ],
 )
 def test_a_stored_job_that_is_none_says_what_it_is(tmp_path: Path, text: str, hint: str) -> None:

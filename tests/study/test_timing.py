@@ -343,7 +343,7 @@ def test_a_study_that_cannot_be_timed_in_turns_is_refused(
 
 def test_cells_that_are_about_as_fast_take_turns_of_the_same_steps() -> None:
     """Else one is timed from its second step after a pause on, and its equal from its third."""
-    found = steps_of_turns({"a": 0.004, "b": 0.0055, "c": 0.014, "slow": 0.05}, 0.012)
-    assert found == {"a": (1, 3), "b": (1, 3), "c": (1, 3), "slow": (1, 2)}
+    found = steps_of_turns({"b": 0.0055, "a": 0.004, "c": 0.008, "one": 0.05, "two": 0.07}, 0.012)
+    assert found == {"a": (1, 3), "b": (1, 3), "c": (1, 3), "one": (1, 2), "two": (1, 2)}
     assert steps_of_turns({"tiny": 0.0002}, 0.012) == {"tiny": (25, 60)}
     assert steps_of_turns({"long": 0.3}, 0.012) == {"long": (0, 2)}

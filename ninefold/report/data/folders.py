@@ -66,7 +66,7 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
 
     try:
         text = _read_text(path)
-        require_plain_yaml(text)
+        require_plain_yaml(text, safe_loader())
         tree = yaml.load(text, Loader=safe_loader())
     except (ValueError, RecursionError, yaml.YAMLError):
         return None
