@@ -149,7 +149,7 @@ class Paused:
                         raise self._cause()
                     answers.append(answer)
                     waiting.unregister(channel)
-                # Not by a clock: it goes on while this process and its workers are stopped (^Z).
+                # Not by a clock: it would count the time that ^Z stops this process.
                 left -= 0 if ready else LOOK
                 if left <= 0:
                     raise self.given_up(within)

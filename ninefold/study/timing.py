@@ -39,7 +39,7 @@ LONG = 0.2  # seconds of a step so long that it does not matter how it begins: a
 LEAST = 2  # timed steps of a turn
 ROUNDS, FEWEST = 12, 4  # rounds that turns=auto plans for, and turns that it gives at least
 LOOKED = TIMING_LOOKS[0] + 1  # rounds that it makes room for: one more than the first look takes
-TRIAL = 3, 5  # such steps of the first turn of a cell, which says how many the others have
+TRIAL = 3, 5  # untimed and timed steps of the first turn of a cell, which sets those of the others
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
 
 
@@ -335,7 +335,7 @@ def steps_of_turns(seconds: Mapping[str, float], slice_: float) -> dict[str, tup
     clock starts must not make a difference between them. (It may between cells that do not fit
     into memory together.)
 
-    seconds: of a step, by cell. slice_: seconds of a turn.
+    seconds: of a step, by cell. slice_: seconds that are timed in a turn.
     """
     found: dict[str, tuple[int, int]] = {}
     like = before = 0.0

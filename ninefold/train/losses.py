@@ -16,8 +16,8 @@ from ninefold.amp import CountingScaler
 class LossTracker:
     """Collects the losses of the current epoch, on the device until `read` sums them.
 
-    From the first loss on that is not finite, a fused optimizer leaves the weights unchanged, as
-    it would for a GradScaler that found an overflow. At the next log point the weights are then
+    If no GradScaler is enabled, a fused optimizer leaves the weights unchanged from the first loss
+    on that is not finite, as it would at an overflow. At the next log point the weights are then
     still those that gave this loss, and the first bad parameter can be named. (An optimizer that
     is not fused keeps updating: then the step is still known, the parameter is not.) With `skip`
     losses that are not finite are left out of the sum, and nothing else happens here.
@@ -43,8 +43,9 @@ class LossTracker:
         fused = getattr(optimizer, "_step_supports_amp_scaling", False)  # as GradScaler asks
         self._freezes = fused and not scaler.is_enabled()
         self._optimizer = optimizer
-        # Reading a loss that is in the host's memory waits for nothing and takes 1 µs. With
-        # found_inf, which the optimizer then has from the first bad loss on, a step takes 13 more.
+        # Reading a loss that is in the host's memory waits for nothing and takes 1 µs. The kernel
+        # below and what the optimizer does with found_inf, which it then has only from the first
+        # bad loss on, take 13.
         self.reads_at_once = device.type == "cpu"
         self._thaw()
 

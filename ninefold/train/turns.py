@@ -36,8 +36,8 @@ from ninefold.train.warmup import warm_up
 def take_turns(spec: RunSpec) -> None:
     """Build the run of `spec` and train whenever the launcher says so; rank 0 writes result.json.
 
-    Messages of the launcher: {lead, steps} is a turn, of which `lead` steps are not timed;
-    {turns} ends the process, with the seconds per step of all timed turns. Each is answered.
+    The launcher sends {lead, steps} for a turn: `lead` untimed, then `steps` timed ones; and last
+    {turns, location}: seconds per step of all turns, and the result's. Each is answered.
     Raises Failure.
     """
     assert spec.turns is not None
