@@ -9,7 +9,6 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -34,8 +33,6 @@ LOOK = 1.0  # seconds between elastic's looks at processes: each takes time from
 TO_START = 300.0  # seconds that processes have to build their run and to compile it
 FIRST = 1800.0  # seconds that a turn of unknown length may take
 PATIENCE = 60.0  # seconds that other turns may take beyond ten times the expected ones
-# Elsewhere processes that are stopped would survive a launcher that is killed.
-STOPS = sys.platform == "linux"
 
 
 class Paused:
@@ -158,7 +155,7 @@ class Paused:
 
     def _signal(self, number: int) -> None:
         """Stop its processes, or let them go on."""
-        for pid in self._pids if STOPS else []:
+        for pid in self._pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 

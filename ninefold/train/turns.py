@@ -8,6 +8,7 @@ is trained is thrown away: only its time is recorded.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -154,8 +155,9 @@ def stoppable(place: Place) -> int | None:
 
     One on a GPU may not be: NCCL's watchdog would take the pause for a hang. The group of the
     command must not have stopped processes: if its shell ended, the kernel would hang it up.
+    Only on Linux does a stopped process end with a launcher that is killed.
     """
-    if place.device.type != "cpu":
+    if place.device.type != "cpu" or sys.platform != "linux":
         return None
     os.setpgid(0, 0)
     return os.getpid()
