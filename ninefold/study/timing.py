@@ -39,6 +39,7 @@ LONG = 0.2  # seconds of a step so long that it does not matter how it begins: a
 LEAST = 2  # timed steps of a turn
 ROUNDS, FEWEST = 12, 4  # rounds that turns=auto plans for, and turns that it gives at least
 LOOKED = TIMING_LOOKS[0] + 1  # rounds that it makes room for: one more than the first look takes
+PART = 0.75  # of a round's time that must be left for another one, which then has fewer turns
 TRIAL = 3, 5  # untimed and timed steps of the first turn of a cell, which sets those of the others
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
 
@@ -86,17 +87,20 @@ class Timing:
         self._trials: dict[str, float] = {}  # seconds of a step in the first turn of a cell
         self._steps: dict[str, tuple[int, int]] = {}  # of a turn: not timed, and timed
         self._seconds: dict[str, float] = {}  # that the latest turn of a cell took
+        self._began = 0.0  # when it would have begun if nothing had interrupted it
+        self._lasted = 0.0  # seconds of the latest round
+        self._turned: float | None = None  # when its last turn ended
 
     def run(self) -> None:
         """Make the rounds that are left."""
-        recording, began = self._recording, time.monotonic()
-        before, durations = recording.timing_seconds, list[float]()
+        recording = self._recording
+        self._began = time.monotonic() - recording.timing_seconds
         if recording.timing_rounds():  # of a command before
-            durations.append(before / len(recording.timing))
+            self._lasted = recording.timing_seconds / len(recording.timing)
             self._leave_out()
         turns = None
         with ExitStack() as stack:
-            while self._is_open() and self._is_within_budget(durations):
+            while self._is_open() and self._is_within_budget():
                 started = time.monotonic()
                 what = f"timing round {len(recording.timing) + 1}  {len(self._cells)} cells"
                 self._screen.running(what, (), self._seconds_left())
@@ -106,8 +110,8 @@ class Timing:
                     turns = stack.enter_context(Turns())
                     self._forget_failures()
                 self._round(turns, what)
-                durations.append(time.monotonic() - started)
-                recording.timing_seconds = before + time.monotonic() - began
+                self._lasted = time.monotonic() - started
+                recording.timing_seconds = time.monotonic() - self._began
                 recording.write()
                 if self._cells:
                     self._screen.ended(what, (), self._seconds_left())
@@ -148,17 +152,17 @@ class Timing:
             self._cells = [cell for cell in self._cells if cell.name in state.cells]
         return bool(self._cells) and done < TIMING_LOOKS[-1]
 
-    def _is_within_budget(self, durations: Sequence[float]) -> bool:
+    def _is_within_budget(self) -> bool:
         """Whether another round is expected to end in time. There are at least two."""
         if len(self._recording.timing_rounds()) < 2:
             return True  # a single round decides nothing
-        expected = self._recording.timing_seconds + max(durations, default=0.0)
-        return bool(expected <= 60 * self._settings["time_budget"])
+        part = PART if self._settings["turns"] == "auto" else 1.0
+        return part * self._lasted <= self._seconds_left()
 
     def _seconds_left(self) -> float:
         """How long the timing rounds may still take."""
-        left = 60 * self._settings["time_budget"] - self._recording.timing_seconds
-        return float(max(left, 0.0))
+        spent = time.monotonic() - self._began
+        return float(max(60 * self._settings["time_budget"] - spent, 0.0))
 
     def _update(self) -> None:
         """Show the figures so far."""
@@ -190,7 +194,8 @@ class Timing:
 
     def _group(self, turns: Turns, left: list[Cell], folder: Path, what: str) -> list[Paused]:
         """Time as many cells of `left` as fit into memory together, and remove them from it."""
-        began = time.monotonic()
+        began, to_spend = time.monotonic(), self._seconds_left()
+        ending = 0.0 if self._turned is None else began - self._turned
         runs = self._start(turns, left, folder, what)
         self._in_turn(runs, 0, self._first_turn)
         self._set_steps()
@@ -199,10 +204,12 @@ class Timing:
         def take(cell: Cell, run: Paused) -> None:
             seconds[cell.name].append(self._turn(cell, run))
 
-        count = self._turns([cell for cell, _ in runs], time.monotonic() - began)
+        spent = time.monotonic() - began + ending
+        count = self._turns([cell for cell, _ in runs], to_spend, spent)
         for number in range(1, count + 1):
             self._screen.running(f"{what}  turn {number} of {count}", (), self._seconds_left())
             self._in_turn(runs, number, take)
+        self._turned = time.monotonic()
 
         def end(cell: Cell, run: Paused) -> None:
             run.end(seconds[cell.name], location(seconds[cell.name]))
@@ -247,12 +254,17 @@ class Timing:
         self._seconds[cell.name] = time.monotonic() - began
         return seconds
 
-    def _turns(self, cells: Sequence[Cell], spent: float) -> int:
-        """How many turns a process has; spent: seconds of the round so far."""
+    def _turns(self, cells: Sequence[Cell], left: float, spent: float) -> int:
+        """How many turns a process has.
+
+        left: seconds that timing rounds may take from this group of cells on. spent: seconds that
+        starting its processes took and that ending them will take.
+        """
         if self._settings["turns"] != "auto":
             return int(self._settings["turns"])
         each = sum(self._seconds[cell.name] for cell in cells)
-        return turn_count(60 * self._settings["time_budget"], each, spent)
+        groups = max(1, self._recording.timing_groups)
+        return turn_count(60 * self._settings["time_budget"] / groups, left / groups, each, spent)
 
     def _start(
         self, turns: Turns, left: list[Cell], folder: Path, what: str
@@ -348,14 +360,16 @@ def steps_of_turns(seconds: Mapping[str, float], slice_: float) -> dict[str, tup
     return found
 
 
-def turn_count(budget: float, each: float, spent: float) -> int:
+def turn_count(budget: float, left: float, each: float, spent: float) -> int:
     """How many turns each process has in a round of a study with a budget of so many seconds.
 
     As many as let ROUNDS rounds fill it. So the fewer cells are left, the more turns each of them
     has. Where starting the processes takes most of a round, turns for as long as that took, unless
-    fewer than LOOKED rounds would fit.
+    fewer than LOOKED rounds would fit. What is left is divided into whole rounds.
 
-    each: seconds of a turn of all cells. spent: seconds of the round so far.
+    left: seconds of the budget that are left. each: seconds of a turn of all cells.
+    spent: seconds of the round that are not turns.
     """
-    left = max(budget / ROUNDS - spent, min(spent, budget / LOOKED - spent))
-    return max(FEWEST, int(left / each)) if each else FEWEST
+    planned = max(budget / ROUNDS, min(2 * spent, budget / LOOKED))
+    seconds = left / max(1, int(left / planned + 1 - PART))
+    return max(FEWEST, int((seconds - spent) / each)) if each else FEWEST
