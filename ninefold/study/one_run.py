@@ -53,17 +53,22 @@ def run(config: DictConfig, context: HydraContext, task: TaskFunction) -> None:
 
 @contextmanager
 def _known_to_hydra(config: DictConfig) -> Iterator[Any]:
-    """Have HydraConfig hold the run's section `hydra`, with its folder, which is yielded."""
+    """Have HydraConfig hold the run's section `hydra`, with its folder, which is yielded.
+
+    As its `set_config` does, but the section itself instead of a copy, which takes 6 ms.
+    """
     instance = HydraConfig.instance()
     before = instance.cfg
+    hydra = config.hydra
+    with read_write(hydra), open_dict(hydra):
+        folder = os.path.join(str(hydra.sweep.dir), str(hydra.sweep.subdir))
+        hydra.runtime.output_dir = os.path.abspath(folder)
+    OmegaConf.set_readonly(hydra, True)
+    alone = OmegaConf.create({}, flags={"no_deepcopy_set_nodes": True})
+    alone.hydra = hydra
+    hydra._set_parent(config)  # it refers to other sections
     try:
-        instance.set_config(config)
-        hydra = HydraConfig.get()
-        folder = os.path.join(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
-        sections: list[Any] = [config.hydra.runtime, hydra.runtime]
-        for section in sections:
-            with read_write(section), open_dict(section):
-                section.output_dir = os.path.abspath(folder)
+        instance.cfg = alone  # type: ignore[assignment]
         yield hydra
     finally:
         instance.cfg = before

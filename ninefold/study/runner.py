@@ -92,7 +92,7 @@ class Study:
         for stage in self._stages():
             while (entry := self._schedule.next(stage)) is not None:
                 self._run_round(entry, stage)
-            if self.cut_short or (self._plan.looks > 1 and _settled(self.folder)):
+            if self.cut_short or (self._plan.looks > 1 and self._is_settled()):
                 break
 
     def _stages(self) -> Sequence[int]:
@@ -138,9 +138,8 @@ class Study:
             results = [recording.result(entry.runs[index]) for index in batch]
             ends = [End.of(*each) for each in zip(cells, results, strict=True)]
             self._screen.ended(what, ends, self._seconds_left(stage))
-        recording.count(entry)
+        recording.count(entry)  # which is written with the next round, or at the end
         self._find_drift()
-        recording.write()
         self._update()
 
     def _batches(self, indices: list[int]) -> Iterator[list[int]]:
@@ -190,7 +189,13 @@ class Study:
     def _update(self) -> None:
         """Show the figures of the runs so far."""
         if self._screen.live and self._recording.rounds:
+            self._recording.write()
             self._screen.update(_standings(self.folder))
+
+    def _is_settled(self) -> bool:
+        """Whether the runs so far answer what was asked."""
+        self._recording.write()
+        return _settled(self.folder)
 
     def _find_drift(self) -> None:
         """Find the rounds in which the machine drifted, and print them."""
