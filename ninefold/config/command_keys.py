@@ -64,8 +64,8 @@ SWEEP: dict[str, Key] = {
         whole(2, otherwise=("auto",)),
         "auto",
         "Turns that each process has in a timing round, besides one that is not counted; auto: as "
-        "many as let 12 rounds fill study.time_budget, or for as long as the processes took to "
-        "start, at least 4.",
+        "many as let 12 to 20 rounds fill study.time_budget, or for as long as the processes took "
+        "to start, at least 4.",
     ),
     "study.scaling": Key(
         one_of("strong", "weak"),

@@ -37,7 +37,9 @@ LEAD = 0.005  # seconds of a turn that are not timed: its threads wake in anothe
 APART = 1.5  # a cell is of another speed if its step takes so many times the next faster one's
 LONG = 0.2  # seconds of a step so long that it does not matter how it begins: all are timed
 LEAST = 2  # timed steps of a turn
-ROUNDS, FEWEST = 12, 4  # rounds that turns=auto plans for, and turns that it gives at least
+ROUNDS, MOST = 12, TIMING_LOOKS[-1]  # how many rounds turns=auto plans for
+LONG_ENOUGH = 4  # a round that takes so many times what is not turns; then more rounds do better
+FEWEST = 4  # turns that it gives at least
 LOOKED = TIMING_LOOKS[0] + 1  # rounds that it makes room for: one more than the first look takes
 PART = 0.75  # of a round's time that must be left for another one, which then has fewer turns
 TRIAL = 3, 5  # untimed and timed steps of the first turn of a cell, which sets those of the others
@@ -363,13 +365,15 @@ def steps_of_turns(seconds: Mapping[str, float], slice_: float) -> dict[str, tup
 def turn_count(budget: float, left: float, each: float, spent: float) -> int:
     """How many turns each process has in a round of a study with a budget of so many seconds.
 
-    As many as let ROUNDS rounds fill it. So the fewer cells are left, the more turns each of them
-    has. Where starting the processes takes most of a round, turns for as long as that took, unless
-    fewer than LOOKED rounds would fit. What is left is divided into whole rounds.
+    As many as let ROUNDS rounds fill it, or up to MOST that are LONG_ENOUGH. So the fewer cells are
+    left, the more turns each of them has. Where starting the processes takes most of a round, turns
+    for as long as that took, unless fewer than LOOKED rounds would fit. What is left is divided
+    into whole rounds.
 
     left: seconds of the budget that are left. each: seconds of a turn of all cells.
     spent: seconds of the round that are not turns.
     """
-    planned = max(budget / ROUNDS, min(2 * spent, budget / LOOKED))
+    enough = max(budget / MOST, min(budget / ROUNDS, LONG_ENOUGH * spent))
+    planned = max(enough, min(2 * spent, budget / LOOKED))
     seconds = left / max(1, int(left / planned + 1 - PART))
     return max(FEWEST, int((seconds - spent) / each)) if each else FEWEST

@@ -303,18 +303,20 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
 
 
 def test_turns_fill_the_budget_or_take_as_long_as_the_start_if_enough_rounds_remain() -> None:
-    assert turn_count(180, 180, each=0.5, spent=3) == 24  # 12 rounds of 15 s
-    assert turn_count(180, 180, each=0.1, spent=3) == 120  # fewer cells are left
+    assert turn_count(180, 180, each=0.5, spent=4) == 22  # 12 rounds of 15 s
+    assert turn_count(180, 180, each=0.1, spent=4) == 110  # fewer cells are left
+    assert turn_count(180, 180, each=0.5, spent=3) == 18  # 15 rounds of 12 s, of which 9 are turns
+    assert turn_count(180, 180, each=0.5, spent=1) == 16  # 20 rounds of 9 s
     assert turn_count(48, 48, each=0.5, spent=4) == 8  # half of the time is measuring
     assert turn_count(48, 48, each=0.5, spent=9) == 6  # 4 rounds of 12 s
     assert turn_count(48, 48, each=0.5, spent=30) == 4
 
 
 def test_the_last_rounds_of_a_budget_take_all_that_is_left_of_it() -> None:
-    assert turn_count(180, 40, each=0.5, spent=3) == 34  # 2 rounds of 20 s, not 2.7 of 15
-    assert turn_count(180, 42, each=0.5, spent=3) == 22  # 3 rounds of 14 s
-    assert turn_count(180, 12, each=0.5, spent=3) == 18
-    assert turn_count(180, 0, each=0.5, spent=3) == 4  # the second round, after a long first one
+    assert turn_count(180, 40, each=0.5, spent=4) == 32  # 2 rounds of 20 s, not 2.7 of 15
+    assert turn_count(180, 42, each=0.5, spent=4) == 20  # 3 rounds of 14 s
+    assert turn_count(180, 12, each=0.5, spent=4) == 16
+    assert turn_count(180, 0, each=0.5, spent=4) == 4  # the second round, after a long first one
 
 
 def test_a_cell_that_is_larger_than_this_node_of_an_allocation_is_not_timed(shell: Shell) -> None:
