@@ -24,7 +24,7 @@ def test_the_parts_of_the_noise_are_found() -> None:
 
 def test_more_turns_pay_where_a_process_is_dear_and_turns_are_noisy() -> None:
     assert Components(0.015, 0.012, 5).best_turns(20) == 6
-    assert Components(0.015, 0.012, 5).best_turns(80) == 12
+    assert Components(0.015, 0.012, 5).best_turns(80) == 13
     assert Components(0.002, 0.012, 5).best_turns(4) == 1
     assert Components(0.015, None, 5).best_turns(20) is None
 

@@ -244,8 +244,9 @@ def test_a_study_of_scores_alone_says_that_its_times_were_not_asked(tmp_path: Pa
     assert "The study asked for scores alone" in shown
 
 
-def test_the_slowest_turns_do_not_enter_the_time_of_a_process() -> None:
-    assert location([1.0, 1.1, 5.0]) == 1.05
+def test_the_slower_half_of_the_turns_does_not_enter_the_time_of_a_process() -> None:
+    assert location([5.0, 1.0, 1.1]) == 1.05
+    assert location([1.0, 1.1, 1.2, 5.0, 6.0, 7.0]) == (1.0 + 1.1 + 1.2) / 3
     assert location([1.0]) == 1.0
 
 
