@@ -213,6 +213,7 @@ class Study:
         """
         recording = self._recording
         found = recording.max_batch = recording.max_batch or {}
+        recording.write()  # the last round too: a search takes minutes
         known = {
             what_matters(cell): found[cell.name]
             for cell in self._plan.cells

@@ -39,7 +39,7 @@ LONG = 0.2  # seconds of a step so long that it does not matter how it begins: a
 LEAST = 2  # timed steps of a turn
 ROUNDS, MOST = 12, TIMING_LOOKS[-1]  # how many rounds turns=auto plans for
 LONG_ENOUGH = 4  # a round that takes so many times what is not turns; then more rounds do better
-FEWEST = 4  # turns that it gives at least
+FEWEST = 4  # turns that turns=auto gives at least
 LOOKED = TIMING_LOOKS[0] + 1  # rounds that it makes room for: one more than the first look takes
 PART = 0.75  # of a round's time that must be left for another one, which then has fewer turns
 TRIAL = 3, 5  # untimed and timed steps of the first turn of a cell, which sets those of the others
@@ -183,10 +183,11 @@ class Timing:
         if number % 2:
             left.reverse()
         entry = Round(number, self._plan.seeds[0], segment=recording.segment, shuffled=True)
-        groups = 0
+        groups, cells, to_spend = 0, len(left), self._seconds_left()
         while left:
             groups += 1
-            timed = self._group(turns, left, recording.folder / TIMING / str(number), what)
+            into = recording.folder / TIMING / str(number)
+            timed = self._group(turns, left, into, what, to_spend, cells)
             folders = [run.spec.folder for run in timed] + self._dropped
             entry.runs += [path.relative_to(recording.folder).as_posix() for path in folders]
             self._dropped = []
@@ -194,9 +195,14 @@ class Timing:
             recording.timing_groups = max(groups, recording.timing_groups)
             recording.timing.append(entry)
 
-    def _group(self, turns: Turns, left: list[Cell], folder: Path, what: str) -> list[Paused]:
-        """Time as many cells of `left` as fit into memory together, and remove them from it."""
-        began, to_spend = time.monotonic(), self._seconds_left()
+    def _group(
+        self, turns: Turns, left: list[Cell], folder: Path, what: str, to_spend: float, every: int
+    ) -> list[Paused]:
+        """Time as many cells of `left` as fit into memory together, and remove them from it.
+
+        to_spend: seconds of the budget that were left when the round began. every: its cells.
+        """
+        began = time.monotonic()
         ending = 0.0 if self._turned is None else began - self._turned
         runs = self._start(turns, left, folder, what)
         self._in_turn(runs, 0, self._first_turn)
@@ -207,7 +213,7 @@ class Timing:
             seconds[cell.name].append(self._turn(cell, run))
 
         spent = time.monotonic() - began + ending
-        count = self._turns([cell for cell, _ in runs], to_spend, spent)
+        count = self._turns([cell for cell, _ in runs], to_spend, spent, len(runs) / every)
         for number in range(1, count + 1):
             self._screen.running(f"{what}  turn {number} of {count}", (), self._seconds_left())
             self._in_turn(runs, number, take)
@@ -256,17 +262,16 @@ class Timing:
         self._seconds[cell.name] = time.monotonic() - began
         return seconds
 
-    def _turns(self, cells: Sequence[Cell], left: float, spent: float) -> int:
+    def _turns(self, cells: Sequence[Cell], left: float, spent: float, share: float) -> int:
         """How many turns a process has.
 
-        left: seconds that timing rounds may take from this group of cells on. spent: seconds that
-        starting its processes took and that ending them will take.
+        left: seconds that timing rounds may take from this one on. spent: seconds that starting
+        these cells' processes took and that ending them will take. share: of the round's cells.
         """
         if self._settings["turns"] != "auto":
             return int(self._settings["turns"])
         each = sum(self._seconds[cell.name] for cell in cells)
-        groups = max(1, self._recording.timing_groups)
-        return turn_count(60 * self._settings["time_budget"] / groups, left / groups, each, spent)
+        return turn_count(60 * self._settings["time_budget"] * share, left * share, each, spent)
 
     def _start(
         self, turns: Turns, left: list[Cell], folder: Path, what: str
@@ -373,7 +378,9 @@ def turn_count(budget: float, left: float, each: float, spent: float) -> int:
     left: seconds of the budget that are left. each: seconds of a turn of all cells.
     spent: seconds of the round that are not turns.
     """
+    if not each:  # no cell is left
+        return FEWEST
     enough = max(budget / MOST, min(budget / ROUNDS, LONG_ENOUGH * spent))
     planned = max(enough, min(2 * spent, budget / LOOKED))
     seconds = left / max(1, int(left / planned + 1 - PART))
-    return max(FEWEST, int((seconds - spent) / each)) if each else FEWEST
+    return max(FEWEST, int((seconds - spent) / each))
