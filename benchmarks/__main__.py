@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":  # processes that a contestant starts import this file too
+    if sys.argv[1:2] == ["true"]:
+        from benchmarks import true
+
+        sys.exit(true.main(sys.argv[2:]))
     from benchmarks.run import main
 
     sys.exit(main())

@@ -32,6 +32,7 @@ from torch import nn
 from ninefold.amp import Amp
 from ninefold.files import write_json
 from ninefold.machine import environment
+from ninefold.report.stats.verdicts import UNDECIDED
 
 ROOT = Path(__file__).parents[1]
 EQUAL = [("none-fp32", "none-again", "dp-fp32", "dp-again"), ("ddp-fp32", "ddp-again")]
@@ -110,8 +111,10 @@ def found(report: dict[str, Any]) -> dict[str, Any]:
         "named": goal["cell"],
         "chance": goal["chance"],
         "seconds": statistics.median(times),
-        "decided": sum(pair["verdict"] != "not enough runs" for pair in pairs.values()),
-        "floor": max((control["floor"] for control in group["controls"]), default=None),
+        "decided": sum(pair["verdict"] not in UNDECIDED for pair in pairs.values()),
+        "floor": max(
+            (c["floor"] for c in group["controls"] if c["floor"] is not None), default=None
+        ),
         "equal": [brief(*pair) for cells in EQUAL for pair in combinations(cells, 2)],
         "delayed": [brief(*pair) for pair in DELAYED],
     }

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from ninefold.files import write_json
@@ -39,16 +36,6 @@ def are_numbers(values: object) -> bool:
     return isinstance(values, list) and len(values) > 1 and all(str(v).isdigit() for v in values)
 
 
-def location(turn_seconds: Sequence[float]) -> float:
-    """Return the seconds per step of a timing run whose turns took these.
-
-    It is the mean of the fastest half, rounded up: a neighbor slows turns and speeds up none. Where
-    it slows few of them, this is as good as the median, and where it slows half of them, much
-    better (docs/method.md).
-    """
-    return fmean(sorted(turn_seconds)[: math.ceil(len(turn_seconds) / 2)])
-
-
 @dataclass
 class Result:
     """The fields of result.json. Times are seconds, memory bytes, accuracies fractions.
@@ -73,6 +60,7 @@ class Result:
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
     turns: counted turns of a timing run; None of a run that was trained as a whole.
     turn_seconds: seconds per step of each of these turns.
+    stretch_seconds: seconds per step of a long stretch that it trained alone after its turns.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
     tf32: whether float32 products were computed in TF32.
@@ -147,6 +135,7 @@ class Result:
     epoch_seconds: list[float] = field(default_factory=list)
     turns: int | None = None
     turn_seconds: list[float] = field(default_factory=list)
+    stretch_seconds: float | None = None
     images_per_second: float | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
     phase_sampled_steps: int = 0

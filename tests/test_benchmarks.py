@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import clipping, known_answers, ours
+from benchmarks import clipping, known_answers, ours, true
 from benchmarks.measure import (
     CONTROL,
     OURS,
@@ -31,6 +32,7 @@ from benchmarks.step import MLP
 from ninefold.train import loop
 from ninefold.train.clip import NoClip
 from tests.conftest import ROOT, Shell
+from tests.report.test_timing import study as write_study
 
 
 def test_ours_runs_twice_per_round_as_the_control_and_every_other_round_is_reversed() -> None:
@@ -156,3 +158,45 @@ def test_the_rival_of_the_clipping_bench_is_the_training_loop_without_one_call()
     (called, one), (never, other) = trained
     assert (called, never) == (2, 0)
     assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+def promise_and_whole_runs(off: float) -> dict[str, object]:
+    """What the bench finds where a study's times of ddp's cells are off by a factor."""
+    rng = np.random.default_rng(0)
+
+    def drawn(rounds: int, factor: float) -> dict[str, dict[int, float]]:
+        return {
+            cell: {
+                number: float((1 + place) * (factor if "ddp" in cell else 1) * noise)
+                for number, noise in enumerate(np.exp(0.02 * rng.standard_normal(rounds)))
+            }
+            for place, cell in enumerate(true.CELLS)
+        }
+
+    pairs = {
+        f"{first} : {second}": {"first": first, "second": second, "low": 0.9, "high": 1.1}
+        for first, second in combinations(true.CELLS, 2)
+    }
+    found = {"values": drawn(12, off), "pairs": pairs, "named": true.CELLS[0]}
+    return true.compare(found, drawn(6, 1.0))
+
+
+def test_a_study_agrees_with_whole_runs_unless_it_is_off_by_more_than_both_noises_allow() -> None:
+    right, wrong = promise_and_whole_runs(1.0), promise_and_whole_runs(0.85)
+    assert right["agree"] == 1.0
+    assert right["rms"] == pytest.approx(right["noise_of_whole_runs"], rel=0.5)
+    said = {row["pair"]: row["agrees"] for row in wrong["rows"]}  # type: ignore[attr-defined]
+    assert not said["none-fp32 : ddp-fp32"]
+    assert said["none-fp32 : none-autocast"]
+    assert wrong["agree"] == pytest.approx(6 / 15)  # the pairs within a strategy
+    assert wrong["beyond_noise"] == pytest.approx(-np.log(0.85) * np.sqrt(9 / 15), rel=0.1)
+    assert "NOT MET" in true.text_of("a study", wrong, "quiet")
+    assert all(met for _, met in true.goals(right, "quiet"))
+
+
+def test_the_handicap_keeps_the_fastest_half_of_the_turns(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study")
+    true.handicap(study)
+    for path in study.glob("timing/*/*/result.json"):
+        assert len(json.loads(path.read_text())["turn_seconds"]) == 3  # of 5
+    assert (study / "report" / "report.json").exists()

@@ -53,19 +53,21 @@ SWEEP: dict[str, Key] = {
     "study.time_budget": Key(
         number(0),
         3,
-        "Minutes of timing rounds: after two, another starts if it is expected to end in time.",
+        "Minutes of timing rounds. The second, too, may end half a minute later: one decides "
+        "nothing.",
     ),
     "study.slice": Key(
         number(0),
-        0.012,
-        "Seconds that are timed in a turn; cells of about the same speed take as many steps.",
+        0.04,
+        "Seconds that are timed in a turn: after 0.04 that are not, at least two steps after one; "
+        "of several processes 0.3 after 0.3.",
     ),
     "study.turns": Key(
         whole(2, otherwise=("auto",)),
         "auto",
-        "Turns that each process has in a timing round, besides one that is not counted; auto: as "
-        "many as let 12 to 20 rounds fill study.time_budget, or for as long as the processes took "
-        "to start, at least 4.",
+        "Turns that each cell has in a timing round, besides one that is not counted. auto: cells "
+        "train for about as long as each other, so that 12 rounds fill study.time_budget; longer "
+        "where starting the processes takes most of such a round.",
     ),
     "study.scaling": Key(
         one_of("strong", "weak"),

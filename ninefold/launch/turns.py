@@ -84,12 +84,26 @@ class Paused:
         within = FIRST if expected is None else 10 * expected + PATIENCE
         return float(max(answer["seconds"] for answer in self._ask(within, lead=lead, steps=steps)))
 
-    def end(self, turns: Sequence[float], location: float) -> None:
+    def stretch(self, lead: int, steps: int, each: float) -> float:
+        """Train `steps` timed steps alone, after `lead` others, none of which the result counts.
+
+        Returns the seconds of one. each: the seconds that one is expected to take. Raises as
+        `turn`.
+        """
+        within = 10 * (lead + steps) * each + PATIENCE
+        answers = self._ask(within, lead=lead, steps=steps, counted=False)
+        return float(max(answer["seconds"] for answer in answers))
+
+    def end(self, turns: Sequence[float], stretch: float | None) -> None:
         """Have rank 0 write a result with the seconds per step of each turn; there are no more.
 
-        location: the result's seconds per step. Raises Failure.
+        stretch: seconds per step of a long stretch. Raises Failure.
         """
-        self._ask(TO_START, turns=list(turns), location=location)
+        self._ask(TO_START, turns=list(turns), stretch=stretch)
+
+    def processes(self) -> list[int]:
+        """The ids of its processes."""
+        return list(mailbox.workers(self._folder).values())
 
     def require_alive(self) -> None:
         """Raise the failure of a run whose processes have ended."""

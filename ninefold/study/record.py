@@ -52,6 +52,8 @@ class Round:
     drifted: whether that is more than allowed, or a GPU was throttled.
     counted: whether the report uses these runs; of several attempts one is counted.
     runs: run folders in the order run, relative to the study's folder.
+    others: of a timing round, the share of the CPU time that other programs used during its turns;
+        None: not known.
     """
 
     round: int
@@ -63,6 +65,7 @@ class Round:
     drifted: bool = False
     counted: bool = True
     runs: list[str] = field(default_factory=list)
+    others: float | None = None
 
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Round:
@@ -76,7 +79,11 @@ class Round:
 
     def content(self) -> dict[str, Any]:
         """Its entry in sweep.json."""
-        return {"part" if key == "segment" else key: value for key, value in asdict(self).items()}
+        return {
+            "part" if key == "segment" else key: value
+            for key, value in asdict(self).items()
+            if key != "others" or value is not None
+        }
 
 
 @dataclass
@@ -103,6 +110,8 @@ class Recording:
     timing: the complete timing rounds, numbered by themselves: see study.timing.
     timing_seconds: spent in timing rounds, over all commands.
     timing_groups: groups that a timing round had at most, as memory did not suffice for all cells.
+    timing_ended: why there are no more timing rounds, see study.timing; None: there are.
+    pairs_before: study.pairs of the command that is resumed.
     """
 
     folder: Path
@@ -125,6 +134,8 @@ class Recording:
     timing: list[Round] = field(default_factory=list)
     timing_seconds: float = 0.0
     timing_groups: int = 1
+    timing_ended: str | None = None
+    pairs_before: str | None = None
     _ended: dict[str, Result] = field(default_factory=dict)
 
     @classmethod
@@ -150,6 +161,7 @@ class Recording:
                 timing=[Round.read(entry) for entry in found.get("timing") or []],
                 timing_seconds=float(found.get("timing_seconds") or 0.0),
                 timing_groups=int(found.get("timing_groups") or 1),
+                timing_ended=found.get("timing_ended", "before it was recorded"),
                 **{key: found[key] for key in PLAIN},
             )
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -191,6 +203,7 @@ class Recording:
             "timing": [entry.content() for entry in self.timing] or None,
             "timing_seconds": self.timing_seconds or None,
             "timing_groups": self.timing_groups if self.timing else None,
+            **({"timing_ended": self.timing_ended} if self.timing else {}),
             "superseded": superseded,
             "looks": self.looks if self.looks > 1 else None,
             "parts": self.segments,

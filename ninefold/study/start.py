@@ -92,6 +92,7 @@ def resume(
     added = len(plan.seeds) > recording.planned_rounds
     recording.looks = recording.looks + plan.looks if added else max(recording.looks, plan.looks)
     recording.planned_cells = [dict(cell.keys) for cell in plan.cells]  # older studies lack them
+    recording.pairs_before = recording.settings["study"].get("pairs")
     recording.settings, recording.began = settings, began
     recording.planned_rounds = len(plan.seeds)
     return recording

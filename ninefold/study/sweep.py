@@ -45,7 +45,7 @@ def run(
     config: of the sweep. context, task, launcher: as Hydra gives them to a sweeper. jobs: overrides
     of each run.
     """
-    if problems := plan.problems(config) or timing.problems(config):
+    if problems := plan.problems(config) or plan.turn_problems(config):
         raise Refused(problems)
     settings: dict[str, Any] = {
         section: OmegaConf.to_container(config[section], resolve=True)

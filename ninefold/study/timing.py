@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
@@ -23,46 +25,28 @@ from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.launch import Outcome
 from ninefold.launch.run import check, freeze
 from ninefold.launch.run_folder import record
-from ninefold.result import TIMING, TIMING_LOOKS, location
+from ninefold.result import TIMING, TIMING_LOOKS
+from ninefold.study.load import Load
 from ninefold.study.one_run import write_composed
 from ninefold.study.plan import Cell, Plan
 from ninefold.study.record import Recording, Round
 from ninefold.study.screen import Screen
+from ninefold.study.turn_plan import (
+    LATE,
+    SHARE,
+    TRIAL,
+    planned_seconds,
+    round_seconds,
+    steps_of_turn,
+    stretch_steps,
+)
 
 if TYPE_CHECKING:
     from ninefold.launch.turns import Paused, Turns
 
-HERE = "basic", "joblib"  # Hydra's launchers that start runs on this host
-LEAD = 0.005  # seconds of a turn that are not timed: its threads wake in another cell's caches
-APART = 1.5  # a cell is of another speed if its step takes so many times the next faster one's
-LONG = 0.2  # seconds of a step so long that it does not matter how it begins: all are timed
-LEAST = 2  # timed steps of a turn
-ROUNDS, MOST = 12, TIMING_LOOKS[-1]  # how many rounds turns=auto plans for
-LONG_ENOUGH = 4  # a round that takes so many times what is not turns; then more rounds do better
-FEWEST = 4  # turns that turns=auto gives at least
-LOOKED = TIMING_LOOKS[0] + 1  # rounds that it makes room for: one more than the first look takes
-PART = 0.75  # of a round's time that must be left for another one, which then has fewer turns
-TRIAL = 3, 5  # untimed and timed steps of the first turn of a cell, which sets those of the others
+    Runs = list[tuple[Cell, Paused]]
+
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
-
-
-def problems(config: DictConfig) -> list[Failure]:
-    """What keeps a study with this configuration from timing its cells in turns."""
-    if "time" not in (config.study.ask or []):
-        return []
-    launcher = config.hydra.runtime.choices["hydra/launcher"]
-    wrong = None
-    if launcher not in HERE:
-        wrong, do = f"hydra/launcher={launcher} may start runs on other hosts", "leave it out"
-    elif config.launch.inline:
-        wrong, do = "launch.inline=true has one process for all runs", "leave it out"
-    elif config.launch.engine == "srun":
-        wrong, do = "launch.engine=srun starts runs on several hosts", "leave it out"
-    if wrong is None:
-        return []
-    asked = f"[{','.join(config.study.ask)}]"
-    allowed = "cells are timed in turns, in processes that are alive at the same time"
-    return [ConfigError("study.ask", asked, wrong, allowed, f"{do}, or set study.ask=null")]
 
 
 class Timing:
@@ -83,15 +67,21 @@ class Timing:
     ) -> None:
         self._plan, self._recording, self._settings = plan, recording, settings
         self._screen, self._failed = screen, failed
+        self._budget = 60.0 * settings["time_budget"]  # seconds
         self._cells = list(plan.cells)
         self._jobs: dict[str, TrainJob] = {}
         self._dropped: list[Path] = []  # folders of runs of this round that failed
-        self._trials: dict[str, float] = {}  # seconds of a step in the first turn of a cell
         self._steps: dict[str, tuple[int, int]] = {}  # of a turn: not timed, and timed
-        self._seconds: dict[str, float] = {}  # that the latest turn of a cell took
+        self._each: dict[str, float] = {}  # seconds that a turn of a cell is expected to take
         self._began = 0.0  # when it would have begun if nothing had interrupted it
         self._lasted = 0.0  # seconds of the latest round
+        self._apart = 0.0  # seconds of it that were not turns: starts, long stretches, ends
         self._turned: float | None = None  # when its last turn ended
+        self._stretches: Counter[str | None] = Counter()  # long ones so far, by cell
+        self._stretched = 0.0  # seconds of these
+        self._named: str | None = None  # the cell that the latest look named
+        self._settled = False  # whether it found the answer
+        self._whole: float | None = None  # seconds of this round
 
     def run(self) -> None:
         """Make the rounds that are left."""
@@ -100,9 +90,9 @@ class Timing:
         if recording.timing_rounds():  # of a command before
             self._lasted = recording.timing_seconds / len(recording.timing)
             self._leave_out()
-        turns = None
+        turns, recording.timing_ended = None, None
         with ExitStack() as stack:
-            while self._is_open() and self._is_within_budget():
+            while (ended := self._ended()) is None:
                 started = time.monotonic()
                 what = f"timing round {len(recording.timing) + 1}  {len(self._cells)} cells"
                 self._screen.running(what, (), self._seconds_left())
@@ -118,13 +108,13 @@ class Timing:
                 if self._cells:
                     self._screen.ended(what, (), self._seconds_left())
                     self._update()
+        recording.timing_ended = ended
 
     def _leave_out(self) -> None:
-        """Where the best is asked, keep the cells of the last round, and those that failed."""
-        rounds = self._recording.timing_rounds()
-        left = {Path(name).name for name in rounds[-1].runs}
+        """Keep the cells of the last round, and those that failed; all if other pairs are asked."""
+        left = {Path(name).name for name in self._recording.timing_rounds()[-1].runs}
         left |= {Path(name).name for _, name in self._failed_runs()}
-        if self._settings["pairs"] == "best":
+        if self._settings["pairs"] == self._recording.pairs_before:
             self._cells = [cell for cell in self._cells if cell.folder in left]
 
     def _forget_failures(self) -> None:
@@ -137,34 +127,48 @@ class Timing:
                     self._recording.supersede(name)
 
     def _failed_runs(self) -> list[tuple[Round, str]]:
-        recording = self._recording
-        named = [(entry, name) for entry in recording.timing_rounds() for name in entry.runs]
-        return [(entry, name) for entry, name in named if not recording.has_ended(name)]
+        ended, rounds = self._recording.has_ended, self._recording.timing_rounds()
+        return [(entry, name) for entry in rounds for name in entry.runs if not ended(name)]
 
-    def _is_open(self) -> bool:
-        """Whether another round could change the answer; leaves out the cells that cannot."""
+    def _ended(self) -> str | None:
+        """Why there is no further round: "settled", "rounds", "failed" or "budget"; None: one is.
+
+        Leaves out the cells whose times cannot change the answer.
+        """
         from ninefold import report  # here, because it imports SciPy
 
         done = len(self._recording.timing_rounds())
         if done in TIMING_LOOKS:
             state = report.timing(self._recording.folder, self._settings["pairs"])
-            if state.settled:
-                self._screen.note(f"the time question is settled after {done} timing rounds")
-                return False
-            self._cells = [cell for cell in self._cells if cell.name in state.cells]
-        return bool(self._cells) and done < TIMING_LOOKS[-1]
+            self._named, self._settled = state.named, state.settled
+            if not state.settled:
+                kept = {*state.cells, state.named}  # the answer promises the time of that one
+                self._cells = [cell for cell in self._cells if cell.name in kept]
+        if done >= TIMING_LOOKS[-1]:
+            return "rounds"
+        if not self._cells:
+            return "failed"
+        fits = self._is_within_budget(done)
+        # One more if the named cell has trained no long stretch yet.
+        if self._settled and not (fits and self._stretches and not self._stretches[self._named]):
+            self._screen.note(f"the time question is settled after {done} timing rounds")
+            return "settled"
+        return None if fits else "budget"
 
-    def _is_within_budget(self) -> bool:
-        """Whether another round is expected to end in time. There are at least two."""
-        if len(self._recording.timing_rounds()) < 2:
-            return True  # a single round decides nothing
-        part = PART if self._settings["turns"] == "auto" else 1.0
-        return part * self._lasted <= self._seconds_left()
+    def _is_within_budget(self, done: int) -> bool:
+        """Whether another round fits. There are two wherever they take little more than it."""
+        if done == 0:
+            return True
+        left = self._seconds_left()
+        least = self._apart + sum(self._each[cell.name] for cell in self._cells if self._each)
+        if self._settings["turns"] != "auto" or not self._each:  # of a command before
+            return self._lasted <= left + (LATE if done < 2 else 0.0)
+        enough = done < 2 or left >= planned_seconds(self._budget, self._apart) / 2
+        return enough and least <= left + LATE
 
     def _seconds_left(self) -> float:
         """How long the timing rounds may still take."""
-        spent = time.monotonic() - self._began
-        return float(max(60 * self._settings["time_budget"] - spent, 0.0))
+        return float(max(self._budget - (time.monotonic() - self._began), 0.0))
 
     def _update(self) -> None:
         """Show the figures so far."""
@@ -183,57 +187,127 @@ class Timing:
         if number % 2:
             left.reverse()
         entry = Round(number, self._plan.seeds[0], segment=recording.segment, shuffled=True)
-        groups, cells, to_spend = 0, len(left), self._seconds_left()
+        groups, cells, load = 0, len(left), Load()
+        self._apart, self._whole = 0.0, None
         while left:
             groups += 1
             into = recording.folder / TIMING / str(number)
-            timed = self._group(turns, left, into, what, to_spend, cells)
+            timed = self._group(turns, left, into, what, cells, load)
             folders = [run.spec.folder for run in timed] + self._dropped
             entry.runs += [path.relative_to(recording.folder).as_posix() for path in folders]
             self._dropped = []
         if entry.runs:
+            entry.others = load.others
             recording.timing_groups = max(groups, recording.timing_groups)
             recording.timing.append(entry)
 
     def _group(
-        self, turns: Turns, left: list[Cell], folder: Path, what: str, to_spend: float, every: int
+        self, turns: Turns, left: list[Cell], folder: Path, what: str, every: int, load: Load
     ) -> list[Paused]:
         """Time as many cells of `left` as fit into memory together, and remove them from it.
 
-        to_spend: seconds of the budget that were left when the round began. every: its cells.
+        every: cells of the round. load: takes what other programs did meanwhile.
         """
         began = time.monotonic()
         ending = 0.0 if self._turned is None else began - self._turned
         runs = self._start(turns, left, folder, what)
-        self._in_turn(runs, 0, self._first_turn)
-        self._set_steps()
-        seconds: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
+        self._let(runs, self._first_turn)
+        own = time.monotonic() - began + ending
+        if not runs:
+            turns.clear()
+            return []
+        chosen, long = self._to_stretch([cell for cell, _ in runs], own)
+        self._apart += own + long
+        share = len(runs) / every
+        if self._whole is None:  # other groups of the round take as long, for as many cells
+            rounds = TIMING_LOOKS[-1] - len(self._recording.timing_rounds())
+            left_over = self._seconds_left() + own
+            self._whole = round_seconds(self._budget, left_over, self._apart / share, rounds)
+        training = self._whole * share - own - long
+        with load.during([pid for _, run in runs for pid in run.processes()]):
+            seconds = self._take_turns(runs, training, what)
+        alone: dict[str, float] = {}
 
-        def take(cell: Cell, run: Paused) -> None:
-            seconds[cell.name].append(self._turn(cell, run))
+        def stretch(cell: Cell, run: Paused) -> None:
+            if cell.name in chosen:
+                each = fmean(seconds[cell.name])
+                alone[cell.name] = run.stretch(self._steps[cell.name][0], stretch_steps(each), each)
+                self._stretches[cell.name] += 1
 
-        spent = time.monotonic() - began + ending
-        count = self._turns([cell for cell, _ in runs], to_spend, spent, len(runs) / every)
-        for number in range(1, count + 1):
-            self._screen.running(f"{what}  turn {number} of {count}", (), self._seconds_left())
-            self._in_turn(runs, number, take)
+        self._let(runs, stretch)
         self._turned = time.monotonic()
 
         def end(cell: Cell, run: Paused) -> None:
-            run.end(seconds[cell.name], location(seconds[cell.name]))
+            run.end(seconds[cell.name], alone.get(cell.name))
+            self._set_steps(cell, fmean(seconds[cell.name]))  # of its turns in the next round
 
-        self._in_turn(runs, 0, end)
+        self._let(runs, end)
         turns.clear()
         return [run for _, run in runs]
 
-    def _in_turn(
-        self,
-        runs: list[tuple[Cell, Paused]],
-        number: int,
-        take: Callable[[Cell, Paused], None],
-    ) -> None:
-        """Let each run take its turn, every other time backwards; removes those that fail."""
-        for cell, run in runs[:: -1 if number % 2 else 1]:
+    def _take_turns(self, runs: Runs, training: float, what: str) -> dict[str, list[float]]:
+        """Let cells train in turns; return the seconds per step of each turn, by cell.
+
+        The numbers of turns are set before: that a cell has fewer because some took long would make
+        their mean too large. All cells train for about as long, in turns that are spread evenly
+        over these seconds of `training`. Removes runs that fail.
+        """
+        found: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
+        counts = {name: self._count(name, training / len(runs)) for name in found}
+        number = 0
+
+        def take(cell: Cell, run: Paused) -> None:
+            found[cell.name].append(run.turn(*self._steps[cell.name], self._each[cell.name]))
+
+        while waiting := [
+            ((len(found[cell.name]) + 0.5) / counts[cell.name], index)
+            for index, (cell, _) in enumerate(runs)
+            if self._has_another(found[cell.name], counts[cell.name])
+        ]:
+            _, index = min(waiting)
+            if len(found[runs[index][0].name]) == number:
+                number += 1
+                self._screen.running(f"{what}  turn {number}", (), self._seconds_left())
+            self._let(runs, take, index)
+        return found
+
+    def _count(self, name: str, training: float) -> int:
+        """How many turns a cell has that trains for so many seconds."""
+        if self._settings["turns"] != "auto":
+            return int(self._settings["turns"])
+        return max(1, round(training / self._each[name]))
+
+    def _has_another(self, turns: Sequence[float], count: int) -> bool:
+        """Whether a cell that has had these turns has another; one if the machine became slow."""
+        late = time.monotonic() - self._began > self._budget + LATE / 2
+        return len(turns) < (1 if late and self._settings["turns"] == "auto" else count)
+
+    def _to_stretch(self, cells: Sequence[Cell], own: float) -> tuple[list[str], float]:
+        """The cells that train a long stretch in this round, and the seconds that these take.
+
+        They are the first cell of each strategy (and of what else is swept), none-fp32 among them,
+        and the one that is named: those first that had the fewest, as many as make stretches a
+        given share of all rounds. own: seconds of the round that are not training.
+        """
+        first: dict[tuple[str, ...], str] = {}
+        for cell in sorted(cells, key=self._plan.cells.index):
+            first.setdefault(tuple(v for k, v in cell.keys.items() if k != "amp"), cell.name)
+        wanted = {*first.values(), *(cell.name for cell in cells if cell.name == self._named)}
+        most = SHARE * (self._recording.timing_seconds + planned_seconds(self._budget, own))
+        chosen, long = list[str](), 0.0
+        for name in sorted(wanted, key=lambda name: (self._stretches[name], name != self._named)):
+            lead, timed = self._steps[name]
+            each = self._each[name] / (lead + timed)
+            takes = each * (lead + stretch_steps(each))
+            if self._stretched + takes > most and not (self._settled and name == self._named):
+                break  # it is the next in a later round
+            chosen.append(name)
+            long, self._stretched = long + takes, self._stretched + takes
+        return chosen, long
+
+    def _let(self, runs: Runs, take: Callable[[Cell, Paused], None], *those: int) -> None:
+        """Let runs of these indices, or all, do something; removes those that fail."""
+        for cell, run in [runs[index] for index in those] or list(runs):
             try:
                 take(cell, run)
             except Failure as failure:
@@ -244,44 +318,23 @@ class Timing:
         """A turn that does not count."""
         if cell.name in self._steps:
             lead, _ = self._steps[cell.name]
-            run.turn(lead, 1, self._seconds[cell.name])
+            run.turn(lead, 1, self._each[cell.name])
         else:
-            self._trials[cell.name] = run.turn(*TRIAL)
+            self._set_steps(cell, run.turn(*TRIAL))
 
-    def _set_steps(self) -> None:
-        """Set how many steps a turn has for the cells that have had their first."""
-        for name, steps in steps_of_turns(self._trials, self._settings["slice"]).items():
-            if name not in self._steps:
-                self._steps[name] = steps
-                self._seconds[name] = sum(steps) * self._trials[name]
+    def _set_steps(self, cell: Cell, seconds: float) -> None:
+        """Set how many steps a turn of a cell has whose steps take so many seconds."""
+        several = self._jobs[cell.name].processes > 1
+        steps = steps_of_turn(seconds, self._settings["slice"], several)
+        self._steps[cell.name], self._each[cell.name] = steps, sum(steps) * seconds
 
-    def _turn(self, cell: Cell, run: Paused) -> float:
-        """A turn that counts; returns its seconds per step."""
-        began = time.monotonic()
-        seconds = run.turn(*self._steps[cell.name], self._seconds[cell.name])
-        self._seconds[cell.name] = time.monotonic() - began
-        return seconds
-
-    def _turns(self, cells: Sequence[Cell], left: float, spent: float, share: float) -> int:
-        """How many turns a process has.
-
-        left: seconds that timing rounds may take from this one on. spent: seconds that starting
-        these cells' processes took and that ending them will take. share: of the round's cells.
-        """
-        if self._settings["turns"] != "auto":
-            return int(self._settings["turns"])
-        each = sum(self._seconds[cell.name] for cell in cells)
-        return turn_count(60 * self._settings["time_budget"] * share, left * share, each, spent)
-
-    def _start(
-        self, turns: Turns, left: list[Cell], folder: Path, what: str
-    ) -> list[tuple[Cell, Paused]]:
+    def _start(self, turns: Turns, left: list[Cell], folder: Path, what: str) -> Runs:
         """Start as many cells of `left` as fit into memory together, and remove them from it.
 
         One after another: at once, their warm-up steps would take each other's cores. So each also
         shows how much memory it takes.
         """
-        ready: list[tuple[Cell, Paused]] = []
+        ready: Runs = []
         free: int | None = None
         most = 0.0
         while left and (free is None or free >= RESERVE * most):
@@ -345,42 +398,3 @@ class Timing:
         with suppress(Failure, OSError):  # of a job or a folder that no result is made of
             job = self._jobs.get(cell.name) or self._plan.job(cell, 0)
             record([failure], job.choices, job.values, folder, time.time())
-
-
-def steps_of_turns(seconds: Mapping[str, float], slice_: float) -> dict[str, tuple[int, int]]:
-    """How many steps of a turn are not timed, and how many are, by cell.
-
-    Cells of about the same speed take as many as the fastest of these: in which step of a turn the
-    clock starts must not make a difference between them. (It may between cells that do not fit
-    into memory together.)
-
-    seconds: of a step, by cell. slice_: seconds that are timed in a turn.
-    """
-    found: dict[str, tuple[int, int]] = {}
-    like = before = 0.0
-    for name, each in sorted(seconds.items(), key=lambda item: item[1]):
-        if each >= APART * before:
-            like = each
-        before = each
-        lead = max(1, round(LEAD / like)) if like < LONG else 0
-        found[name] = lead, max(LEAST, round(slice_ / like))
-    return found
-
-
-def turn_count(budget: float, left: float, each: float, spent: float) -> int:
-    """How many turns each process has in a round of a study with a budget of so many seconds.
-
-    As many as let ROUNDS rounds fill it, or up to MOST that are LONG_ENOUGH. So the fewer cells are
-    left, the more turns each of them has. Where starting the processes takes most of a round, turns
-    for as long as that took, unless fewer than LOOKED rounds would fit. What is left is divided
-    into whole rounds.
-
-    left: seconds of the budget that are left. each: seconds of a turn of all cells.
-    spent: seconds of the round that are not turns.
-    """
-    if not each:  # no cell is left
-        return FEWEST
-    enough = max(budget / MOST, min(budget / ROUNDS, LONG_ENOUGH * spent))
-    planned = max(enough, min(2 * spent, budget / LOOKED))
-    seconds = left / max(1, int(left / planned + 1 - PART))
-    return max(FEWEST, int((seconds - spent) / each))

@@ -7,12 +7,14 @@ is trained is thrown away: only its time is recorded.
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -37,9 +39,9 @@ from ninefold.train.warmup import warm_up
 def take_turns(spec: RunSpec) -> None:
     """Build the run of `spec` and train whenever the launcher says so; rank 0 writes result.json.
 
-    The launcher sends {lead, steps} for a turn: `lead` untimed, then `steps` timed ones; and last
-    {turns, location}: seconds per step of all turns, and the result's. Each is answered.
-    Raises Failure.
+    The launcher sends {lead, steps} for a turn: `lead` untimed, then `steps` timed ones, which the
+    result counts unless `counted` is false; and last {turns, stretch}: seconds per step of all
+    turns, and of a long stretch. Each is answered. Raises Failure.
     """
     assert spec.turns is not None
     assert spec.mailbox is not None
@@ -49,7 +51,7 @@ def take_turns(spec: RunSpec) -> None:
         if place.rank == 0:
             announce(job, run, amp, notes)
         run.forward.train()
-        step = stepper(run)
+        step = repeated(run, stepper(run))
         warm_up(run, step)
         batches = endless(run)
         joules, steps = 0.0, 0
@@ -64,7 +66,8 @@ def take_turns(spec: RunSpec) -> None:
             if message["lead"]:
                 timed(run, step, batches, message["lead"])
             seconds, spent = timed(run, step, batches, message["steps"])
-            joules, steps = joules + spent, steps + message["steps"]
+            if message.get("counted", True):
+                joules, steps = joules + spent, steps + message["steps"]
             channel.send(seconds=seconds / message["steps"])
         if message is None or not message["turns"]:
             return  # the launcher has no use for it any more
@@ -76,8 +79,9 @@ def take_turns(spec: RunSpec) -> None:
             steps=steps,
             turns=len(message["turns"]),
             turn_seconds=message["turns"],
-            train_seconds=steps * message["location"],
-            images_per_second=job.batch_size / message["location"],
+            stretch_seconds=message["stretch"],
+            train_seconds=steps * fmean(message["turns"]),
+            images_per_second=job.batch_size / fmean(message["turns"]),
             total_seconds=time.time() - spec.started,
             phase_seconds=run.clock.phase_seconds(steps),
             phase_sampled_steps=run.clock.sampled_steps,
@@ -134,6 +138,30 @@ def timed(
         between_steps(run)
     clock.stop()
     return clock.seconds - before[0], clock.joules - before[1]
+
+
+def repeated(
+    run: Training, step: Callable[[Tensor, Tensor], None]
+) -> Callable[[Tensor, Tensor], None]:
+    """`step`, before which the schedule of learning rates begins again where the job would end.
+
+    Turns go on beyond the steps that a schedule was made for: OneCycleLR would refuse to.
+    """
+    groups = run.state.optimizer.param_groups
+    began = copy.deepcopy((run.state.schedule.state_dict(), [group["lr"] for group in groups]))
+
+    def next_step(inputs: Tensor, targets: Tensor) -> None:
+        if run.state.step and run.state.step % max(run.last_step, 1) == 0:
+            schedule, rates = copy.deepcopy(began)
+            run.state.schedule.load_state_dict(schedule)
+            for group, rate in zip(groups, rates, strict=True):
+                if isinstance(rate, Tensor):  # a graph reads it in place
+                    group["lr"].copy_(rate)
+                else:
+                    group["lr"] = rate
+        step(inputs, targets)
+
+    return next_step
 
 
 def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:

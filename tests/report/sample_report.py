@@ -105,6 +105,12 @@ def sample(
              "high": 1.013, "floor": 0.013, "held": amp != "scaler"}
             for amp in amps if f"none-{amp}" in tables and f"dp-{amp}" in tables
         ],
+        "steady": [
+            {"cell": f"{parallel}-fp32", "n": 4, "ratio": ratio, "low": ratio * 0.97,
+             "high": ratio * 1.03, "held": parallel != "ddp"}
+            for parallel, ratio in (("none", 1.004), ("ddp", 0.91)) if f"{parallel}-fp32" in tables
+        ],
+        "floor": 0.1,
         "numerics": _numerics(list(tables), seeds) if "none-fp32" in tables else None,
         "curves": [
             {"cell": cell, "seed": seed, "points": _curve(cell, seed, epochs, tables)}
@@ -219,15 +225,12 @@ def _cell(cell: str, seeds: int, tables: dict) -> dict[str, Any]:
             "relative": relative, "values": {str(seed): value for seed, value in values.items()},
         }  # fmt: skip
     backward = 54 if amp == "fp32" else 66
-    speed = measures["throughput"]
     return {
         "cell": cell, "parallel": parallel, "amp": amp, "seeds": seeds,
         "status": None if table else "failed", "marks": [], "measures": measures,
         "phases": {"data": 8.0 if amp != "autocast" else 21.0, "transfer": 0.3,
                    "forward": 88.7 - backward - 13 * (amp == "autocast"),
                    "backward": float(backward), "optimizer": 3.0} if table else None,
-        "ceiling": {"images_per_second": speed["mean"] * 1.08, "share": 1 / 1.08} if speed
-        else None,
         "data_bound": bool(table) and amp == "autocast",
         "speedup": {"value": 1 / SLOWER[parallel], "devices": 1, "ideal": 1}
         if table and parallel != "none" else None,

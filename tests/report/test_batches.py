@@ -152,3 +152,23 @@ def test_a_study_of_one_batch_size_or_of_other_settings_has_no_such_goal(tmp_pat
     folder = tmp_path / "other"
     study(folder, PLAIN)
     assert study(folder, ("fp32", 128, 5.0, SLOW), overrides=["optimizer.lr=0.01"])[1] is None
+
+
+def test_a_control_that_did_not_hold_keeps_batch_sizes_from_an_answer(tmp_path: Path) -> None:
+    larger = ("autocast", 128, 5.0, [0.4, 0.6, 0.8, 0.9])
+    assert told(tmp_path / "held", PLAIN, larger).cell == "none-autocast with batch 128"
+    folder = tmp_path / "failed"
+    told(folder, PLAIN, larger)
+    for seed in range(SEEDS):  # dp does the same work as none, and took 2.5 times as long
+        content = json.loads((folder / "runs" / f"fp32_64_{seed}" / "result.json").read_text())
+        content |= {"parallel": "dp", "train_seconds": (2.5 + seed / 50) * content["train_seconds"]}
+        (copy := folder / "runs" / f"dp_64_{seed}").mkdir()
+        (copy / "result.json").write_text(json.dumps(content | {"replicas": 1}))
+    recording = gather_recording(folder)
+    assert recording is not None
+    found = evidence_of(recording)
+    answer = build(recording, found, recommend(found[0])).answer
+    [card] = [goal for goal in answer.goals if goal.goal == "accuracy per second"]
+    assert card.cell is None
+    assert card.sentence.startswith("Not decided: none-autocast with batch 128 takes ")
+    assert "a control that did not hold allows for as much" in card.sentence

@@ -309,11 +309,12 @@ def shapes() -> dict[str, dict[str, Any]]:
     search = sample(("none",), ("fp32",), seeds=1, epochs=1)
     for group in (bare["groups"][0], search["groups"][0]):
         group.update(
-            pairs={"seconds": [], "accuracy": []}, safety=[], controls=[], numerics=None,
+            pairs={"seconds": [], "accuracy": []}, safety=[], controls=[], steady=[], floor=0.0,
+            numerics=None,
             curves=[], rounds=[],
         )  # fmt: skip
         for cell in group["cells"]:
-            cell.update(phases=None, ceiling=None, speedup=None)
+            cell.update(phases=None, speedup=None)
     [trial] = search["groups"]
     search["groups"] = [{**trial, "title": f"trial {number}"} for number in range(12)]
     long = sample(("none", "dp"), ("fp32", "autocast"), **small)

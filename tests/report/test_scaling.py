@@ -316,6 +316,7 @@ def test_points_on_more_hosts_than_the_base_have_a_speed_up_and_no_verdict(tmp_p
 
 def test_the_report_shows_it_in_every_form(tmp_path: Path) -> None:
     console = report.write(planted(tmp_path, cores=2))
+    assert console.startswith("answer: ddp in fp32: more processes are faster: ddp x")
     assert "scaling: ddp x2-fp32 is 1.6" in console
     written = tmp_path / "report"
     text = (written / "report.md").read_text()

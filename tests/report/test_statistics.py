@@ -281,11 +281,14 @@ def test_below_the_floor_of_a_control_that_failed_nothing_is_claimed() -> None:
     assert not control.held
     assert control.floor > 0.08
     assert without_control["none-fp32", "ddp-fp32"] == "slower"
-    assert verdicts(found.seconds)["none-fp32", "ddp-fp32"] == "not enough runs"
+    assert verdicts(found.seconds)["none-fp32", "ddp-fp32"] == "within the floor"
     assert verdicts(found.seconds)["none-fp32", FAST] == "slower"
+    assert found.floor == pytest.approx(control.floor)
     for pair in found.seconds:
         if 1 / (1 + control.floor) <= (pair.estimate or 0) <= 1 + control.floor:
-            assert pair.verdict == "not enough runs"
+            unclear = without_control[pair.first, pair.second] == "not enough runs"
+            assert pair.verdict == ("not enough runs" if unclear else "within the floor")
+            assert pair.needed is None
 
 
 def times(ratio: float, values: Values) -> dict[str, Mapping[int, float]]:

@@ -19,23 +19,36 @@ SETTINGS = Settings(looks=len(TIMING_LOOKS))
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of the logarithms of times.
+    """Standard deviations of times, relative to what they are on average.
 
     process: of each process; turn: of each turn of a process; round: of what all cells share
     tails: degrees of freedom of Student's t, in place of the normal distribution
+    late: what turns of the last cell are delayed by in the mean, as a share of their time: each
+        by another time, exponentially distributed, as a cell whose processes wait for each other
     """
 
     process: float = 0.012
     turn: float = 0.015
     round: float = 0.03
     tails: int | None = None
+    late: float = 0.0
+
+    def turns(self, rng: np.random.Generator, cells: int, turns: int) -> Array:
+        """Times of turns around 1 in the mean: float64 [cells, last look, turns]."""
+        shape = cells, TIMING_LOOKS[-1], turns
+        common = self._draw(rng, shape[1:2], self.round)[:, None]
+        own = self._draw(rng, shape[:2], self.process)[..., None]
+        found: Array = np.exp(common + own + self._draw(rng, shape, self.turn))
+        if self.late:
+            found[-1] *= (1 + self.late * rng.exponential(size=shape[1:])) / (1 + self.late)
+        return found
 
     def table(self, rng: np.random.Generator, cells: int, turns: int = 5) -> Array:
-        """What the noise adds to each cell in each round: float64 [cells, last look]."""
-        shape = cells, TIMING_LOOKS[-1], turns
-        middle = np.median(self._draw(rng, shape, self.turn), axis=2)
-        own = self._draw(rng, shape[:2], self.process)
-        found: Array = own + middle + self._draw(rng, shape[1:2], self.round)
+        """What the noise adds to each cell in each round: float64 [cells, last look].
+
+        The number of a process is the mean of its turns, as in Run.
+        """
+        found: Array = np.log(self.turns(rng, cells, turns).mean(axis=2))
         return found
 
     def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], sd: float) -> Array:

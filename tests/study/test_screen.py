@@ -62,7 +62,7 @@ def test_a_terminal_shows_one_table_of_all_cells(shell: Shell, columns: int) -> 
     assert max(map(len, lines)) <= columns
     assert not any(words in before for words in OWN)
     assert "run 4 of 4" in before
-    assert answer.count("report ") == 1
+    assert answer.count("\nreport ") == 1
 
 
 def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell) -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ninefold.result import location
-from ninefold.study.timing import steps_of_turns, turn_count
+from ninefold.study.load import Load
+from ninefold.study.screen import Announcements
+from ninefold.study.timing import Timing
+from ninefold.study.turn_plan import planned_seconds, steps_of_turn, stretch_steps
 from tests.conftest import ROOT, Shell, result
 from tests.test_ranks import BATCH
 
@@ -107,7 +115,7 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
             assert each["accuracy"] is None
             steps, seconds = each["turn_seconds"], each["train_seconds"]
             assert len(steps) == 2  # type: ignore[arg-type]
-            assert seconds == pytest.approx(each["steps"] * location(steps))  # type: ignore
+            assert seconds == pytest.approx(each["steps"] * fmean(steps))  # type: ignore
     assert [each["processes"] for each in found["ddp-fp32"]] == [2, 2]
     recommended = json.loads((shell.folder / "study" / "report" / "environment.json").read_text())
     assert recommended["overlays"]["ddp-fp32"]["choices"]["parallel"] == "ddp"
@@ -133,7 +141,7 @@ def test_a_timing_round_tells_what_it_does_while_its_cells_start_and_between_tur
         "2 cells: none-fp32, ddp-fp32",
         "timing round 1  2 cells",
         *(f"timing round 1  2 cells  starting {cell}" for cell in order(first)),
-        *(f"timing round 1  2 cells  turn {number} of 2" for number in (1, 2)),
+        *(f"timing round 1  2 cells  turn {number}" for number in (1, 2)),
         "timing round 1  2 cells",
     ]
 
@@ -185,6 +193,25 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
     assert sum(result(folder)["status"] == "failed" for folder in ended) == both
 
 
+@pytest.mark.parametrize("pairs", ["best", "all"])
+def test_a_resumed_study_measures_no_cell_that_was_out_unless_other_pairs_are_asked(
+    shell: Shell, pairs: str
+) -> None:
+    assert shell.train(*study("parallel=none,ddp", "study.pairs=all")).returncode == 0
+    path = shell.folder / "study" / "sweep.json"
+    sweep = json.loads(path.read_text())
+    (out,) = (name for name in sweep["timing"][-1]["runs"] if "ddp" in name)
+    sweep["timing"][-1]["runs"].remove(out)  # as after a look that decided its pairs
+    path.write_text(json.dumps(sweep))
+    again = [text for text in study("parallel=none,ddp") if "sweep.dir" not in text]
+    again = [text for text in again if "time_budget" not in text]
+    again += ["study.resume=study", "study.time_budget=0.3", f"study.pairs={pairs}"]
+    done = shell.train(*again)
+    assert done.returncode == 0, done.stderr
+    third = json.loads(path.read_text())["timing"][2]["runs"]
+    assert len(third) == (1 if pairs == "all" else 2)
+
+
 @pytest.mark.slow
 def test_a_cell_that_failed_is_timed_again_by_a_resumed_study(timed: Shell) -> None:
     given = study("model.net._target_=ninefold.model.convnet.ConvNet,own.Late")
@@ -223,6 +250,18 @@ def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_fr
     assert re.match(line, error)
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
     assert [len(entry["runs"]) for entry in sweep["timing"]] == [2, 1]
+
+
+def test_a_schedule_of_so_many_steps_begins_again_in_turns_beyond_them(shell: Shell) -> None:
+    one_cycle = (
+        "~scheduler.patience", "~scheduler.factor", "+scheduler.max_lr=0.01", "scheduler.per=step",
+        "scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "+scheduler.total_steps=40",
+    )  # fmt: skip
+    done = shell.train(*study("amp=fp32,bf16", "study.turns=12", "epochs=10", *one_cycle))
+    assert done.returncode == 0, done.stderr
+    for results in turns(shell.folder).values():
+        assert {each["status"] for each in results} == {"ok"}
+        assert min(each["steps"] for each in results) > 40  # type: ignore[type-var]
 
 
 @pytest.mark.slow
@@ -302,21 +341,11 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
     assert min(idle) <= 0.05  # of all processes but the two that train
 
 
-def test_turns_fill_the_budget_or_take_as_long_as_the_start_if_enough_rounds_remain() -> None:
-    assert turn_count(180, 180, each=0.5, spent=4) == 22  # 12 rounds of 15 s
-    assert turn_count(180, 180, each=0.1, spent=4) == 110  # fewer cells are left
-    assert turn_count(180, 180, each=0.5, spent=3) == 18  # 15 rounds of 12 s, of which 9 are turns
-    assert turn_count(180, 180, each=0.5, spent=1) == 16  # 20 rounds of 9 s
-    assert turn_count(48, 48, each=0.5, spent=4) == 8  # half of the time is measuring
-    assert turn_count(48, 48, each=0.5, spent=9) == 6  # 4 rounds of 12 s
-    assert turn_count(48, 48, each=0.5, spent=30) == 4
-
-
-def test_the_last_rounds_of_a_budget_take_all_that_is_left_of_it() -> None:
-    assert turn_count(180, 40, each=0.5, spent=4) == 32  # 2 rounds of 20 s, not 2.7 of 15
-    assert turn_count(180, 42, each=0.5, spent=4) == 20  # 3 rounds of 14 s
-    assert turn_count(180, 12, each=0.5, spent=4) == 16
-    assert turn_count(180, 0, each=0.5, spent=4) == 4  # the second round, after a long first one
+def test_rounds_fill_the_budget_or_train_as_long_as_their_start_takes_if_enough_remain() -> None:
+    assert planned_seconds(180, apart=2) == 15  # 12 rounds
+    assert planned_seconds(180, apart=9) == 18  # of which 9 are training
+    assert planned_seconds(48, apart=9) == 12  # 4 rounds: one more than the first look takes
+    assert planned_seconds(0.0, apart=9) > 0
 
 
 def test_a_cell_that_is_larger_than_this_node_of_an_allocation_is_not_timed(shell: Shell) -> None:
@@ -350,9 +379,92 @@ def test_a_study_that_cannot_be_timed_in_turns_is_refused(
     assert [line.split("=")[0] for line in done.stderr.splitlines()] == [f"error: {field}"]
 
 
-def test_cells_that_are_about_as_fast_take_turns_of_the_same_steps() -> None:
-    """Else one is timed from its second step after a pause on, and its equal from its third."""
-    found = steps_of_turns({"b": 0.0055, "a": 0.004, "c": 0.008, "one": 0.05, "two": 0.07}, 0.012)
-    assert found == {"a": (1, 3), "b": (1, 3), "c": (1, 3), "one": (1, 2), "two": (1, 2)}
-    assert steps_of_turns({"tiny": 0.0002}, 0.012) == {"tiny": (25, 60)}
-    assert steps_of_turns({"long": 0.3}, 0.012) == {"long": (0, 2)}
+def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own() -> None:
+    spin = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+    own, other = (subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2))
+    try:
+        ours, all_others = Load(), Load()
+        with ours.during([own.pid, other.pid]), all_others.during([own.pid]):
+            time.sleep(1.5)
+    finally:
+        own.kill(), other.kill()
+        own.wait(), other.wait()
+    assert ours.others is not None
+    assert all_others.others is not None
+    assert all_others.others > ours.others + 0.5 / len(os.sched_getaffinity(0))
+    unknown = Load()
+    with unknown.during([2**30]):
+        pass
+    assert unknown.others is None
+
+
+def test_cells_with_short_turns_have_more_of_them_and_those_are_spread_evenly() -> None:
+    taken: list[str] = []
+
+    class Taker:
+        """A run that only notes its turns."""
+
+        def __init__(self, name: str, seconds: float) -> None:
+            self.name, self.seconds = name, seconds
+
+        def turn(self, lead: int, steps: int, expected: float) -> float:
+            taken.append(self.name)
+            return self.seconds
+
+    settings = {"turns": "auto", "time_budget": 1, "pairs": "all", "slice": 0.04, "seed": 0}
+    plan: Any = SimpleNamespace(cells=[])
+    timing = Timing(plan, Any, settings, Announcements(), lambda *_: None)  # type: ignore[arg-type]
+    timing._began = time.monotonic()
+    cells = [SimpleNamespace(name=name) for name in ("short", "long")]
+    timing._each, timing._steps = (
+        {"short": 0.1, "long": 0.6},
+        dict.fromkeys(("short", "long"), (1, 2)),
+    )
+    runs: Any = [(cell, Taker(cell.name, 0.1)) for cell in cells]
+    found = timing._take_turns(runs, 2.4, "round")
+    assert {name: len(turns) for name, turns in found.items()} == {"short": 12, "long": 2}
+    places = [place for place, name in enumerate(taken) if name == "long"]
+    assert 2 <= places[0] <= 4
+    assert 8 <= places[1] <= 11
+
+
+def test_a_turn_is_timed_from_where_its_steps_are_as_fast_as_later_ones() -> None:
+    assert steps_of_turn(0.002, 0.04, several=False) == (20, 20)
+    assert steps_of_turn(0.005, 0.04, several=True) == (60, 60)
+    assert steps_of_turn(1.2, 0.04, several=False) == (1, 2)
+
+
+def test_a_long_stretch_has_at_least_40_steps_and_a_second() -> None:
+    assert stretch_steps(0.002) == 500
+    assert stretch_steps(0.1) == 40
+
+
+@pytest.mark.parametrize(
+    ("minutes", "cells"),
+    [
+        (0.3, {"none-fp32"}),
+        pytest.param(1, {"none-fp32", "ddp-fp32"}, marks=pytest.mark.slow),
+    ],
+)
+def test_processes_train_a_long_stretch_after_their_turns_in_rotation(
+    shell: Shell, minutes: float, cells: set[str]
+) -> None:
+    budget = f"study.time_budget={minutes}"
+    done = shell.train(*study("parallel=none,ddp", budget, "study.turns=auto", "study.pairs=all"))
+    assert done.returncode == 0, done.stderr
+    found = turns(shell.folder)
+    lengths = {
+        name: [each["stretch_seconds"] for each in results if each["stretch_seconds"]]
+        for name, results in found.items()
+    }
+    assert {name for name, seconds in lengths.items() if seconds} >= cells
+    for results in found.values():
+        for each in results:  # the stretch is no turn
+            mean = fmean(each["turn_seconds"])  # type: ignore[arg-type]
+            assert each["train_seconds"] == pytest.approx(each["steps"] * mean)  # type: ignore
+    content = json.loads((shell.folder / "study" / "report" / "report.json").read_text())
+    [group] = content["groups"]
+    assert {each["cell"] for each in group["steady"]} >= cells
+    sweep = json.loads((shell.folder / "study" / "sweep.json").read_text())
+    assert sweep["timing_ended"] in ("budget", "settled")
+    assert all(0 <= entry["others"] <= 1 for entry in sweep["timing"])

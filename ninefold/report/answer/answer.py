@@ -14,6 +14,8 @@ from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
 from ninefold.report.answer.notes import holders, number_notes
 from ninefold.report.answer.recommend import Recommendation
+from ninefold.report.answer.scaling import scaling
+from ninefold.report.answer.scaling_words import headline
 from ninefold.report.answer.tree import FORMAT, Answer, GoalAnswer, Limits, Note, Report, RunLine
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
@@ -115,6 +117,11 @@ def _answer(
         for goal in goals
     ]
     sentence = wording.answer(goals)
+    if (scales := scaling(first)) and scales.series:  # that is what the study asked
+        confidence = first.settings.confidence
+        told = [headline(series, scales.kind, confidence) for series in scales.series]
+        sentence = " ".join(told)
+        best = goals[0] if goals[0].cell else None  # no other goal's command stands below it
     if of_batches := score_per_second(found):
         answers.append(of_batches)
         if of_batches.cell:

@@ -17,6 +17,7 @@ from ninefold.report.data.cells import PLAIN, plainness
 from ninefold.report.numbers import ratio, three_digits
 from ninefold.report.stats.measures import SECONDS, of_score, to_target
 from ninefold.report.stats.statistics import compare, estimate
+from ninefold.report.stats.verdicts import WITHIN
 
 LEAST = 2  # seeds of the baseline: with fewer nothing can be shown
 
@@ -68,7 +69,8 @@ def score_per_second(found: Sequence[Evidence]) -> GoalAnswer | None:
     plain = next((s for s in settings if (s.batch_size, s.cell) == first), None)
     if plain is None or settings[-1].batch_size == plain.batch_size:
         return None  # a run of it failed, or there is no larger batch
-    return _answer(base, plain, settings, base.target)
+    floor = max(each.comparison.floor for each in alike)
+    return _answer(base, plain, settings, base.target, floor)
 
 
 def _conditions(evidence: Evidence) -> tuple[object, ...]:
@@ -94,7 +96,10 @@ def _settings(evidence: Evidence, target: float) -> list[Setting]:
         )
         for cell in per_epoch
         if scores.get(cell)
-        and not any(cell in each for each in (evidence.bad, evidence.copies, evidence.different))
+        and not any(
+            cell in each
+            for each in (evidence.bad, evidence.copies, evidence.needless, evidence.different)
+        )
     ]
 
 
@@ -110,8 +115,9 @@ def largest_for_the_same_time(
 
 
 def _answer(
-    base: Evidence, plain: Setting, settings: Sequence[Setting], target: float
+    base: Evidence, plain: Setting, settings: Sequence[Setting], target: float, floor: float
 ) -> GoalAnswer:
+    """The answer. floor: of times, as a control did not hold."""
     goal, to = f"{base.group.score} per second", f"{target:.2f} % test {base.group.score}"
     longest = plain.per_epoch * (1 + base.settings.same)
     larger = largest_for_the_same_time(plain, settings, base.settings.same)
@@ -135,7 +141,7 @@ def _answer(
         return GoalAnswer(goal, plain.name, sentence, said, [])
     values = {each.name: each.seconds for each in (plain, *reached)}
     hosts = {each.name: each.hosts for each in (plain, *reached)}
-    pairs = Pairs(compare(values, {}, base.settings, hosts=hosts))
+    pairs = Pairs(compare(values, {}, base.settings, hosts=hosts, floor=floor))
     best = min(reached, key=lambda each: each.mean or 0.0)
     against = _against(pairs, plain, best, base)
     verdict = pairs.verdict(plain.name, best.name)
@@ -149,6 +155,12 @@ def _answer(
             f"none is shown to be faster: {best.name} takes {against}."
         )
         return GoalAnswer(goal, plain.name, sentence, said, tied)
+    if verdict == WITHIN:
+        sentence = (
+            f"Not decided: {best.name} takes {_until(best, target, to)}, {against}, and a control "
+            "that did not hold allows for as much."
+        )
+        return GoalAnswer(goal, None, sentence, said, [])
     sentence = (
         f"Not enough runs: {best.name} takes {_until(best, target, to)}, {against}, which shows no "
         "difference."
@@ -168,7 +180,7 @@ def _against(pairs: Pairs, plain: Setting, best: Setting, base: Evidence) -> str
     value, low, high = known
     text = f"{value:.3f} times that of {plain.name}"
     if low is None or high is None:
-        return text
+        return f"{text} (interval not known yet)"
     return f"{text} ({base.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
 
 

@@ -11,11 +11,13 @@ from ninefold.report.answer.host import host_caveat
 from ninefold.report.answer.wording import UNFINISHED
 from ninefold.report.data.cells import PLAIN, Group, plainness
 from ninefold.report.data.hosts import listed_hosts
-from ninefold.report.data.rounds import asked, round_number, rounds_of, timing_rounds
+from ninefold.report.data.rounds import asked, others, round_number, rounds_of, timing_rounds
 from ninefold.report.data.runs import finite
 from ninefold.report.numbers import listed_and
 from ninefold.report.stats.measures import SECONDS
-from ninefold.report.stats.verdicts import OTHER_HOSTS, Control
+from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Steady
+
+BUSY = 0.05  # share of the CPU time from which on what other programs used is told
 
 
 def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
@@ -25,6 +27,16 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
         for control in evidence.comparison.controls
         if not control.held
     ]
+    found += [
+        _not_steady(each, evidence.comparison.floor)
+        for each in evidence.comparison.steady
+        if not each.held
+    ]
+    if evidence.group.timing and not evidence.stretches:
+        found.append(
+            "No process trained a long stretch after its turns: how far turns are from a long run "
+            "is not known."
+        )
     if evidence.uncontrolled:
         found.append(_no_control(evidence))
     if hosts := _hosts(evidence):
@@ -44,9 +56,15 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             f"Memory did not suffice for all cells at once: they were timed in {count:g} groups. "
             "What changed between the groups of a round does not cancel."
         )
+    part = evidence.group.part
+    if evidence.group.timing and (share := others(sweep, part) or 0.0) > BUSY:
+        found.append(
+            f"The machine was busy: other programs used {100 * share:.0f} % of its CPU time during "
+            "the turns. The times are those of training beside them. Without them cells may be "
+            "faster, their order may be another, and it takes fewer rounds to decide."
+        )
     if evidence.unfinished:
         found.append(UNFINISHED)
-    part = evidence.group.part
     for kind, rounds in (("", rounds_of(sweep, part)), ("timing ", timing_rounds(sweep, part))):
         drifted = [
             round_number({**entry, "attempt": 0})
@@ -77,9 +95,7 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
         )
     if evidence.bad:
         found.append(f"Not every run ended well: {_simplest_first(evidence.bad)}.")
-    waiting = [
-        cell for cell in evidence.cells if (most := evidence.ceiling(cell)) and most.data_bound
-    ]
+    waiting = [cell for cell in evidence.cells if evidence.waits_for_data(cell)]
     if waiting:
         every = waiting == evidence.cells
         who = "Every cell" if every else listed_and(waiting)
@@ -155,7 +171,18 @@ def _failed_control(evidence: Evidence, control: Control) -> str:
     return (
         f"The A/A control did not hold: {control.second} does the same work as {control.first} and "
         f"took ×{control.ratio:.3f} of its time{each}. {why} Ratios of time up to "
-        f"×{1 + control.floor:.3f} have no verdict."
+        f"×{1 + evidence.comparison.floor:.3f} have no verdict."
+    )
+
+
+def _not_steady(steady: Steady, floor: float) -> str:
+    interval = ""
+    if steady.low is not None and steady.high is not None:
+        interval = f" (interval {steady.low:.3f} to {steady.high:.3f})"
+    return (
+        f"The steady-state control did not hold: a step of {steady.cell} took ×{steady.ratio:.3f} "
+        f"in turns of its time in a long stretch alone{interval}: a long run may differ as much "
+        f"from what is promised. Ratios of time up to ×{1 + floor:.3f} have no verdict."
     )
 
 

@@ -35,6 +35,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         rounds = {(run.round, run.part) for run in timing if run.counts}
         of_rounds = f"in {counted(len(rounds), 'timing round')}"
         phrases.append(f"{counted(timing, 'timing run')} {of_rounds}, {_ok(timing)} ok")
+        phrases.append("times estimate the mean step of a long run on this host as it is")
         phrases += _noise(timing)
     if training or not timing:
         phrases.append(f"{counted(training, 'run')}, {_ok(training)} ok")

@@ -30,17 +30,7 @@ from ninefold.report.stats.verdicts import OPEN, Comparison, Safety, Settings
 from ninefold.result import TIMING_LOOKS
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
-NEAR = 0.9  # share of the ceiling from which on a cell is not limited by its data
-WAITING = 10.0  # percent of a step in data and transfer from which on a slow cell waits for them
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """The speed of a cell with batches that cost nothing, and the share of it that it reaches."""
-
-    images_per_second: float
-    share: float
-    data_bound: bool
+WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
 
 
 @dataclass(frozen=True)
@@ -87,10 +77,7 @@ class Evidence:
 
     def standing(self, candidates: Sequence[str]) -> Standing:
         """Return how cells stand, by their seconds per epoch, against the fastest of them."""
-        controls = self.comparison.controls
-        failed = any(not control.held for control in controls)
-        floor = controls[0].floor if failed else 0.0
-        hosts = self.hosts(SECONDS)
+        hosts, floor = self.hosts(SECONDS), self.comparison.floor
         return stand(self.values(SECONDS), candidates, self.settings, floor, hosts)
 
     def runs(self, cell: str) -> list[Run]:
@@ -155,10 +142,25 @@ class Evidence:
     @functools.cached_property
     def comparison(self) -> Comparison:
         """Seconds per epoch and score, every pair of cells."""
-        seconds = self.values(SECONDS)
         return compare(
-            seconds, self.accuracy, self.settings, self.controls, self.alike, self.hosts(SECONDS)
+            self.values(SECONDS),
+            self.accuracy,
+            self.settings,
+            self.controls,
+            self.alike,
+            self.hosts(SECONDS),
+            self.stretches,
         )
+
+    @functools.cached_property
+    def stretches(self) -> dict[str, dict[int, float]]:
+        """Seconds of a step in the turns of a process over those in its long stretch, by round."""
+        found: dict[str, dict[int, float]] = {}
+        for run in self.group.timing:
+            if run.ok and run.round is not None and run.turn_seconds and run.stretch_seconds:
+                ratio = fmean(run.turn_seconds) / run.stretch_seconds
+                found.setdefault(run.cell, {})[run.round] = ratio
+        return {cell: found[cell] for cell in self.cells if cell in found}
 
     @functools.cached_property
     def target(self) -> float | None:
@@ -212,6 +214,23 @@ class Evidence:
             for cell in self.cells
             if cell.startswith("dp-") and {run.replicas for run in self._ok(cell)} == {1}
         }
+
+    @functools.cached_property
+    def needless(self) -> dict[str, str]:
+        """The cells with a GradScaler but without float16, and those that differ in it alone.
+
+        Only gradients of float16 underflow where a larger loss would keep them.
+        """
+        found: dict[str, str] = {}
+        for cell in self.cells:
+            own = {(run.strategy, run.dtype, run.grad_scaler) for run in self._ok(cell)}
+            if len(own) == 1 and (known := own.pop())[2] and known[1] not in (None, "float16"):
+                plain = (*known[:2], False)
+                for other in self.cells:
+                    runs = self._ok(other)
+                    if {(run.strategy, run.dtype, run.grad_scaler) for run in runs} == {plain}:
+                        found[cell] = other
+        return found
 
     @functools.cached_property
     def controls(self) -> list[tuple[str, str]]:
@@ -273,24 +292,10 @@ class Evidence:
             found.setdefault(cell, OPEN)
         return {**found, PLAIN: "safe"} if self._ok(PLAIN) else found
 
-    def ceiling(self, cell: str) -> Ceiling | None:
-        """Return how close a cell comes to its speed with batches that cost nothing.
-
-        A cell is data-bound if it is a tenth or more below that speed and spends a tenth or more of
-        its steps on loading and transferring batches.
-        """
-        ok = [
-            (run.images_per_second, run.ceiling_images_per_second)
-            for run in self._ok(cell)
-            if run.images_per_second and run.ceiling_images_per_second
-        ]
-        if not ok:
-            return None
-        most = sum(ceiling for _, ceiling in ok) / len(ok)
-        share = sum(speed / ceiling for speed, ceiling in ok) / len(ok)
+    def waits_for_data(self, cell: str) -> bool:
+        """Whether a tenth or more of a cell's steps goes into loading and transferring batches."""
         phases = phase_shares(self.group, *parts(cell)) or {}
-        waits = phases.get("data", 0.0) + phases.get("transfer", 0.0)
-        return Ceiling(most, share, share < NEAR and waits >= WAITING)
+        return phases.get("data", 0.0) + phases.get("transfer", 0.0) >= WAITING
 
     def speedup(self, cell: str) -> Speedup | None:
         """Return a cell's throughput over none's in its precision, and what its devices allow.

@@ -14,7 +14,6 @@ from ninefold.report.answer.notes import marked, number_notes
 from ninefold.report.answer.published import compare
 from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import (
-    CeilingShare,
     Cell,
     Curve,
     Figures,
@@ -26,7 +25,7 @@ from ninefold.report.answer.tree import (
 )
 from ninefold.report.data.cells import PLAIN, parts
 from ninefold.report.data.recording import Recording
-from ninefold.report.data.rounds import rounds_of
+from ninefold.report.data.rounds import others, rounds_of
 from ninefold.report.data.runs import finite
 from ninefold.report.stats.measures import (
     BYTES,
@@ -68,6 +67,8 @@ def describe(evidence: Evidence, recording: Recording) -> Group:
         pairs=PairVerdicts(evidence.comparison.seconds, evidence.comparison.accuracy),
         safety=evidence.comparison.safety,
         controls=evidence.comparison.controls,
+        steady=evidence.comparison.steady,
+        floor=evidence.comparison.floor,
         numerics=evidence.numerics,
         curves=_curves(evidence),
         rounds=[_round(entry) for entry in rounds_of(recording.sweep, group.part)],
@@ -75,12 +76,12 @@ def describe(evidence: Evidence, recording: Recording) -> Group:
         score=group.score,
         further=[_further(evidence, measure) for measure in of_figures(group.runs)],
         timing_rounds=len({run.round for run in group.timing}) or None,
+        others=others(recording.sweep, group.part) if group.timing else None,
         scaling=scaling(evidence),
     )
 
 
 def _cell(evidence: Evidence, name: str, measures: list[MeasureFigures], marks: list[int]) -> Cell:
-    ceiling = evidence.ceiling(name)
     parallel, amp = parts(name)
     return Cell(
         cell=name,
@@ -91,8 +92,7 @@ def _cell(evidence: Evidence, name: str, measures: list[MeasureFigures], marks: 
         marks=marks,
         measures={info.key: figures.get(name) for info, figures in measures},
         phases=phase_shares(evidence.group, parallel, amp),
-        ceiling=CeilingShare(ceiling.images_per_second, ceiling.share) if ceiling else None,
-        data_bound=ceiling is not None and ceiling.data_bound,
+        data_bound=evidence.waits_for_data(name),
         speedup=evidence.speedup(name),
         host_bound=name in bound_by_host(evidence),
     )

@@ -36,8 +36,7 @@ def host_caveat(evidence: Evidence) -> str | None:
 
 
 def _waits(evidence: Evidence, cell: str) -> bool:
-    ceiling = evidence.ceiling(cell)
-    if ceiling is not None and ceiling.data_bound:
+    if evidence.waits_for_data(cell):
         return False
     runs = [run for run in evidence.runs(cell) if run.ok and run.timed is evidence.timed]
     shares = [share for run in runs if (share := _queued(run)) is not None]

@@ -18,12 +18,12 @@ Ratio = tuple[float, float | None, float | None]  # ratio, low and high end of i
 class Pairs:
     """The verdicts on pairs of cells, in either order.
 
-    held: whether the A/A controls held that these verdicts depend on.
+    held: whether the controls held that these verdicts depend on.
     """
 
     def __init__(self, comparison: Comparison) -> None:
         self._pairs = {(pair.first, pair.second): pair for pair in comparison.seconds}
-        self.held = all(control.held for control in comparison.controls)
+        self.held = comparison.held
 
     def verdict(self, first: str, second: str) -> str:
         """Return how `second` compares with `first`: see `verdicts.Pair`."""

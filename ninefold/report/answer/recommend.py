@@ -17,11 +17,12 @@ from ninefold.report.data.cells import plainness
 from ninefold.report.stats.best import Standing
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import OPEN, OTHER_HOSTS
+from ninefold.report.stats.verdicts import OPEN, OTHER_HOSTS, UNDECIDED
 
 NO_RUNS, NOTHING_SAFE, NOT_ENOUGH = "no runs", "nothing safe", "not enough runs"
 APART = "different hosts"
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
+NEEDLESS = "GradScaler without float16"
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,10 @@ class Recommendation:
     tied: cells that tie with the recommended one.
     unsure: cells of which it is not known whether they are better than the candidate and safe.
     open: cells on which more runs could change the decision.
-    chance: of timed cells, the confidence that `cell` is within `Settings.same` of the best safe
-        one; None elsewhere.
+    chance: of the fastest epoch, the confidence that `cell` is within `Settings.same` of the
+        fastest safe one; None elsewhere.
+    may_be: the cells that may be the fastest safe one, `cell` among them; empty for other goals.
+    unscored: cells that are not shown to be slower, and whose score is not yet known to be safe.
     """
 
     goal: Goal
@@ -68,6 +71,14 @@ class Recommendation:
     unsure: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
     chance: float | None = None
+    may_be: list[str] = field(default_factory=list)
+    unscored: list[str] = field(default_factory=list)
+
+    @property
+    def decided(self) -> bool:
+        """Whether `cell` is shown to be within `Settings.same` of the best, whichever are safe."""
+        sure = self.chance is not None and self.chance >= 1 - self.evidence.settings.level
+        return sure and not self.unscored
 
     @cached_property
     def means(self) -> dict[str, float]:
@@ -85,7 +96,7 @@ class Recommendation:
         assert self.pairs is not None
         assert self.candidate is not None
         for other in others:
-            if self.pairs.verdict(self.candidate, other) == OPEN:
+            if self.pairs.verdict(self.candidate, other) in UNDECIDED:
                 found.append((self.unit, self.pairs.needed(self.candidate, other)))
             if self.evidence.safe[other] == OPEN:
                 safety = self.evidence.safety(other)
@@ -100,8 +111,8 @@ class Recommendation:
     @property
     def unit(self) -> str:
         """What its values are of, one each."""
-        whole = self.chance is None and self.evidence.group.training
-        return "seed" if whole else "timing round"
+        timed = self.evidence.timed and self.goal.key == SECONDS.key
+        return "timing round" if timed or not self.evidence.group.training else "seed"
 
 
 def recommend(evidence: Evidence) -> list[Recommendation]:
@@ -115,7 +126,7 @@ def is_settled(recommendation: Recommendation) -> bool:
 
     Where cells are timed in turns, these runs tell their scores alone.
     """
-    if recommendation.chance is not None:
+    if recommendation.evidence.timed:
         safe = recommendation.evidence.safe
         return all(safe[cell] != OPEN for cell in recommendation.open)
     return not recommendation.open
@@ -127,39 +138,44 @@ def excluded(cell: str, evidence: Evidence) -> str | None:
         return FAILED_RUN
     if evidence.copies.get(cell) in evidence.cells:
         return COPY
+    if (plain := evidence.needless.get(cell)) is not None and plain not in evidence.bad:
+        return NEEDLESS
     return OTHER_NUMERICS if cell in evidence.different else None
 
 
-def named(evidence: Evidence, candidates: Sequence[str]) -> tuple[str, Standing]:
-    """Return the candidate to name as the fastest, and how all of them stand.
+def named(evidence: Evidence, candidates: Sequence[str]) -> tuple[str, list[str], Standing]:
+    """Return the candidate to name as the fastest, those that may be it, and how all stand.
 
     It is the simplest of those that are shown to be within `Settings.same` of the fastest, and not
-    shown to be slower than another one; without any, the one that leads.
+    shown to be slower than another one; without any, the simplest of those that may be the fastest.
     """
     stand, pairs = evidence.standing(candidates), Pairs(evidence.comparison)
-    enough = 1 - evidence.settings.level
-    near = [
+    slower = [
         cell
         for cell in candidates
-        if stand.chance[cell] >= enough
-        and not any(pairs.verdict(cell, other) == "faster" for other in candidates)
+        if any(pairs.verdict(cell, other) == "faster" for other in candidates)
     ]
-    return min(near, key=plainness, default=stand.lead), stand
+    may_be = [cell for cell in candidates if cell not in (*stand.out, *slower)] or [stand.lead]
+    enough = 1 - evidence.settings.level
+    near = [cell for cell in candidates if stand.chance[cell] >= enough and cell not in slower]
+    return min(near or may_be, key=plainness), sorted(may_be, key=plainness), stand
 
 
-def _timed(
+def _fastest(
     found: Recommendation, pairs: Pairs, safe: Sequence[str], unknown: Sequence[str]
 ) -> Recommendation:
-    """The fastest of timed cells. unknown: cells whose score is not yet known to be safe."""
+    """The fastest safe cell. unknown: cells whose score is not yet known to be safe."""
     evidence = found.evidence
-    cell, stand = named(evidence, safe)
+    cell, may_be, stand = named(evidence, safe)
     sure = stand.chance[cell] >= 1 - evidence.settings.level
-    unsure = [] if sure else [each for each in safe if each not in (cell, *stand.out)]
-    unsure += [other for other in unknown if pairs.verdict(cell, other) in ("faster", OPEN)]
+    others = [each for each in may_be if each != cell]
+    others = others or [each for each in safe if each not in (cell, *stand.out)]
+    unsure = [] if sure else others
+    unscored = [other for other in unknown if pairs.verdict(cell, other) != "slower"]
     unsure += [
         other
-        for other in unknown
-        if pairs.verdict(cell, other) == "tie" and plainness(other) < plainness(cell)
+        for other in unscored
+        if pairs.verdict(cell, other) != "tie" or plainness(other) < plainness(cell)
     ]
     known = len(safe) == 1 or any(pairs.ratio(cell, other) for other in safe if other != cell)
     return replace(
@@ -173,6 +189,8 @@ def _timed(
         unsure=unsure,
         open=unsure,
         chance=stand.chance[cell],
+        may_be=sorted({cell, *may_be, *unscored}, key=plainness),
+        unscored=unscored,
     )
 
 
@@ -198,27 +216,29 @@ def _for_goal(evidence: Evidence, goal: Goal) -> Recommendation | None:
         )
     if _are_apart([*safe, *unknown], pairs):
         return Recommendation(goal, evidence, why_none=APART, values=values, open=unknown)
-    if evidence.timed and goal.key == SECONDS.key:
-        return _timed(Recommendation(goal, evidence, values=values), pairs, safe, unknown)
+    if goal.key == SECONDS.key:
+        return _fastest(Recommendation(goal, evidence, values=values), pairs, safe, unknown)
     unbeaten = [
         cell for cell in safe if not any(pairs.verdict(cell, other) == "faster" for other in safe)
     ]
     lowest = min(unbeaten or safe, key=lambda cell: means[cell])
     level = [
-        cell for cell in unbeaten if cell == lowest or pairs.verdict(lowest, cell) in ("tie", OPEN)
+        cell
+        for cell in unbeaten
+        if cell == lowest or pairs.verdict(lowest, cell) in ("tie", *UNDECIDED)
     ]
     cell = level[0] if level else lowest
     tied = [other for other in level if other != cell and pairs.verdict(cell, other) == "tie"]
     # Cells that might still turn out to be faster and safe.
-    unsure = [other for other in safe if pairs.verdict(cell, other) == OPEN and other != cell]
+    unsure = [other for other in safe if pairs.verdict(cell, other) in UNDECIDED and other != cell]
     unsure += [
         other
         for other in unknown
-        if pairs.verdict(cell, other) in ("faster", OPEN)
+        if pairs.verdict(cell, other) in ("faster", *UNDECIDED)
         or (pairs.verdict(cell, other) == "tie" and plainness(other) < plainness(cell))
     ]
     others = [other for other in possible if other != cell and evidence.safe[other] != "worse"]
-    enough = not others or any(pairs.verdict(cell, other) != OPEN for other in others)
+    enough = not others or any(pairs.verdict(cell, other) not in UNDECIDED for other in others)
     return Recommendation(
         goal,
         evidence,

@@ -33,6 +33,40 @@ def sentences(series: Series, last: Costs | None, kind: str, confidence: float) 
     return [text for text in said if text]
 
 
+def headline(series: Series, kind: str, confidence: float) -> str:
+    """Return in a sentence whether more processes make training faster.
+
+    kind: strong or weak. confidence: of the intervals that verdicts are from, percent.
+    """
+    more = [
+        point
+        for point in series.points
+        if point.processes > 1 and point.speedup is not None and not point.oversubscribed
+    ]
+    strategy = f"{series.parallel} in {series.amp}"
+    if not more:
+        return f"{strategy}: no speed-up of more processes is known."
+    best = max(more, key=lambda point: point.speedup or 0.0)
+    apart = best.verdict == OTHER_HOSTS
+    what, unit = ("is", "as fast as") if kind == "strong" else ("trains", "as many examples as")
+    text = f"{best.cell} {what} {best.speedup:.2f} times {unit} {series.base}"
+    if best.speedup_low is not None and best.speedup_high is not None:
+        of = "95 % interval of its seeds" if apart else f"{confidence:.3g} % interval"
+        text += f" ({of} {best.speedup_low:.2f} to {best.speedup_high:.2f})"
+    if apart:
+        return (
+            f"{strategy}: without a verdict, as it ran on other hosts or on more: at best {text}."
+        )
+    if best.verdict == "faster":
+        ideal = "" if best.efficiency is None else f", {100 * best.efficiency:.0f} % of the ideal"
+        return f"{strategy}: more processes are faster: {text}{ideal}."
+    if best.verdict == "slower":
+        return f"{strategy}: more processes are slower: at best {text}."
+    if best.verdict == "tie":
+        return f"{strategy}: more processes are no faster: at best {text}."
+    return f"{strategy}: not shown to be faster or slower: at best {text}."
+
+
 def _best(series: Series, points: Sequence[ScalingPoint], kind: str, confidence: float) -> str:
     others = [point for point in points if point.cell != series.base]
     more = [point for point in others if point.processes > 1]

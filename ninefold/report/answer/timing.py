@@ -11,7 +11,7 @@ from ninefold.report.answer.recommend import excluded, named
 from ninefold.report.data.cells import plainness
 from ninefold.report.data.rounds import name_of, planned_cells
 from ninefold.report.stats.measures import SECONDS
-from ninefold.report.stats.verdicts import OPEN
+from ninefold.report.stats.verdicts import UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class TimingState:
 
     cells: those to measure further, as the study names them
     settled: whether further timing rounds could not change the answer
-    named: the best cell so far, of those whose score is not shown to be worse; None without a time
+    named: the best cell so far, of those whose score is not shown to be worse, as the study names
+        it; None without a time
     chance: the confidence that `named` is within `report.same` of the best of them
     """
 
@@ -45,11 +46,12 @@ def timing_state(found: Sequence[Evidence], sweep: Mapping[str, Any], pairs: str
         if run.cell in open_cells and (name := name_of(run, sweep))
     }
     candidates = _candidates(found[0])
-    best, stand = named(found[0], candidates) if candidates else (None, None)
+    best, _, stand = named(found[0], candidates) if candidates else (None, None, None)
+    runs = [run for run in found[0].group.timing if run.cell == best]
     return TimingState(
         sorted(cells, key=plainness),
         not any(left),
-        best,
+        next(filter(None, (name_of(run, sweep) for run in runs)), best),
         stand.chance[best] if best and stand else None,
     )
 
@@ -60,14 +62,14 @@ def _left(evidence: Evidence, pairs: str) -> list[str]:
         unclear = {
             cell
             for pair in evidence.comparison.seconds
-            if pair.verdict == OPEN and not evidence.bad.keys() & {pair.first, pair.second}
+            if pair.verdict in UNDECIDED and not evidence.bad.keys() & {pair.first, pair.second}
             for cell in (pair.first, pair.second)
         }
         return [cell for cell in evidence.cells if cell in unclear]
     candidates = _candidates(evidence)
     if not candidates:
         return []
-    best, stand = named(evidence, candidates)
+    best, _, stand = named(evidence, candidates)
     if stand.chance[best] >= 1 - evidence.settings.level:
         return []
     left = [cell for cell in candidates if cell not in stand.out]

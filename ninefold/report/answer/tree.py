@@ -15,11 +15,11 @@ from typing import Any
 from ninefold.files import write_json
 from ninefold.report.answer.scaling_tree import Scaling
 from ninefold.report.data.rounds import round_number
-from ninefold.report.stats.verdicts import Control, Pair, Safety
+from ninefold.report.stats.verdicts import Control, Pair, Safety, Steady
 from ninefold.result import TIMING
 
 FORMAT = 1
-_WHERE_USED = {"score_confidence", "chance", "timing_rounds", "scaling"}
+_WHERE_USED = {"score_confidence", "chance", "timing_rounds", "others", "scaling"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Limits:
 class GoalAnswer:
     """The recommended cell for one goal, None where there is none, with its reasons.
 
-    chance: the confidence that it is within `same` of the best, where cells were timed in turns.
+    chance: the confidence that it is within `same` of the fastest, of the fastest epoch alone.
     """
 
     goal: str
@@ -121,14 +121,6 @@ class Further:
 
 
 @dataclass(frozen=True)
-class CeilingShare:
-    """Speed with batches that cost nothing, in images per second, and the share reached of it."""
-
-    images_per_second: float
-    share: float
-
-
-@dataclass(frozen=True)
 class Speedup:
     """Throughput over that of one device in the same precision; ideal: what the devices allow."""
 
@@ -146,6 +138,7 @@ class Cell:
     marks: numbers of the notes that hold for this cell and not for all.
     measures: by key of the measure.
     phases: percent of a training step, by phase.
+    data_bound: whether a tenth or more of its steps goes into its batches.
     host_bound: whether its GPUs wait for the host.
     """
 
@@ -157,7 +150,6 @@ class Cell:
     marks: list[int]
     measures: dict[str, Figures | None]
     phases: dict[str, float] | None
-    ceiling: CeilingShare | None
     data_bound: bool
     speedup: Speedup | None
     host_bound: bool = False
@@ -230,6 +222,9 @@ class Group:
     score: the name of the task's score.
     further: what else the task reports.
     timing_rounds: from which the times are, where cells were timed in turns.
+    others: share of the CPU time that other programs used during these turns; None: not known.
+    floor: the share within which ratios of time have no verdict, as a control did not hold; 0: all
+        did.
     scaling: None where the study did not sweep processes.
     """
 
@@ -248,6 +243,8 @@ class Group:
     pairs: PairVerdicts
     safety: list[Safety]
     controls: list[Control]
+    steady: list[Steady]
+    floor: float
     numerics: Mapping[str, Any] | None
     curves: list[Curve]
     rounds: list[Round]
@@ -255,6 +252,7 @@ class Group:
     score: str
     further: list[Further]
     timing_rounds: int | None = None
+    others: float | None = None
     scaling: Scaling | None = None
 
 

@@ -12,6 +12,7 @@ from ninefold.report.answer.recommend import (
     APART,
     COPY,
     FAILED_RUN,
+    NEEDLESS,
     NO_RUNS,
     NOTHING_SAFE,
     OTHER_NUMERICS,
@@ -22,8 +23,9 @@ from ninefold.report.data.cells import BASELINE, PLAIN
 from ninefold.report.numbers import counted, listed_and, three_digits
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import OPEN, Estimate
+from ninefold.report.stats.verdicts import OPEN, WITHIN, Estimate
 
+MOST_NAMED = 3  # cells whose open scores the answer names one by one
 UNFINISHED = "The study is not finished. To resume it, repeat its command with study.resume=FOLDER."
 
 
@@ -52,8 +54,12 @@ def answer(goals: Sequence[Recommendation]) -> str:
     """Return the answer: a sentence for the first goal, and one for the others."""
     first = goals[0]
     text = sentence(first)
-    if first.cell is not None:
+    if first.decided:
         text = f"Train with {text}"
+    if first.unscored:
+        many = len(first.unscored) > MOST_NAMED
+        which = f"{len(first.unscored)} other cells" if many else listed_and(first.unscored)
+        text += f" Whether the {_score(first)} is safe is still open for {which}."
     others = [goal for goal in goals[1:] if goal.cell is not None]
     same = [goal.goal.name for goal in others if goal.cell == first.cell]
     if same:  # "the choice" and not "the best": it may tie with others
@@ -84,17 +90,17 @@ def sentence(found: Recommendation) -> str:
         missed = found.goal.key == TO_TARGET and set(found.evidence.short) - {cell}
         alone = "reached it in every run" if missed else "was measured"
         return f"{cell}: {value}; no other cell {alone}."
-    if cell == PLAIN and found.chance is None:
-        better = [
-            other
-            for other in means
-            if found.evidence.safe[other] == "safe" and pairs.verdict(cell, other) == "faster"
-        ]
+    better = [
+        other
+        for other in means
+        if found.evidence.safe[other] == "safe" and pairs.verdict(cell, other) == "faster"
+    ]
+    if found.chance is not None:
+        return _fastest_sentence(found, value, pairs, better)
+    if cell == PLAIN:
         if better:  # they are left out, or one of them would be recommended
             return f"{cell}: {value}; only {listed_and(better)}, left out, is shown to do better."
         return f"{cell}: {value}, and no safe cell is shown to do better."
-    if found.chance is not None:
-        return timed_sentence(found, value, pairs)
     ratio = pairs.ratio(PLAIN, cell)
     safe = f"its {_score(found)} is safe" if found.evidence.scored else ""
     if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
@@ -103,20 +109,33 @@ def sentence(found: Recommendation) -> str:
     return f"{cell}: {value}, {apart}{safe and f'; {safe}'}."
 
 
-def timed_sentence(found: Recommendation, value: str, pairs: Pairs) -> str:
-    """Return the recommendation of cells that were timed in turns, with what is sure of it."""
+def _fastest_sentence(
+    found: Recommendation, value: str, pairs: Pairs, better: Sequence[str]
+) -> str:
+    """Return the recommendation for the fastest epoch, with its confidence."""
     evidence, cell = found.evidence, str(found.cell)
-    chance, same = found.chance or 0.0, f"{100 * evidence.settings.same:g} %"
     best = "the fastest safe cell" if evidence.scored else "the fastest cell"
-    if chance >= 1 - evidence.settings.level:
-        text = f"{cell}: {value}, with {_percent(chance)} confidence within {same} of {best}"
+    within = f"within {100 * evidence.settings.same:g} % of {best}"
+    chance = found.chance or 0.0
+    within = (
+        f"with {_percent(chance)} confidence {within}"
+        if chance >= 0.001
+        else f"not shown to be {within}"
+    )
+    if found.decided:
+        text = f"{cell}: {value}, {within}"
     else:
-        text = f"{cell}: {value}, the fastest so far, but not shown to be within {same} of {best}"
+        among = f"the simplest of the {len(found.may_be)} cells that may be the fastest"
+        if len(found.may_be) < 2:
+            among = "the only one that is not shown to be slower than another"
+        text = f"Not decided yet: train with {cell}, {among}: {value}, {within}"
     ratio = pairs.ratio(PLAIN, cell)
     if cell != PLAIN and ratio and pairs.verdict(PLAIN, cell) == "faster":
         text += f"; {_times(ratio, PLAIN, evidence)}"
     if cell != PLAIN and evidence.scored:
         text += f"; its {_score(found)} is safe"
+    if better:  # they are left out, or one of them would be recommended
+        text += f"; only {listed_and(better)}, left out, is shown to do better"
     return f"{text}."
 
 
@@ -142,7 +161,7 @@ def reasons(found: Recommendation) -> list[str]:
             said.append(f"It takes {_times(ratio, PLAIN, evidence)}: {verdict}.")
         if evidence.scored:
             said.append(_why_safe(evidence, cell))
-    if found.lowest and found.lowest != cell and found.chance is not None:
+    if found.lowest and found.lowest != cell and found.decided:
         said.append(
             f"Of the safe cells {found.lowest} leads, with {_with_unit(found, found.lowest)}; "
             f"{cell} is simpler, and shown to be within {100 * evidence.settings.same:g} % of the "
@@ -177,7 +196,8 @@ def _why_not(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str 
     apart = _times(ratio, cell, evidence)
     better = _WORDS[found.goal.key].better
     if (why := exclusion(other, evidence)) is not None:
-        slower_copy = other in evidence.copies and found.means[other] >= found.means[cell]
+        does_more = other in (*evidence.copies, *evidence.needless)
+        slower_copy = does_more and found.means[other] >= found.means[cell]
         return None if slower_copy else why
     if evidence.safe[other] == "worse" and verdict == "faster":
         return (
@@ -204,6 +224,11 @@ def exclusion(cell: str, evidence: Evidence) -> str | None:
         return f"{cell} is left out: a run of it ended as {evidence.bad[cell]}."
     if why == COPY:
         return f"{cell} is left out: on one device it does what {evidence.copies[cell]} does."
+    if why == NEEDLESS:
+        return (
+            f"{cell} is left out: it does what {evidence.needless[cell]} does, and has a "
+            "GradScaler besides, which only float16 needs."
+        )
     if why == OTHER_NUMERICS:
         sentence = evidence.different[cell]
         return f"{cell} is left out: its first steps do not compute the same. {sentence}".strip()
@@ -226,24 +251,24 @@ def _nothing_safe(found: Recommendation) -> str:
 def _not_enough(found: Recommendation) -> str:
     if found.chance is not None:
         most = max(map(len, found.values.values()))
-        return f"Not enough timing rounds to say which cell is the fastest: run more than {most}."
+        return f"Not enough {found.unit}s to say which cell is the fastest: run more than {most}."
     needed = found.needed_for(found.unsure)
     most = max(len(found.evidence.accuracy.get(each, {})) for each in found.means)
     do = f"run more seeds than these {most}, such as {max(5, 2 * most)}"
     if needed and max(needed.values()) > most:
         do = f"about {_counts(needed)} in all would settle it"
     if found.pairs and not found.pairs.held:
-        do = "the A/A control did not hold: run it again on a quieter machine or with longer steps"
+        do = "a control did not hold: run it again on a quieter machine or with longer steps"
     return f"Not enough runs to say which cell {_WORDS[found.goal.key].best}: {do}."
 
 
 def _what_settles(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str:
     if needed := found.needed_for([other]):
         return f"about {_counts(needed)} in all would settle it"
-    if not pairs.held and pairs.verdict(cell, other) == OPEN:
-        return "as the A/A control did not hold, more seeds need not settle it"
-    unit = found.unit if pairs.verdict(cell, other) == OPEN else "seed"
-    return f"more {unit}s may settle it"
+    verdict = pairs.verdict(cell, other)
+    if verdict == WITHIN or (not pairs.held and verdict == OPEN):
+        return f"as a control did not hold, more {found.unit}s need not settle it"
+    return f"more {found.unit if verdict == OPEN else 'seed'}s may settle it"
 
 
 def _counts(needed: Mapping[str, int]) -> str:

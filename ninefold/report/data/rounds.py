@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from ninefold.report.data.runs import Run, finite
@@ -52,6 +53,16 @@ def rounds_of(sweep: Mapping[str, Any], part: int | None = None) -> list[dict[st
 def timing_rounds(sweep: Mapping[str, Any], part: int | None = None) -> list[dict[str, Any]]:
     """Return the timing rounds that a study recorded, all or those of a segment."""
     return _entries(sweep.get("timing"), part)
+
+
+def others(sweep: Mapping[str, Any], part: int | None = None) -> float | None:
+    """Return the share of the CPU time that other programs used during turns, 0 to 1.
+
+    It is the mean over timing rounds; None where it is not known.
+    """
+    rounds = [entry for entry in timing_rounds(sweep, part) if entry.get("counted")]
+    known = [share for entry in rounds if (share := finite(entry.get("others"))) is not None]
+    return fmean(known) if known else None
 
 
 def _entries(rounds: object, part: int | None) -> list[dict[str, Any]]:
@@ -166,6 +177,7 @@ def is_unfinished(sweep: Mapping[str, Any], runs: Sequence[Run]) -> bool:
     names = {folder for entry in begun for folder in entry["runs"] if isinstance(folder, str)}
     return (
         _rounds_are_missing(sweep, rounds)
+        or (bool(timing) and "timing_ended" in sweep and sweep["timing_ended"] is None)
         or ("accuracy" in asked(sweep) and bool(timing) and not rounds)
         or ("time" in asked(sweep) and bool(rounds) and not timing)
         or any(len(entry["runs"]) < cells for entry in entries)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ninefold.config.rules import NAME
@@ -217,7 +218,18 @@ def run_of(row: Mapping[str, str]) -> Run:
         raise ValueError("folder or status is empty")
     phases = {name: values.pop(f"{name}_seconds", None) for name in PHASES}
     known = {name: seconds for name, seconds in phases.items() if seconds is not None}
-    return Run(**values, phase_seconds=known)
+    return _by_all_turns(Run(**values, phase_seconds=known))
+
+
+def _by_all_turns(run: Run) -> Run:
+    """Return a timing run whose time is the mean of all its turns.
+
+    Older versions recorded a mean of the fast ones, which is not what a long run takes.
+    """
+    if run.turn_seconds and run.steps and (step := fmean(run.turn_seconds)) > 0:
+        run.train_seconds = run.steps * step
+        run.images_per_second = run.batch_size / step if run.batch_size else None
+    return run
 
 
 def runs_of(results: Iterable[Mapping[str, Any]]) -> list[Run]:

@@ -9,9 +9,17 @@ from dataclasses import dataclass
 from ninefold.report.answer.tree import Group
 from ninefold.report.data.cells import PLAIN
 from ninefold.report.numbers import MISSING, capitalized, counted
-from ninefold.report.render.strips import Strip, between, chance, scale, signed, times
+from ninefold.report.render.strips import NOT_KNOWN, Strip, between, chance, scale, signed, times
 from ninefold.report.stats.measures import SCORE_KEY
-from ninefold.report.stats.verdicts import OPEN, OTHER_HOSTS, Control, Pair, Safety
+from ninefold.report.stats.verdicts import (
+    OPEN,
+    OTHER_HOSTS,
+    WITHIN,
+    Control,
+    Pair,
+    Safety,
+    Steady,
+)
 
 # Glyph and word of a verdict, which do without color, and the class of its color.
 _LOOKS = {
@@ -22,6 +30,7 @@ _LOOKS = {
     "tie": ("=", "tie", "even"),
     "safe": ("✓", "safe", "good"),
     OPEN: ("?", "too few", "open"),
+    WITHIN: ("~", "in the floor", "open"),
     OTHER_HOSTS: ("≠", "other hosts", "open"),
 }
 _OPPOSITE = {"faster": "slower", "slower": "faster", "better": "worse", "worse": "better"}
@@ -36,6 +45,10 @@ class Look:
     word: str
     kind: str
     value: str = ""
+
+
+HELD, FAILED = Look("✓", "held", "good"), Look("✗", "did not hold", "bad")
+UNKNOWN = Look("?", NOT_KNOWN, "open")
 
 
 @dataclass(frozen=True)
@@ -113,7 +126,7 @@ def _summary(items: Sequence[Pair], unit: str) -> str:
     """How many pairs are decided; unit: what more of would decide the others."""
     counts = Counter(pair.verdict for pair in items)
     unsettled, ties = counts.pop(OPEN, 0), counts.pop("tie", 0)
-    apart = counts.pop(OTHER_HOSTS, 0)
+    apart, within = counts.pop(OTHER_HOSTS, 0), counts.pop(WITHIN, 0)
     differ = sum(counts.values())
     text = f"Of {counted(items, 'pair')} {differ} {'differs' if differ == 1 else 'differ'} and "
     text += f"{ties} {'is a tie' if ties == 1 else 'are ties'}."
@@ -122,6 +135,11 @@ def _summary(items: Sequence[Pair], unit: str) -> str:
         which = "them" if len(needed) == unsettled else f"{len(needed)} of them"
         more = f"; about {max(needed)} {unit} would settle {which}" if needed else ""
         text += f" For {unsettled} there are not enough runs{more}."
+    if within:
+        text += (
+            f" {within} {'lies' if within == 1 else 'lie'} within the floor of a control that did "
+            "not hold: more runs would not settle them."
+        )
     if apart:
         text += f" {apart} {'has' if apart == 1 else 'have'} times of different hosts."
     return text
@@ -134,7 +152,7 @@ def _pair_row(pair: Pair, show: Show, place: Callable[[float | None], float], ev
         look=look(pair.verdict),
         verdict=pair.verdict,
         value=show(pair.estimate),
-        interval=between(pair.low, pair.high, show),
+        interval=MISSING if pair.n < 2 else between(pair.low, pair.high, show, NOT_KNOWN),
         adjusted=chance(pair.adjusted),
         n=pair.n,
         needed=_needed(pair),
@@ -182,35 +200,76 @@ def _needed(test: Pair | Safety) -> str:
 
 def controls(group: Group) -> list[Row]:
     """Return a row for each A/A control, on one scale around 1."""
-    reach = max((control.floor for control in group.controls), default=0.0)
+    reach = max((control.floor or 0.0 for control in group.controls), default=0.0)
     ends = [end for each in group.controls for end in (each.ratio, each.low, each.high)]
     place = scale([1 - reach, 1.0, 1 + reach, *ends])
-    band = place(1 - reach), place(1 + reach)
+    band = (place(1 - reach), place(1 + reach)) if reach else None
     return [_control_row(control, place, band) for control in group.controls]
 
 
 def _control_row(
-    control: Control, place: Callable[[float | None], float], band: tuple[float, float]
+    control: Control, place: Callable[[float | None], float], band: tuple[float, float] | None
 ) -> Row:
-    held = Look("✓", "held", "good") if control.held else Look("✗", "did not hold", "bad")
+    held = _held(control)
     return Row(
         name=control.second,
         against=control.first,
         look=held,
         verdict=held.word,
         value=_ratio(control.ratio),
-        interval=between(control.low, control.high, _ratio),
+        interval=between(control.low, control.high, _ratio, NOT_KNOWN),
         adjusted="",
         n=0,
-        needed=f"{100 * control.floor:.1f} %",
-        strip=Strip(
-            place(control.ratio),
-            place(control.low),
-            place(control.high),
-            rule=place(1.0),
-            band=band,
-            about=f"{control.second} compared with {control.first}: {_ratio(control.ratio)}",
+        needed=NOT_KNOWN if control.floor is None else f"{100 * control.floor:.1f} %",
+        strip=_strip_around_1(
+            control, place, band, f"{control.second} compared with {control.first}"
         ),
+    )
+
+
+def steady(group: Group) -> list[Row]:
+    """Return a row for each steady-state control, on one scale around 1."""
+    ends = [end for each in group.steady for end in (each.ratio, each.low, each.high)]
+    place = scale([1.0, *ends])
+    rows = []
+    for each in group.steady:
+        held = _held(each)
+        rows.append(
+            Row(
+                name=each.cell,
+                against="",
+                look=held,
+                verdict=held.word,
+                value=_ratio(each.ratio),
+                interval=between(each.low, each.high, _ratio, NOT_KNOWN),
+                adjusted="",
+                n=each.n,
+                needed="",
+                strip=_strip_around_1(each, place, None, f"{each.cell} in turns and in a stretch"),
+            )
+        )
+    return rows
+
+
+def _held(control: Control | Steady) -> Look:
+    if not control.held:
+        return FAILED
+    return UNKNOWN if control.low is None else HELD
+
+
+def _strip_around_1(
+    control: Control | Steady,
+    place: Callable[[float | None], float],
+    band: tuple[float, float] | None,
+    about: str,
+) -> Strip:
+    return Strip(
+        place(control.ratio),
+        None if control.low is None else place(control.low),
+        None if control.high is None else place(control.high),
+        rule=place(1.0),
+        band=band,
+        about=f"{about}: {_ratio(control.ratio)}",
     )
 
 

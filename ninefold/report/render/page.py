@@ -19,7 +19,7 @@ from ninefold.report.data.cells import MOST, score_of
 from ninefold.report.numbers import MISSING, capitalized, counted, decimals_for, with_article
 from ninefold.report.render import matrix, pictures, scales
 from ninefold.report.render.heat import panels
-from ninefold.report.render.strips import number, signed, small, times
+from ninefold.report.render.strips import NOT_KNOWN, number, signed, small, times
 from ninefold.report.stats.numerics import OTHER, SAME, WITHIN
 from ninefold.result import PHASES, TIMING
 
@@ -89,13 +89,13 @@ def _group(group: Group, report: Report) -> dict[str, Any]:
         "verdicts": matrix.pairs(group),
         "safety": matrix.safety(group, margin),
         "controls": matrix.controls(group),
+        "steady": matrix.steady(group),
         "phases": pictures.phases(group),
         "speedups": None if group.scaling else pictures.speedups(group),
         "scales": None if group.scaling is None else _scales(group.scaling),
         "curves": [(title, drawn) for title, drawn in curves if drawn],
         # Where times are from timing rounds, a slow minute in a training round does no harm.
         "drift": None if group.timing_rounds else pictures.drift(group, report.settings.drift),
-        "ceilings": any(cell.ceiling for cell in group.cells),
         "bound": [cell.cell for cell in group.cells if cell.data_bound],
         "launching": [cell.cell for cell in group.cells if cell.host_bound],
         "numerics_looks": _NUMERICS,
@@ -160,8 +160,10 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     if any(seeds):
         span = str(max(seeds)) if min(seeds) == max(seeds) else f"{min(seeds)}–{max(seeds)}"
         facts.append((span, "seed a cell" if span == "1" else "seeds a cell"))
-    if floors := [control.floor for group in groups for control in group.controls if control.floor]:
-        facts.append((f"{100 * max(floors):.1f} %", "noise floor"))
+    if controls := [control for group in groups for control in group.controls]:
+        known = [control.floor for control in controls if control.floor is not None]
+        shown = f"{100 * max(known):.1f} %" if len(known) == len(controls) else NOT_KNOWN
+        facts.append((shown, "noise floor"))
     drifted = {
         (group.part, each.round) for group in groups for each in group.rounds if each.drifted
     }

@@ -14,7 +14,7 @@ from ninefold.report.data.runs import Run
 from ninefold.report.numbers import decimals_for, ratio, spread
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import OPEN
+from ninefold.report.stats.verdicts import UNDECIDED
 
 WIDEST = 10  # times the lower end of an interval; a wider one is not shown
 
@@ -92,4 +92,4 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _known(verdict: str) -> str:
-    return "" if verdict == OPEN else verdict
+    return "" if verdict in UNDECIDED else verdict

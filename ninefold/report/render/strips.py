@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ninefold.report.numbers import MISSING
 
+NOT_KNOWN = "not known yet"
 _MARGIN = 5  # percent of a strip's width that stay free at each end
 
 
@@ -65,9 +66,14 @@ def times(value: float | None, decimals: int = 2) -> str:
     return MISSING if value is None else f"×{number(value, decimals)}"
 
 
-def between(low: float | None, high: float | None, show: Callable[[float], str]) -> str:
-    """Return an interval in words."""
-    return MISSING if low is None or high is None else f"{show(low)} to {show(high)}"
+def between(
+    low: float | None,
+    high: float | None,
+    show: Callable[[float], str],
+    unknown: str = MISSING,
+) -> str:
+    """Return an interval in words. unknown: what stands for one that is not known."""
+    return unknown if low is None or high is None else f"{show(low)} to {show(high)}"
 
 
 def small(value: float | None) -> str:

@@ -103,6 +103,18 @@ def _verdicts(group: ReportGroup, report: Report) -> list[str]:
             "wrapper, differences between them are noise.",
         )
     )
+    found.append(
+        section(
+            "## Turns against a long stretch",
+            ["cell", "turns / stretch", "interval", "stretches", "control"],
+            [
+                [row.name, row.value, row.interval, str(row.n), row.verdict]
+                for row in matrix.steady(group)
+            ],
+            "After its turns a process trained one long stretch alone: a step in turns should take "
+            "as long as in that stretch.",
+        )
+    )
     rounds = [] if group.timing_rounds else [_rounds(group, settings.drift)]
     return [*found, *_scaling(group), _numerics(group.numerics), *rounds]
 

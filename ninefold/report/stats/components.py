@@ -8,18 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ninefold.result import location
-
-# Variance of the location of normal values, the mean of their fastest half, as a multiple of that
-# of the mean of all: simulated, 2 to 100 values.
-FASTEST_HALF = 1.35
+from ninefold.report.stats.student import Array
 
 
 @dataclass(frozen=True)
 class Components:
-    """Standard deviations of the logarithms of seconds per step; None if unknown.
+    """Standard deviations of seconds per step, relative to their mean; None if unknown.
 
-    turn: between the turns of a process
+    turn: between the turns of a process, of the seconds over their mean
     process: between processes of a cell in different rounds, without what all cells of a round
         share and without what the turns add to it
     turns: counted turns of a process, the median
@@ -36,32 +32,39 @@ class Components:
         """
         if not self.turn or not self.process:
             return None
-        return max(1, round(math.sqrt(cost * FASTEST_HALF) * self.turn / self.process))
+        return max(1, round(math.sqrt(cost) * self.turn / self.process))
 
 
 def components(cells: Mapping[str, Mapping[int, Sequence[float]]]) -> Components:
     """Return the parts of the noise. cells: seconds of the turns, by cell and timing round."""
-    logs = {
-        cell: {number: np.log(turns) for number, turns in rounds.items() if len(turns) > 1}
+    known = {
+        cell: {number: np.array(turns) for number, turns in rounds.items() if len(turns)}
         for cell, rounds in cells.items()
     }
-    every = [turns for rounds in logs.values() for turns in rounds.values()]
-    if not every:
+    several = [turns for rounds in known.values() for turns in rounds.values() if len(turns) > 1]
+    if not several:
         return Components(None, None, 0)
-    own = sum(len(turns) - 1 for turns in every)
-    # Half of the turns' distances from the middle: a slow turn does not enter.
-    far = np.concatenate([np.abs(turns - np.median(turns)) for turns in every])
-    turn = float(np.median(far)) * 1.4826 * math.sqrt(far.size / own)
-    count = int(np.median([len(turns) for turns in every]))
-    names, numbers = list(logs), sorted({n for rounds in logs.values() for n in rounds})
+    turn = math.sqrt(_variance(several))
+    count = int(np.median([len(turns) for turns in several]))
+    names, numbers = list(known), sorted({n for rounds in known.values() for n in rounds})
     table = np.full((len(names), len(numbers)), np.nan)
+    added = np.zeros(len(names))  # variance of a process's number that its turns are the cause of
     for row, cell in enumerate(names):
-        for number, turns in logs[cell].items():
-            table[row, numbers.index(number)] = math.log(location(np.exp(turns).tolist()))
+        own = [turns for turns in known[cell].values() if len(turns) > 1]
+        each = _variance(own) if own else turn**2
+        added[row] = each * np.mean([1 / len(turns) for turns in known[cell].values()])
+        for number, turns in known[cell].items():
+            table[row, numbers.index(number)] = math.log(turns.mean())
     table = table[:, np.isfinite(table).all(axis=0)]  # the rounds with all cells
     freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
     if freedom < 1:
         return Components(turn, None, count)
     left = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
-    between = float((left**2).sum()) / freedom - FASTEST_HALF * turn**2 / count
+    between = float((left**2).sum()) / freedom - float(added.mean())
     return Components(turn, math.sqrt(max(between, 0.0)), count)
+
+
+def _variance(processes: Sequence[Array]) -> float:
+    """Variance of turns over the mean of their process."""
+    squares = sum(float(((turns / turns.mean() - 1) ** 2).sum()) for turns in processes)
+    return squares / sum(len(turns) - 1 for turns in processes)

@@ -15,14 +15,17 @@ from ninefold.report.stats.student import Array
 from ninefold.report.stats.verdicts import (
     OPEN,
     OTHER_HOSTS,
+    WITHIN,
     Comparison,
     Control,
     Estimate,
     Pair,
     Safety,
     Settings,
+    Steady,
 )
 
+KNOWN = math.log(3)  # an interval of a ratio that reaches farther to a side says nothing
 Hosts = Mapping[str, Mapping[int, tuple[int, ...]]]  # cell -> round or seed -> numbers of hosts
 
 
@@ -44,6 +47,8 @@ def compare(
     controls: Sequence[tuple[str, str]] = (),
     copies: Sequence[tuple[str, str]] | None = None,
     hosts: Hosts | None = None,
+    stretches: Values | None = None,
+    floor: float = 0.0,
 ) -> Comparison:
     """Return the verdicts on all pairs of cells, the safety of each cell, and the controls.
 
@@ -54,6 +59,8 @@ def compare(
     controls: pairs of cells that do the same work in the same time
     copies: pairs that do the same work, None: the controls
     hosts: that the seconds were measured on; a pair leaves out the rounds in which these differ
+    stretches: seconds of a step in turns over those in a long stretch alone, by cell and round
+    floor: share of a difference in seconds that a control which is not among these may be off by
     """
     copies = controls if copies is None else copies
     time = differences(_table(seconds, logs=True, hosts=hosts))
@@ -87,18 +94,39 @@ def compare(
         ("worse", "better"),
     )
     judged = _controls(seconds_pairs, controls, settings)
-    if not all(control.held for control in judged):
-        floor = math.log1p(judged[0].floor)
-        seconds_pairs = [
-            replace(pair, verdict=OPEN, needed=None) if abs(pair.estimate or 0.0) <= floor else pair
-            for pair in seconds_pairs
-        ]
+    steady = _steady(stretches or {}, settings)
+    log_floor = math.log1p(floor) + _off_by(seconds_pairs, judged, steady)
+    if log_floor:
+        seconds_pairs = [_above(pair, log_floor) for pair in seconds_pairs]
     return Comparison(
         seconds=[_as_ratio(_apart(pair, seconds)) for pair in seconds_pairs],
         accuracy=accuracy_pairs,
         safety=_safety(list(accuracy), points, accuracy_pairs, of_scores, each / of_scores.looks),
         controls=judged,
+        steady=steady,
+        floor=math.expm1(log_floor),
     )
+
+
+def _off_by(pairs: Sequence[Pair], controls: Sequence[Control], steady: Sequence[Steady]) -> float:
+    """What controls that did not hold are off by in all, as a logarithm; 0 if all held."""
+    fault = 0.0
+    if not all(control.held for control in controls):
+        alike = {frozenset((control.first, control.second)) for control in controls}
+        fault = max(
+            KNOWN if end is None else abs(end)
+            for pair in pairs
+            if frozenset((pair.first, pair.second)) in alike
+            for end in (pair.low, pair.high)
+        )
+    return fault + max((abs(math.log(each.ratio)) for each in steady if not each.held), default=0.0)
+
+
+def _above(pair: Pair, floor: float) -> Pair:
+    """A pair without the verdict, if it has one, on a difference that may be a control's fault."""
+    if abs(pair.estimate or 0.0) > floor:
+        return pair
+    return replace(pair, verdict=OPEN if pair.verdict == OPEN else WITHIN, needed=None)
 
 
 def stand(
@@ -110,8 +138,7 @@ def stand(
 ) -> Standing:
     """Return how the candidates stand against the fastest of them; see `best.standing`.
 
-    The other cells lend their noise. floor: of a control that failed, 0 if none did. hosts: as of
-    `compare`
+    The other cells lend their noise. floor: as of a Comparison. hosts: as of `compare`
     """
     seen = differences(_table(seconds, logs=True, hosts=hosts))
     return standing(list(seconds), seen, candidates, settings, floor)
@@ -173,14 +200,15 @@ def _pairs(
             verdict = words[int(low[i] > 0)]
         else:
             verdict = OPEN
+        known = words[0] != "faster" or verdict != OPEN or bool(reach[i] <= KNOWN)
         pairs.append(
             Pair(
                 names[seen.first[i]],
                 names[seen.second[i]],
                 int(seen.rounds[i]),
                 number(seen.mean[i]),
-                number(low[i]),
-                number(high[i]),
+                number(low[i]) if known else None,
+                number(high[i]) if known else None,
                 number(p[i]),
                 number(adjusted[i]),
                 verdict,
@@ -210,29 +238,55 @@ def _as_ratio(pair: Pair) -> Pair:
 def _controls(
     pairs: Sequence[Pair], controls: Sequence[tuple[str, str]], settings: Settings
 ) -> list[Control]:
-    """The controls that have an interval; `pairs` are of seconds, as logarithms."""
+    """The controls that have two rounds or more; `pairs` are of seconds, as logarithms."""
     known = {(pair.first, pair.second): (pair, 1.0) for pair in pairs}
     known.update({(pair.second, pair.first): (pair, -1.0) for pair in pairs})
     found = [known[control] for control in controls if control in known]
-    seen = [(pair, sign) for pair, sign in found if pair.low is not None]
-    logs = [
-        sorted(sign * (log or 0.0) for log in (pair.low, pair.estimate, pair.high))
-        for pair, sign in seen
-    ]
+    seen = [(pair, sign) for pair, sign in found if pair.p is not None]
     # Adjusted separately from the pairs, which must not hide a failed control.
     adjusted = holm.adjusted(np.array([pair.p for pair, _ in seen], dtype=float), settings.looks)
-    floor = math.expm1(max((max(-low, high) for low, _, high in logs), default=0.0))
-    return [
-        Control(
-            *((pair.first, pair.second) if sign > 0 else (pair.second, pair.first)),
-            ratio=math.exp(log),
-            low=math.exp(low),
-            high=math.exp(high),
-            floor=floor,
-            held=pair.verdict == "tie" or bool(p > settings.level),
+    ends = [abs(end) for pair, _ in seen for end in (pair.low, pair.high) if end is not None]
+    floor = math.expm1(max(ends)) if ends and len(ends) == 2 * len(seen) else None
+    judged = []
+    for (pair, sign), p in zip(seen, adjusted, strict=True):
+        names = (pair.first, pair.second) if sign > 0 else (pair.second, pair.first)
+        low, high = (
+            None if pair.low is None or pair.high is None else math.exp(end)
+            for end in sorted((sign * (pair.low or 0.0), sign * (pair.high or 0.0)))
         )
-        for (pair, sign), (low, log, high), p in zip(seen, logs, adjusted, strict=True)
-    ]
+        held = pair.verdict == "tie" or bool(p > settings.level)
+        judged.append(
+            Control(*names, math.exp(sign * (pair.estimate or 0.0)), low, high, floor, held)
+        )
+    return judged
+
+
+def _steady(stretches: Values, settings: Settings) -> list[Steady]:
+    """The steady-state controls, with Student's intervals at the confidence of the pairs.
+
+    One holds unless its interval lies beyond the range of ties.
+    """
+    found, same = [], math.log1p(settings.same)
+    for cell, values in stretches.items():
+        logs = np.log([value for value in values.values() if value > 0])
+        if not len(logs):
+            continue
+        mean, reach = float(logs.mean()), math.inf
+        if len(logs) > 1:
+            quantile = student.quantile(settings.level / settings.looks / 2, len(logs) - 1)
+            reach = float(quantile) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+        known = reach <= KNOWN
+        found.append(
+            Steady(
+                cell,
+                len(logs),
+                math.exp(mean),
+                math.exp(mean - reach) if known else None,
+                math.exp(mean + reach) if known else None,
+                held=abs(mean) - reach <= same,
+            )
+        )
+    return found
 
 
 def _safety(

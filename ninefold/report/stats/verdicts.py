@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 OPEN = "not enough runs"
+WITHIN = "within the floor"
+UNDECIDED = OPEN, WITHIN
 OTHER_HOSTS = "times of different hosts"
 
 
@@ -55,12 +57,15 @@ class Pair:
 
     n: rounds in which both have a value
     estimate: of seconds the ratio second / first, of scores second - first in points
-    low, high: its interval at confidence 1 - level / looks
+    low, high: its interval at confidence 1 - level / looks; None while it is not known, as one of
+        seconds is that reaches beyond three times the estimate
     p: two-sided, of no difference
     adjusted: p after Holm over all pairs of both measures, times the looks
     verdict: "tie", "not enough runs", and "faster", "slower" (seconds) or "better", "worse"
-        (scores); "times of different hosts" (seconds) if the runs of the two were not made on the
-        same hosts, so that there is nothing to compare
+        (scores); "within the floor" (seconds) if the runs would show one of these, but a control
+        did not hold whose fault may be all of it, so that more runs would settle nothing;
+        "times of different hosts" (seconds) if the runs of the two were not made on the same
+        hosts, so that there is nothing to compare
     needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
@@ -104,27 +109,56 @@ class Safety:
 class Control:
     """A/A control: two cells that do the same work, so that their ratio of seconds should be 1.
 
-    ratio, low, high: second / first with its interval
+    ratio, low, high: second / first with its interval; None while it is not known
     floor: the noise floor, the same in all controls: the largest distance from 1, as a share,
-        that the interval of a control reaches
-    held: whether the two do not differ; if one control fails, ratios within the floor have no
-        verdict
+        that the interval of a control reaches; None while one is not known
+    held: whether the two are not shown to differ
     """
 
     first: str
     second: str
     ratio: float
-    low: float
-    high: float
-    floor: float
+    low: float | None
+    high: float | None
+    floor: float | None
+    held: bool
+
+
+@dataclass(frozen=True)
+class Steady:
+    """Steady-state control: the step of a cell in its turns over that in a long stretch alone.
+
+    n: processes that trained such a stretch after their turns
+    ratio, low, high: the geometric mean with its interval; None while it is not known
+    held: whether it is not shown to be farther from 1 than cells that tie
+    """
+
+    cell: str
+    n: int
+    ratio: float
+    low: float | None
+    high: float | None
     held: bool
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All pairs by each measure, the safety of each cell's score, and the controls."""
+    """All pairs by each measure, the safety of each cell's score, and the controls.
+
+    floor: the share within which ratios of seconds have no verdict, as a control did not hold: the
+        noise floor if it was an A/A control, and what failed steady-state controls are off by; 0 if
+        all held
+    """
 
     seconds: list[Pair]
     accuracy: list[Pair]
     safety: list[Safety]
     controls: list[Control]
+    steady: list[Steady] = field(default_factory=list)
+    floor: float = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether all controls held."""
+        held = [control.held for control in self.controls] + [each.held for each in self.steady]
+        return all(held)
