@@ -74,24 +74,17 @@ class Paused:
         if self.ready:
             self._signal(signal.SIGSTOP)
 
-    def turn(self, lead: int, steps: int, expected: float | None = None) -> float:
+    def turn(
+        self, lead: int, steps: int, expected: float | None = None, counted: bool = True
+    ) -> float:
         """Train `lead` steps and then `steps` timed ones; return the seconds of one of these.
 
         Of several processes it is the slowest one's. expected: seconds of the turn, if known; a
-        process that takes far longer is taken to hang. Raises Failure if it does or if a process
-        has ended, and at any later call.
+        process that takes far longer is taken to hang. counted: whether its steps and energy enter
+        the result. Raises Failure if one hangs or has ended, and at any later call.
         """
         within = FIRST if expected is None else 10 * expected + PATIENCE
-        return float(max(answer["seconds"] for answer in self._ask(within, lead=lead, steps=steps)))
-
-    def stretch(self, lead: int, steps: int, each: float) -> float:
-        """Train `steps` timed steps alone, after `lead` others, none of which the result counts.
-
-        Returns the seconds of one. each: the seconds that one is expected to take. Raises as
-        `turn`.
-        """
-        within = 10 * (lead + steps) * each + PATIENCE
-        answers = self._ask(within, lead=lead, steps=steps, counted=False)
+        answers = self._ask(within, lead=lead, steps=steps, counted=counted)
         return float(max(answer["seconds"] for answer in answers))
 
     def end(self, turns: Sequence[float], stretch: float | None) -> None:

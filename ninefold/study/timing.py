@@ -230,8 +230,9 @@ class Timing:
 
         def stretch(cell: Cell, run: Paused) -> None:
             if cell.name in chosen:
-                each = fmean(seconds[cell.name])
-                alone[cell.name] = run.stretch(self._steps[cell.name][0], stretch_steps(each), each)
+                (lead, _), each = self._steps[cell.name], fmean(seconds[cell.name])
+                steps = stretch_steps(each)
+                alone[cell.name] = run.turn(lead, steps, (lead + steps) * each, counted=False)
                 self._stretches[cell.name] += 1
 
         self._let(runs, stretch)
@@ -254,7 +255,6 @@ class Timing:
         """
         found: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
         counts = {name: self._count(name, training / len(runs)) for name in found}
-        number = 0
 
         def take(cell: Cell, run: Paused) -> None:
             found[cell.name].append(run.turn(*self._steps[cell.name], self._each[cell.name]))
@@ -265,9 +265,9 @@ class Timing:
             if self._has_another(found[cell.name], counts[cell.name])
         ]:
             _, index = min(waiting)
-            if len(found[runs[index][0].name]) == number:
-                number += 1
-                self._screen.running(f"{what}  turn {number}", (), self._seconds_left())
+            number = len(found[runs[index][0].name])
+            if number == max(map(len, found.values())):  # no cell has had this one
+                self._screen.running(f"{what}  turn {number + 1}", (), self._seconds_left())
             self._let(runs, take, index)
         return found
 

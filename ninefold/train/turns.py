@@ -39,8 +39,8 @@ from ninefold.train.warmup import warm_up
 def take_turns(spec: RunSpec) -> None:
     """Build the run of `spec` and train whenever the launcher says so; rank 0 writes result.json.
 
-    The launcher sends {lead, steps} for a turn: `lead` untimed, then `steps` timed ones, which the
-    result counts unless `counted` is false; and last {turns, stretch}: seconds per step of all
+    The launcher sends {lead, steps, counted} for a turn: `lead` untimed, then `steps` timed ones,
+    which enter the result if `counted`; and last {turns, stretch}: seconds per step of all
     turns, and of a long stretch. Each is answered. Raises Failure.
     """
     assert spec.turns is not None
@@ -66,7 +66,7 @@ def take_turns(spec: RunSpec) -> None:
             if message["lead"]:
                 timed(run, step, batches, message["lead"])
             seconds, spent = timed(run, step, batches, message["steps"])
-            if message.get("counted", True):
+            if message["counted"]:
                 joules, steps = joules + spent, steps + message["steps"]
             channel.send(seconds=seconds / message["steps"])
         if message is None or not message["turns"]:

@@ -14,7 +14,7 @@ from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
 from ninefold.report.answer.notes import holders, number_notes
 from ninefold.report.answer.recommend import Recommendation
-from ninefold.report.answer.scaling import scaling
+from ninefold.report.answer.scaling_tree import Scaling
 from ninefold.report.answer.scaling_words import headline
 from ninefold.report.answer.tree import FORMAT, Answer, GoalAnswer, Limits, Note, Report, RunLine
 from ninefold.report.data.cells import groups, largest_first
@@ -50,6 +50,7 @@ def build(
     studies = values(recording.environment.get("study"))
     command = recording.sweep.get("command")
     said = conditions(recording.runs, recording.environment)
+    described = [describe(evidence, recording) for evidence in found]
     return Report(
         format=FORMAT,
         title=one_line(listed(studies)) if studies else "Runs",
@@ -59,8 +60,8 @@ def build(
         conditions=[one_line(phrase) for phrase in said],
         machine=_machine(said),
         settings=_limits(recording, found),
-        answer=_answer(recording, found, goals),
-        groups=[describe(evidence, recording) for evidence in found],
+        answer=_answer(recording, found, goals, described[0].scaling if described else None),
+        groups=described,
         notes=_notes(recording.runs, found),
         runs=[_run(run, recording.sweep) for run in recording.runs],
         environment=recording.environment,
@@ -94,8 +95,12 @@ def _machine(said: Sequence[str]) -> str:
 
 
 def _answer(
-    recording: Recording, found: Sequence[Evidence], goals: Sequence[Recommendation]
+    recording: Recording,
+    found: Sequence[Evidence],
+    goals: Sequence[Recommendation],
+    scales: Scaling | None,
 ) -> Answer:
+    """The answer. scales: how the cells of the first group scale, where that was asked."""
     if not found:
         return Answer("Not enough runs: none of them names a cell and counts.", [], [], None)
     first, best = found[0], winner(goals)
@@ -117,7 +122,7 @@ def _answer(
         for goal in goals
     ]
     sentence = wording.answer(goals)
-    if (scales := scaling(first)) and scales.series:  # that is what the study asked
+    if scales is not None:
         confidence = first.settings.confidence
         told = [headline(series, scales.kind, confidence) for series in scales.series]
         sentence = " ".join(told)

@@ -221,16 +221,18 @@ class Evidence:
 
         Only gradients of float16 underflow where a larger loss would keep them.
         """
-        found: dict[str, str] = {}
-        for cell in self.cells:
-            own = {(run.strategy, run.dtype, run.grad_scaler) for run in self._ok(cell)}
-            if len(own) == 1 and (known := own.pop())[2] and known[1] not in (None, "float16"):
-                plain = (*known[:2], False)
-                for other in self.cells:
-                    runs = self._ok(other)
-                    if {(run.strategy, run.dtype, run.grad_scaler) for run in runs} == {plain}:
-                        found[cell] = other
-        return found
+        does = {
+            cell: {(run.strategy, run.dtype, run.grad_scaler) for run in self._ok(cell)}
+            for cell in self.cells
+        }
+        return {
+            cell: other
+            for cell, own in does.items()
+            for strategy, dtype, scaled in own
+            if len(own) == 1 and scaled and dtype not in (None, "float16")
+            for other, its in does.items()
+            if its == {(strategy, dtype, False)}
+        }
 
     @functools.cached_property
     def controls(self) -> list[tuple[str, str]]:

@@ -48,18 +48,14 @@ def headline(series: Series, kind: str, confidence: float) -> str:
         return f"{strategy}: no speed-up of more processes is known."
     best = max(more, key=lambda point: point.speedup or 0.0)
     apart = best.verdict == OTHER_HOSTS
-    what, unit = ("is", "as fast as") if kind == "strong" else ("trains", "as many examples as")
-    text = f"{best.cell} {what} {best.speedup:.2f} times {unit} {series.base}"
-    if best.speedup_low is not None and best.speedup_high is not None:
-        of = "95 % interval of its seeds" if apart else f"{confidence:.3g} % interval"
-        text += f" ({of} {best.speedup_low:.2f} to {best.speedup_high:.2f})"
+    of = "95 % interval of its seeds" if apart else f"{confidence:.3g} % interval"
+    text = _speed(series, best, kind, of)
     if apart:
         return (
             f"{strategy}: without a verdict, as it ran on other hosts or on more: at best {text}."
         )
     if best.verdict == "faster":
-        ideal = "" if best.efficiency is None else f", {100 * best.efficiency:.0f} % of the ideal"
-        return f"{strategy}: more processes are faster: {text}{ideal}."
+        return f"{strategy}: more processes are faster: {text}{_of_ideal(best)}."
     if best.verdict == "slower":
         return f"{strategy}: more processes are slower: at best {text}."
     if best.verdict == "tie":
@@ -79,14 +75,21 @@ def _best(series: Series, points: Sequence[ScalingPoint], kind: str, confidence:
     if not faster:
         return f"No number of its processes is shown to be faster than {series.base}."
     best = max(faster, key=lambda point: point.speedup or 0.0)
+    return f"{_speed(series, best, kind, f'{confidence:.3g} % interval')}{_of_ideal(best)}."
+
+
+def _speed(series: Series, point: ScalingPoint, kind: str, of: str) -> str:
+    """How many times as fast as the base a point is. of: what its interval is called."""
     what = "is" if kind == "strong" else "trains"
     unit = "as fast as" if kind == "strong" else "as many examples a second as"
-    text = f"{best.cell} {what} {best.speedup:.2f} times {unit} {series.base}"
-    if best.speedup_low is not None and best.speedup_high is not None:
-        text += f" ({confidence:.3g} % interval {best.speedup_low:.2f} to {best.speedup_high:.2f})"
-    if best.efficiency is not None:
-        text += f", {100 * best.efficiency:.0f} % of the ideal"
-    return f"{text}."
+    text = f"{point.cell} {what} {point.speedup:.2f} times {unit} {series.base}"
+    if point.speedup_low is not None and point.speedup_high is not None:
+        text += f" ({of} {point.speedup_low:.2f} to {point.speedup_high:.2f})"
+    return text
+
+
+def _of_ideal(point: ScalingPoint) -> str:
+    return "" if point.efficiency is None else f", {100 * point.efficiency:.0f} % of the ideal"
 
 
 def _enough(series: Series, points: Sequence[ScalingPoint]) -> str:
