@@ -1,0 +1,724 @@
+"""Set U: whatever users' code does to its process, and their shell to the command, the run ends.
+
+It ends by itself, says in one line what happened and leaves nothing behind. The model, the data
+set and the logger are those of tests/faults/user/.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from ninefold.signals import SIGNALS
+from tests.conftest import ROOT, Shell, end, result
+from tests.faults.runs import STRATEGY, last_step
+
+USER = Path(__file__).parent / "user"
+TIMEOUT, GRACE = 6, 5  # seconds of launch.timeout and launch.grace here
+SOON = 15  # seconds in which a run ends that waits for nobody
+ENDLESS = "epochs=100000"
+SMALL = ["clock.warmup=0", "clock.probe=0", "clock.sample=0", "device=cpu"]
+OPTIONS = [
+    *("--config-dir", str(USER / "conf"), "model=u", "epochs=2", "logger=quiet", *SMALL),
+    *(f"launch.timeout={TIMEOUT}", f"launch.grace={GRACE}", "hydra.run.dir=run"),
+]
+LAST = 44  # the step that this run ends with
+PROCESSES = {**STRATEGY, "inline": [*STRATEGY["none"], "launch.inline=true"]}
+TRAIN, EVALUATE = str(ROOT / "train.py"), str(ROOT / "evaluate.py")
+LINE = r"error: [^\n]+; [^\n]+; [^\n]+\n"
+
+Started = Any  # a Popen[str], or what tests.forked has in its place
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for temporary files. The path of a socket in it may have 107 characters."""
+    with TemporaryDirectory(prefix="nf-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def in_the_table(record_property: Callable[[str, object], None]) -> None:
+    record_property("set", "U")
+
+
+def some(cases: list[tuple[Any, ...]], *quick: str) -> list[Any]:
+    """Parameters of which only the cases named `quick` are for make test."""
+    found = []
+    for case in cases:
+        name = "-".join(map(str, case))
+        marks = [] if name in quick else [pytest.mark.slow]
+        found.append(pytest.param(*case, marks=marks, id=name))
+    missing = set(quick) - {param.id for param in found}
+    assert not missing, missing
+    return found
+
+
+@dataclass
+class Run:
+    """A command of a user's, in the shell's folder, with her model."""
+
+    shell: Shell
+    process: Started
+
+    @property
+    def folder(self) -> Path:
+        return self.shell.folder / "run"
+
+    @property
+    def said(self) -> Any:
+        """What the user's code said when it did what it was asked for."""
+        return json.loads((self.shell.folder / "said").read_text())
+
+    @property
+    def seconds(self) -> float:
+        """Since then."""
+        return time.time() - (self.shell.folder / "said").stat().st_mtime
+
+    def stderr(self) -> str:
+        return (self.shell.folder / "err").read_text()
+
+    def wait_for(self, path: str, seconds: float = 60) -> None:
+        """Until there is a file in the shell's folder."""
+        deadline = time.monotonic() + seconds
+        while not (self.shell.folder / path).exists():
+            assert self.process.poll() is None, self.stderr()
+            assert time.monotonic() < deadline, f"{path} was not written: {self.stderr()}"
+            time.sleep(0.01)
+
+    def end(self, seconds: float = 40) -> int:
+        """Its exit code; the test fails if it does not end within `seconds`."""
+        try:
+            return int(self.process.wait(seconds))
+        except subprocess.TimeoutExpired:
+            end(self.shell.processes())
+            pytest.fail(f"it did not end in {seconds} s: {self.stderr()}")
+
+
+def start(
+    shell: Shell,
+    kind: str,
+    mode: str,
+    *changes: str,
+    rank: int = 0,
+    fresh: bool = False,
+    **env: str,
+) -> Run:
+    """Start a run of the model, `kind` of PROCESSES, in which a step of `rank` does `mode`.
+
+    Its outputs go to files: a process that it leaves would keep a pipe open.
+    """
+    given = {
+        "PYTHONPATH": f"{USER}:{ROOT}",
+        "U_MODE": mode,
+        "U_RANK": str(rank),
+        "U_SAID": str(shell.folder / "said"),
+        **env,
+    }
+    overrides = {
+        word.partition("=")[0]: word for word in [*OPTIONS[2:], *PROCESSES[kind], *changes]
+    }
+    words = [TRAIN, *OPTIONS[:2], *overrides.values()]
+    with (shell.folder / "out").open("w") as out, (shell.folder / "err").open("w") as err:
+        return Run(shell, shell.start(*words, env=given, stdout=out, stderr=err, fresh=fresh))
+
+
+# A process that leaves in a step
+
+
+LEFT = ["_exit0", "exit3", "sysexit0", "sysexit3", "exit75", "base"]
+LEAVING = [
+    *(
+        (mode, kind, rank)
+        for mode in LEFT
+        for kind, rank in (("none", 0), ("ddp2", 0), ("ddp2", 1))
+    ),
+    *((mode, "inline", 0) for mode in ("sysexit0", "sysexit3", "base")),
+]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "rank"),
+    some(LEAVING, "_exit0-none-0", "_exit0-ddp2-1", "exit75-none-0", "sysexit0-inline-0"),
+)
+def test_a_process_that_leaves_amid_a_run_ends_it_and_is_named_by_its_rank(
+    shell: Shell, mode: str, kind: str, rank: int
+) -> None:
+    run = start(shell, kind, mode, rank=rank)
+    code = run.end()
+    assert run.seconds < SOON
+    assert code == 1, run.stderr()
+    assert re.fullmatch(LINE, run.stderr()), run.stderr()
+    assert run.stderr().startswith(f"error: rank={rank}: "), run.stderr()
+    assert "signal" not in run.stderr().lower()
+    assert "SIGTERM" not in run.stderr()
+    assert result(run.folder)["status"] == "failed"
+    assert not shell.survivors()
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    some([(mode, kind) for mode in ("_exit0", "sysexit0", "base") for kind in ("none", "ddp2")]
+         + [("sysexit0", "inline"), ("base", "inline")], "sysexit0-none"),
+)  # fmt: skip
+def test_a_process_that_leaves_while_the_model_is_built_is_a_failure_of_one_line(
+    shell: Shell, mode: str, kind: str
+) -> None:
+    run = start(shell, kind, mode, U_STEP="0")
+    assert run.end() in (1, 2), run.stderr()
+    assert run.seconds < SOON
+    assert re.fullmatch(LINE, run.stderr()), run.stderr()
+    assert "result.json" not in run.stderr()
+    assert result(run.folder)["status"] == "failed"
+
+
+# Processes and threads that a step leaves running
+
+
+STAYING = [(mode, kind) for mode in ("fork", "mpdaemon") for kind in PROCESSES]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"), some(STAYING, "fork-none", "mpdaemon-ddp2", "mpdaemon-inline")
+)
+def test_a_process_that_a_step_leaves_running_does_not_keep_the_run_from_ending(
+    shell: Shell, mode: str, kind: str
+) -> None:
+    run = start(shell, kind, mode)
+    run.wait_for("run/result.json")
+    ended = time.monotonic()
+    code, child = run.end(), run.said
+    took = time.monotonic() - ended
+    left = [] if mode == "mpdaemon" else [child]  # multiprocessing ends those that are daemons
+    deadline = time.monotonic() + 5
+    while set(found := shell.processes()) - set(left) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    end(found)
+    assert took < 5
+    assert code == 0, run.stderr()
+    assert run.stderr() == ""
+    assert result(run.folder)["status"] == "ok"
+    assert set(found) <= set(left), "a process of ours is left"
+
+
+KEEPING = [(mode, kind) for mode in ("mpprocess", "thread") for kind in PROCESSES]
+
+
+@pytest.mark.parametrize(("mode", "kind"), some(KEEPING, "thread-none", "mpprocess-inline"))
+def test_a_run_waits_for_a_users_thread_or_process_as_long_as_for_a_peer_and_names_it(
+    shell: Shell, mode: str, kind: str
+) -> None:
+    timeout = 3
+    run = start(shell, kind, mode, f"launch.timeout={timeout}")
+    run.wait_for("run/result.json")
+    ended = time.monotonic()
+    code, child = run.end(), run.said
+    took = time.monotonic() - ended
+    left = [child] if mode == "mpprocess" else []  # which is the user's
+    deadline = time.monotonic() + 5
+    while set(found := shell.processes()) - set(left) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    end(found)
+    assert took < timeout + 8
+    assert code == 7, run.stderr()
+    assert re.fullmatch(LINE, run.stderr()), run.stderr()
+    assert run.stderr().startswith("error: rank=0: "), run.stderr()
+    assert {"mpprocess": "reader", "thread": "feeder"}[mode] in run.stderr()
+    assert result(run.folder)["status"] == "ok"
+    assert set(found) <= set(left), "a process of ours is left"
+
+
+@pytest.mark.parametrize("kind", some([(kind,) for kind in PROCESSES], "none"))
+def test_a_logger_that_does_not_close_ends_the_run_after_the_timeout(
+    shell: Shell, kind: str
+) -> None:
+    timeout = 3
+    run = start(shell, kind, "", "logger=[jsonl,stuck]", f"launch.timeout={timeout}")
+    code = run.end()
+    assert run.said == "closing"
+    assert run.seconds < timeout + 8
+    assert code == 7, run.stderr()
+    assert re.fullmatch(LINE, run.stderr()), run.stderr()
+    assert run.stderr().startswith("error: rank=0: "), run.stderr()
+
+
+# What children that users fork do about signals
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    some([(mode, kind) for mode in ("forkstate", "mpstate") for kind in PROCESSES],
+         "forkstate-none", "mpstate-inline"),
+)  # fmt: skip
+def test_a_child_that_a_step_forks_has_default_signal_handlers_and_blocks_none(
+    shell: Shell, mode: str, kind: str
+) -> None:
+    run = start(shell, kind, mode)
+    run.wait_for("said")
+    said = run.said
+    assert run.end() == 0, run.stderr()
+    # Python's own handler of SIGINT raises KeyboardInterrupt.
+    default = {"Handlers.SIG_DFL", "<built-in function default_int_handler>"}
+    assert set(said["handlers"]) == {number.name for number in SIGNALS}
+    assert set(said["handlers"].values()) <= default, said
+    assert not set(said["blocked"]) & set(map(int, SIGNALS))
+    assert said["wakeup"] == -1
+
+
+@pytest.mark.parametrize("kind", some([(kind,) for kind in PROCESSES], "none"))
+def test_a_signal_to_a_child_that_a_step_forked_ends_the_child_and_not_the_run(
+    shell: Shell, kind: str
+) -> None:
+    run = start(shell, kind, "forkterm")
+    code = run.end(120)
+    end(shell.survivors(1))
+    assert code == 0, run.stderr()
+    assert run.stderr() == ""
+    assert set(run.said) == {-signal.SIGTERM}
+    assert result(run.folder)["steps"] == LAST
+
+
+# Where a Pool is made and terminated: the environment, and the options.
+POOLS = {
+    "step": ({"U_MODE": "pool"}, []),
+    "model": ({"U_MODE": "pool", "U_STEP": "0"}, []),
+    "dataset": ({"U_DATA": "pool"}, ["dataset=scanned", "loader.workers=0"]),
+}
+
+
+def scan(shell: Shell, kind: str, where: str, **options: bool) -> None:
+    env, changes = POOLS[where]
+    run = start(shell, kind, env.get("U_MODE", ""), *changes, **{**env, **options})
+    assert run.end() == 0, run.stderr()
+    assert run.said == "scanned"
+    assert run.stderr() == ""
+    assert not shell.survivors()
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    some([(where, kind) for where in POOLS for kind in PROCESSES], "step-none", "model-inline"),
+)
+def test_a_pool_of_processes_can_be_made_and_ended_wherever_users_do(
+    shell: Shell, where: str, kind: str
+) -> None:
+    scan(shell, kind, where)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [("dataset", "none"), ("dataset", "inline"), ("model", "ddp2"), ("step", "ddp2")],
+)
+def test_a_pool_of_processes_ends_in_each_of_ten_starts(
+    shell: Shell, where: str, kind: str
+) -> None:
+    for _ in range(10):
+        scan(shell, kind, where, fresh=True)
+        shutil.rmtree(shell.folder / "run")
+        (shell.folder / "said").unlink()
+
+
+# Signals that are repeated
+
+
+@dataclass(frozen=True)
+class Phase:
+    """When signals begin: as soon as there is the file `ready` in the shell's folder."""
+
+    ready: str
+    mode: str = ""
+    changes: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+
+SIGNALED = {
+    "start": Phase("", "", (ENDLESS,)),  # as soon as signals are handled
+    "data": Phase("said", "", (ENDLESS, "dataset=scanned"), (("U_DATA", "sleep"),)),
+    "training": Phase("said", "slow", (ENDLESS,)),
+    "saving": Phase("said", "slowsave", (ENDLESS, "checkpoint.every=5")),
+    "last step": Phase("said", "pause", (), (("U_STEP", str(LAST)),)),
+    "ended": Phase("run/result.json"),
+}
+
+
+def handles_signals(process: int) -> bool:
+    status = Path(f"/proc/{process}/status").read_text()
+    found = re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)
+    assert found is not None
+    return bool(int(found[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def repeated() -> list[Any]:
+    found = []
+    for number in range(60):
+        phase = list(SIGNALED)[number % len(SIGNALED)]
+        kind = "ddp2" if number % 4 == 3 else "none"
+        marks = [] if number < len(SIGNALED) else [pytest.mark.slow]
+        identity = f"{number}-{phase}-{kind}".replace(" ", "_")
+        found.append(pytest.param(number, phase, kind, marks=marks, id=identity))
+    return found
+
+
+@pytest.mark.parametrize(("number", "phase", "kind"), repeated())
+def test_signals_that_are_repeated_change_nothing_about_how_a_run_ends(
+    shell: Shell, temporary: Path, number: int, phase: str, kind: str
+) -> None:
+    chance, when = random.Random(number), SIGNALED[phase]
+    signals = [signal.SIGTERM] * chance.choice([2, 3, 5, 10, 40])
+    if number % 5 == 4:
+        signals[chance.randrange(len(signals))] = signal.SIGINT
+    pauses = [chance.uniform(0.1, 1) for _ in signals]
+    if chance.random() < 0.5:
+        pauses = [0.1] * len(signals)
+    env = {**dict(when.env), "TMPDIR": str(temporary)}
+    run = start(shell, kind, when.mode, *when.changes, fresh=True, **env)
+    if when.ready:
+        run.wait_for(when.ready)
+    else:
+        while not handles_signals(run.process.pid):
+            assert run.process.poll() is None
+            time.sleep(0.002)
+    sent = []
+    for number, pause in zip(signals, pauses, strict=True):
+        if run.process.poll() is not None:
+            break
+        run.process.send_signal(number)
+        sent.append(number)
+        time.sleep(pause)
+    code = run.end()
+    said = run.stderr()
+    ended = result(run.folder)["status"] if (run.folder / "result.json").exists() else ""
+    expected = {130 if number == signal.SIGINT else 75 for number in sent}
+    if ended == "ok":
+        assert phase in ("last step", "ended")
+        expected = {0}
+    elif phase == "ended":
+        pytest.fail(f"it was {ended}")
+    assert code in expected, said
+    assert re.fullmatch(r"error: signal=[^\n]+\n" if code else "", said), said
+    assert not shell.survivors()
+    assert list(temporary.iterdir()) == []
+    if saved := re.search(r"it is saved at step (\d+)", said):
+        assert last_step(run.folder) == int(saved[1])
+    elif "checkpoint is in" in said:
+        assert last_step(run.folder) > 0
+
+
+@pytest.mark.parametrize("kind", some([(kind,) for kind in PROCESSES], "none"))
+def test_two_sigterms_while_data_is_prepared_are_one_line_and_75(shell: Shell, kind: str) -> None:
+    run = start(shell, kind, "", "dataset=scanned", U_DATA="sleep")
+    run.wait_for("said")
+    for _ in range(2):
+        run.process.terminate()
+        time.sleep(0.1)
+    assert run.end() == 75, run.stderr()
+    assert run.seconds < 6
+    assert re.fullmatch(r"error: signal=SIGTERM: [^\n]+\n", run.stderr()), run.stderr()
+
+
+WAITS = {
+    "data": Phase("said", "", ("dataset=scanned",), (("U_DATA", "sleep"),)),
+    "model": Phase("said", "hang", (), (("U_STEP", "0"),)),
+    "step": Phase("said", "hang"),
+    "gone": Phase("said", "_exit0", ("launch.timeout=60",)),
+    "logger": Phase("said", "", ("logger=[jsonl,stuck]", "launch.timeout=60")),
+    "thread": Phase("run/result.json", "thread", ("launch.timeout=60",)),
+    "process": Phase("run/result.json", "mpprocess", ("launch.timeout=60",)),
+}
+WAITING = [
+    (what, kind) for what in WAITS for kind in PROCESSES if (what, kind) != ("gone", "inline")
+]
+
+
+@pytest.mark.parametrize(("what", "kind"), some(WAITING, "data-none", "logger-none"))
+def test_two_ctrl_c_end_a_command_at_once_whatever_it_waits_for(
+    shell: Shell, what: str, kind: str
+) -> None:
+    when = WAITS[what]
+    run = start(shell, kind, when.mode, *when.changes, "launch.grace=60", **dict(when.env))
+    run.wait_for(when.ready)
+    time.sleep(0.5)
+    began = time.monotonic()
+    for _ in range(2):
+        run.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    code = run.end()
+    took = time.monotonic() - began
+    end(shell.survivors(1))  # a child of the user's
+    assert took < 6
+    done = (run.folder / "result.json").exists() and result(run.folder)["status"] == "ok"
+    assert code in ((0, 7, 130) if done else (1, 130) if what == "gone" else (130,)), run.stderr()
+    assert re.fullmatch(r"(error: [^\n]+\n)?", run.stderr()), run.stderr()
+
+
+# The working directory
+
+
+HOSTILE = ("numpy", "torch", "random", "ninefold", "json", "sitecustomize", "hydra", "tests")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run."""
+    shell = Shell(tmp_path_factory.mktemp("trained"))
+    done = shell.train("max_steps=3", "logger=quiet", *SMALL, "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    return shell.folder / "run"
+
+
+def command(name: str, trained: Path) -> list[str]:
+    """A small command: none, ddp2, sweep, evaluate or job."""
+    options = ["max_steps=3", *SMALL]
+    return {
+        "none": [TRAIN, *options, "hydra.run.dir=run"],
+        "ddp2": [TRAIN, *options, *STRATEGY["ddp2"], "hydra.run.dir=run"],
+        "inline": [TRAIN, *options, *PROCESSES["inline"], "hydra.run.dir=run"],
+        "sweep": [TRAIN, "-m", "seed=0,1", *options],
+        "evaluate": [EVALUATE, f"ckpt={trained}", "hydra.run.dir=run"],
+        "job": [TRAIN, "--cfg", "job"],
+    }[name]
+
+
+PLACES = [(name, path) for name in ("none", "ddp2", "inline", "sweep", "evaluate")
+          for path in ("given", "unset", "empty")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "path"), some(PLACES, "none-given"))
+def test_modules_of_the_working_directory_are_not_imported(
+    shell: Shell, trained: Path, name: str, path: str
+) -> None:
+    canary = shell.folder / "canary"
+    place = Shell(shell.folder / "place", tag=shell.tag, started=shell.started)
+    place.folder.mkdir()
+    for module in HOSTILE:
+        text = f"open({str(canary)!r}, 'a').write({module!r} + ' ')\nraise SystemExit(9)\n"
+        (place.folder / f"{module}.py").write_text(text)
+    words = [sys.executable, *command(name, trained)]
+    path_of = {"given": f"PYTHONPATH={ROOT}", "unset": "-uPYTHONPATH", "empty": "PYTHONPATH="}
+    process = place.spawn(["env", path_of[path], *words])
+    _, stderr = process.communicate(timeout=120)
+    assert not canary.exists(), canary.read_text()
+    assert process.returncode == 0, stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("kind", some([(kind,) for kind in STRATEGY]))
+@pytest.mark.parametrize("given", [{}, {"PYTHONSAFEPATH": "1"}], ids=["plain", "safe"])
+def test_programs_that_a_step_starts_find_modules_as_they_would_without_ninefold(
+    shell: Shell, kind: str, given: dict[str, str]
+) -> None:
+    run = start(shell, kind, "environment", fresh=True, **given)
+    assert run.end() == 0, run.stderr()
+    assert run.said["environment"].get("PYTHONSAFEPATH") == given.get("PYTHONSAFEPATH")
+    # Of `python -c` it is the working directory, which is ''.
+    assert (run.said["first"] == "''") is not bool(given)
+
+
+# Where the output goes
+
+
+CLOSED = [(name, which) for name in ("none", "ddp2", "inline", "sweep", "evaluate", "job")
+          for which in (">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "which"), some(CLOSED, "none->&-", "none-2>&-"))
+def test_a_command_whose_output_is_closed_does_what_it_does_otherwise(
+    shell: Shell, trained: Path, name: str, which: str
+) -> None:
+    words = shlex.join([sys.executable, *command(name, trained)])
+    process = shell.spawn(["bash", "-c", f"exec {words} {which}"])
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert stderr == "" or name == "inline", stderr  # see the test of what torchvision prints
+    assert "Traceback" not in stderr
+    if not which.count(">&-") - which.count("2>&-"):
+        assert stdout
+    if name in ("none", "ddp2", "inline"):
+        assert result(shell.folder / "run")["status"] == "ok"
+    if name == "evaluate":
+        assert (shell.folder / "run" / "evaluation.json").exists()
+
+
+@pytest.mark.slow
+def test_a_failure_that_nobody_can_be_told_keeps_its_exit_code(shell: Shell) -> None:
+    for words, code in (("epohcs=2", 2), ("optimizer.lr=1e30 max_steps=5", 6)):
+        done = shell.spawn(["bash", "-c", f"exec {sys.executable} {TRAIN} {words} 2>&-"])
+        stdout, stderr = done.communicate(timeout=120)
+        assert done.returncode == code, (stdout, stderr)
+
+
+READERS = [("none", "head -1"), ("ddp2", "head -1"), ("inline", "head -1"), ("sweep", "head -1"),
+           ("none", "head -0"), ("evaluate", "head -0"), ("job", "head -1")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "reader"), some(READERS, "none-head -1", "evaluate-head -0"))
+def test_a_reader_that_goes_away_ends_the_command_with_141_and_no_message(
+    shell: Shell, trained: Path, name: str, reader: str
+) -> None:
+    words = command(name, trained)
+    if name == "none" and reader == "head -1":  # the reader goes away while the training goes on
+        words = [*words, "max_steps=3000", "log_every=1"]
+        words.remove("max_steps=3")
+    script = f"{shlex.join([sys.executable, *words])} | {reader}; exit ${{PIPESTATUS[0]}}"
+    process = shell.spawn(["bash", "-c", script])
+    _, stderr = process.communicate(timeout=120)
+    assert stderr == ""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize("kind", some([(kind,) for kind in PROCESSES], "none"))
+def test_a_run_whose_terminal_goes_away_is_saved_and_ends_with_75(shell: Shell, kind: str) -> None:
+    master, terminal = pty.openpty()
+    words = [
+        *(sys.executable, TRAIN, *OPTIONS, *PROCESSES[kind]),
+        *("logger=[console,jsonl]", ENDLESS, "log_every=1"),
+    ]
+    words.remove("logger=quiet")
+    words.remove("epochs=2")
+    env = {
+        "PYTHONPATH": f"{USER}:{ROOT}",
+        "U_MODE": "slow",
+        "U_SAID": str(shell.folder / "said"),
+    }
+    process = shell.spawn(
+        words, stdin=terminal, stdout=terminal, stderr=terminal, env=env,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(terminal)
+    run, shown = Run(shell, process), b""
+    os.set_blocking(master, False)
+    (shell.folder / "err").touch()
+    while not (shell.folder / "said").exists():
+        try:
+            shown += os.read(master, 1 << 16)
+        except BlockingIOError:
+            time.sleep(0.02)
+        assert process.poll() is None, shown
+    os.close(master)  # which sends SIGHUP
+    assert run.end() == 75
+    assert last_step(run.folder) >= 10
+    assert result(run.folder)["status"] == "preempted"
+
+
+# The last line
+
+
+def texts(folder: Path) -> dict[str, tuple[list[str], int]]:
+    """Commands whose launcher imports torchvision, and their exit codes."""
+    images = "_target_: torchvision.datasets.FakeData"
+    mapped = ["dataset=mapped", "dataset.shape=[3,8,8]", f"dataset.test={{{images}}}"]
+    resnet = "model.net={_target_: torchvision.models.resnet18"
+    return {
+        "key": ([TRAIN, "dataset=cifar10", f"{resnet}, nonsense: 3}}"], 2),
+        "data": ([TRAIN, *mapped, f"dataset.train={{{images}, nonsense: 3}}"], 2),
+        "items": ([TRAIN, *mapped, f"dataset.train={{{images}, size: 70}}"], 4),
+        "loss": ([TRAIN, *SMALL, "launch.inline=true", "optimizer.lr=1e30"], 6),
+        "inline": ([TRAIN, *SMALL, "launch.inline=true", "max_steps=3"], 0),
+        "export": (["-m", "ninefold.export", f"ckpt={folder}", "format=nonsense"], 2),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", some([(name,) for name in texts(ROOT)], "items", "inline")
+)  # fmt: skip
+def test_stderr_ends_with_the_line_that_matters(shell: Shell, trained: Path, name: str) -> None:
+    words, code = texts(trained)[name]
+    done = shell.run(*words, fresh=True)
+    assert "nanobind" not in done.stderr + done.stdout
+    if code:
+        assert done.returncode in {code, 2, 4} - {0}, done.stderr
+        assert re.fullmatch(r"(?:[^\n]+\n)*" + LINE, done.stderr), done.stderr
+    else:
+        assert done.returncode == 0
+        assert done.stderr == ""
+
+
+# What a killed launcher leaves
+
+
+def kill_amid(shell: Shell, kind: str, temporary: Path) -> None:
+    """Kill the launcher of a run amid its training; its folders stay in `temporary`."""
+    run = start(shell, kind, "slow", ENDLESS, fresh=True, TMPDIR=str(temporary))
+    run.wait_for("said")
+    run.process.kill()
+    run.end()
+    assert not shell.survivors()
+    for path in ("run", "said"):
+        (path := shell.folder / path).is_dir() and shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    some([(kind, name) for kind in STRATEGY for name in ("none", "evaluate")], "none-evaluate"),
+)
+def test_what_a_killed_launcher_left_is_removed_by_the_next_command(
+    shell: Shell, temporary: Path, trained: Path, kind: str, name: str
+) -> None:
+    kill_amid(shell, kind, temporary)
+    assert list(temporary.glob("ninefold-*")), "there was nothing to remove"
+    done = shell.run(*command(name, trained), env={"TMPDIR": str(temporary)}, fresh=True)
+    assert done.returncode == 0, done.stderr
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_what_others_have_in_the_folder_for_temporary_files_stays(
+    shell: Shell, temporary: Path, trained: Path
+) -> None:
+    precious = shell.folder / "precious"
+    for folder in (temporary / "ninefold-notes", temporary / "pymp-notes", precious):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("precious")
+    kill_amid(shell, "none", temporary)
+    for path in temporary.glob("ninefold-*"):
+        if path.name != "ninefold-notes":  # what a killed launcher left leads elsewhere
+            (path / "link").symlink_to(precious)
+    (temporary / "ninefold-abcd1234").symlink_to(precious)
+    (temporary / "pymp-abcd1234").symlink_to(precious)
+    done = shell.run(*command("none", trained), env={"TMPDIR": str(temporary)}, fresh=True)
+    assert done.returncode == 0, done.stderr
+    assert (precious / "file").read_text() == "precious"
+    for name in ("ninefold-notes", "pymp-notes"):
+        assert (temporary / name / "file").read_text() == "precious"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STRATEGY)
+def test_a_command_leaves_the_folders_of_one_that_still_runs(
+    shell: Shell, temporary: Path, trained: Path, kind: str
+) -> None:
+    run = start(shell, kind, "slow", ENDLESS, fresh=True, TMPDIR=str(temporary))
+    run.wait_for("said")
+    before = {path.name for path in temporary.iterdir()}
+    assert before
+    other = Shell(shell.folder / "other", tag=shell.tag, started=shell.started)
+    other.folder.mkdir()
+    for name in ("none", "evaluate"):
+        done = other.run(*command(name, trained), env={"TMPDIR": str(temporary)}, fresh=True)
+        assert done.returncode == 0, done.stderr
+        shutil.rmtree(other.folder / "run")
+    assert {path.name for path in temporary.iterdir()} == before
+    run.process.terminate()
+    assert run.end() == 75, run.stderr()
+    assert last_step(run.folder) > 0
+    assert list(temporary.iterdir()) == []

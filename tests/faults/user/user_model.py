@@ -1,0 +1,216 @@
+"""What a user brings: a network whose training misbehaves, and a logger that does not close.
+
+U_MODE names what happens in step U_STEP (10; 0 is the constructor) of rank U_RANK (0). U_SAID is a
+file that is written when it happens, with what is to be known of it.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+MODE = os.environ.get("U_MODE", "")
+RANK = int(os.environ.get("U_RANK", "0"))
+STEP = int(os.environ.get("U_STEP", "10"))
+LONG = 300.0  # seconds that are never waited for
+CHILDREN = 40
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
+# As Linux has by default up to Python 3.13, and as most users' code was written for.
+forking = multiprocessing.get_context("fork")
+
+
+class U(nn.Module):
+    """Two linear layers."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(inputs, 16), nn.ReLU(), nn.Linear(16, classes)
+        )
+        self.steps = 0
+        if STEP == 0:
+            misbehave()
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training and type(images) is Tensor and images.device.type == "cpu":
+            self.steps += 1
+            if self.steps == STEP:
+                misbehave()
+            if MODE == "slow":
+                time.sleep(0.02)
+        return self.layers(images)
+
+
+class Stuck:
+    """A logger whose server does not answer at the end."""
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+
+    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self, result: Any) -> None:
+        say("closing")
+        time.sleep(LONG)
+
+
+class Odd(BaseException):
+    """No Exception, as those of some libraries that stop a program."""
+
+
+def misbehave() -> None:
+    if int(os.environ.get("RANK", "0")) == RANK and MODE:
+        MODES[MODE]()
+
+
+def say(what: Any) -> None:
+    path = Path(os.environ["U_SAID"])
+    path.with_suffix(".new").write_text(json.dumps(what))
+    path.with_suffix(".new").replace(path)
+
+
+def leave(code: int) -> None:
+    say(code)
+    os._exit(code)
+
+
+def leave_politely(code: int) -> None:
+    say(code)
+    sys.exit(code)
+
+
+def raise_odd() -> None:
+    say("")
+    raise Odd("of a library")
+
+
+def hang() -> None:
+    say("")
+    deadline = time.monotonic() + LONG
+    while time.monotonic() < deadline:
+        time.sleep(1)
+
+
+def fork() -> None:
+    child = os.fork()
+    if not child:
+        time.sleep(LONG)
+        os._exit(0)
+    say(child)
+
+
+def start_process(daemon: bool) -> None:
+    process = forking.Process(target=time.sleep, args=(LONG,), name="reader", daemon=daemon)
+    process.start()
+    say(process.pid)
+
+
+def start_thread() -> None:
+    threading.Thread(target=time.sleep, args=(LONG,), name="feeder").start()
+    say("")
+
+
+def state() -> dict[str, Any]:
+    """What this process does about signals."""
+    return {
+        "handlers": {number.name: str(signal.getsignal(number)) for number in HANDLED},
+        "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+        "wakeup": signal.set_wakeup_fd(-1),
+    }
+
+
+def fork_and_say_state() -> None:
+    child = os.fork()
+    if not child:
+        say(state())
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def say_state() -> None:
+    say(state())
+
+
+def start_and_say_state() -> None:
+    process = forking.Process(target=say_state)
+    process.start()
+    process.join()
+
+
+def end_children() -> None:
+    """Fork children and send each a SIGTERM, the first ones before they have begun to run."""
+    ends = []
+    for number in range(CHILDREN):
+        child = os.fork()
+        if not child:
+            time.sleep(10)
+            os._exit(0)
+        time.sleep(number * 1e-4)
+        os.kill(child, signal.SIGTERM)
+        ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    say(ends)
+
+
+def scan() -> None:
+    """What many a data set does first."""
+    with forking.Pool(2) as pool:
+        pool.map(abs, range(8))
+    say("scanned")  # at its end the pool was terminated
+
+
+def save_slowly() -> None:
+    """Have each write that is forced to disk take long from now on."""
+    force = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        say("saving")
+        time.sleep(0.3)
+        force(descriptor)
+
+    os.fsync = fsync
+
+
+def take_long() -> None:
+    say("")
+    time.sleep(0.5)
+
+
+def say_environment() -> None:
+    """The environment, and the first place where a program started here looks for modules."""
+    code = "import sys; print(repr(sys.path[0]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    say({"environment": dict(os.environ), "first": done.stdout.strip()})
+
+
+MODES: dict[str, Callable[[], None]] = {
+    "_exit0": lambda: leave(0),
+    "exit3": lambda: leave(3),
+    "exit75": lambda: leave(75),
+    "sysexit0": lambda: leave_politely(0),
+    "sysexit3": lambda: leave_politely(3),
+    "base": raise_odd,
+    "hang": hang,
+    "fork": fork,
+    "mpdaemon": lambda: start_process(daemon=True),
+    "mpprocess": lambda: start_process(daemon=False),
+    "thread": start_thread,
+    "forkstate": fork_and_say_state,
+    "mpstate": start_and_say_state,
+    "forkterm": end_children,
+    "pool": scan,
+    "slow": lambda: say(""),
+    "slowsave": save_slowly,
+    "pause": take_long,
+    "environment": say_environment,
+}
