@@ -55,6 +55,11 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
+def left_in(temporary: Path) -> set[str]:
+    """What commands have there, but for a cache of torch's, which is one for all."""
+    return {path.name for path in temporary.iterdir() if "torchinductor" not in path.name}
+
+
 @pytest.fixture(autouse=True)
 def in_the_table(record_property: Callable[[str, object], None]) -> None:
     record_property("set", "U")
@@ -104,7 +109,7 @@ class Run:
             assert time.monotonic() < deadline, f"{path} was not written: {self.stderr()}"
             time.sleep(0.01)
 
-    def end(self, seconds: float = 40) -> int:
+    def end(self, seconds: float = 30) -> int:
         """Its exit code; the test fails if it does not end within `seconds`."""
         try:
             return int(self.process.wait(seconds))
@@ -196,9 +201,7 @@ def test_a_process_that_leaves_while_the_model_is_built_is_a_failure_of_one_line
 STAYING = [(mode, kind) for mode in ("fork", "mpdaemon") for kind in PROCESSES]
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind"), some(STAYING, "fork-none", "mpdaemon-ddp2", "mpdaemon-inline")
-)
+@pytest.mark.parametrize(("mode", "kind"), some(STAYING, "fork-none", "mpdaemon-ddp2"))
 def test_a_process_that_a_step_leaves_running_does_not_keep_the_run_from_ending(
     shell: Shell, mode: str, kind: str
 ) -> None:
@@ -222,7 +225,7 @@ def test_a_process_that_a_step_leaves_running_does_not_keep_the_run_from_ending(
 KEEPING = [(mode, kind) for mode in ("mpprocess", "thread") for kind in PROCESSES]
 
 
-@pytest.mark.parametrize(("mode", "kind"), some(KEEPING, "thread-none", "mpprocess-inline"))
+@pytest.mark.parametrize(("mode", "kind"), some(KEEPING, "thread-none"))
 def test_a_run_waits_for_a_users_thread_or_process_as_long_as_for_a_peer_and_names_it(
     shell: Shell, mode: str, kind: str
 ) -> None:
@@ -315,7 +318,7 @@ def scan(shell: Shell, kind: str, where: str, **options: bool) -> None:
 
 @pytest.mark.parametrize(
     ("where", "kind"),
-    some([(where, kind) for where in POOLS for kind in PROCESSES], "step-none", "model-inline"),
+    some([(where, kind) for where in POOLS for kind in PROCESSES], "model-inline"),
 )
 def test_a_pool_of_processes_can_be_made_and_ended_wherever_users_do(
     shell: Shell, where: str, kind: str
@@ -416,23 +419,30 @@ def test_signals_that_are_repeated_change_nothing_about_how_a_run_ends(
     assert code in expected, said
     assert re.fullmatch(r"error: signal=[^\n]+\n" if code else "", said), said
     assert not shell.survivors()
-    assert list(temporary.iterdir()) == []
+    assert left_in(temporary) == set()
     if saved := re.search(r"it is saved at step (\d+)", said):
         assert last_step(run.folder) == int(saved[1])
     elif "checkpoint is in" in said:
         assert last_step(run.folder) > 0
 
 
-@pytest.mark.parametrize("kind", some([(kind,) for kind in PROCESSES], "none"))
-def test_two_sigterms_while_data_is_prepared_are_one_line_and_75(shell: Shell, kind: str) -> None:
-    run = start(shell, kind, "", "dataset=scanned", U_DATA="sleep")
+@pytest.mark.parametrize(
+    ("kind", "pause"),
+    some([(kind, pause) for kind in PROCESSES for pause in (0, 0.002, 0.1)], "none-0.002"),
+)
+def test_two_sigterms_while_data_is_prepared_are_one_line_and_75(
+    shell: Shell, temporary: Path, kind: str, pause: float
+) -> None:
+    env = {"U_DATA": "sleep", "TMPDIR": str(temporary)}
+    run = start(shell, kind, "", "dataset=scanned", fresh=True, **env)
     run.wait_for("said")
     for _ in range(2):
         run.process.terminate()
-        time.sleep(0.1)
+        time.sleep(pause)
     assert run.end() == 75, run.stderr()
     assert run.seconds < 6
     assert re.fullmatch(r"error: signal=SIGTERM: [^\n]+\n", run.stderr()), run.stderr()
+    assert left_in(temporary) == set()
 
 
 WAITS = {
@@ -449,7 +459,7 @@ WAITING = [
 ]
 
 
-@pytest.mark.parametrize(("what", "kind"), some(WAITING, "data-none", "logger-none"))
+@pytest.mark.parametrize(("what", "kind"), some(WAITING, "data-none"))
 def test_two_ctrl_c_end_a_command_at_once_whatever_it_waits_for(
     shell: Shell, what: str, kind: str
 ) -> None:
@@ -540,7 +550,7 @@ CLOSED = [(name, which) for name in ("none", "ddp2", "inline", "sweep", "evaluat
           for which in (">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "which"), some(CLOSED, "none->&-", "none-2>&-"))
+@pytest.mark.parametrize(("name", "which"), some(CLOSED, "none->&-"))
 def test_a_command_whose_output_is_closed_does_what_it_does_otherwise(
     shell: Shell, trained: Path, name: str, which: str
 ) -> None:
@@ -678,7 +688,7 @@ def test_what_a_killed_launcher_left_is_removed_by_the_next_command(
     assert list(temporary.glob("ninefold-*")), "there was nothing to remove"
     done = shell.run(*command(name, trained), env={"TMPDIR": str(temporary)}, fresh=True)
     assert done.returncode == 0, done.stderr
-    assert list(temporary.iterdir()) == []
+    assert left_in(temporary) == set()
 
 
 @pytest.mark.slow
@@ -709,7 +719,7 @@ def test_a_command_leaves_the_folders_of_one_that_still_runs(
 ) -> None:
     run = start(shell, kind, "slow", ENDLESS, fresh=True, TMPDIR=str(temporary))
     run.wait_for("said")
-    before = {path.name for path in temporary.iterdir()}
+    before = left_in(temporary)
     assert before
     other = Shell(shell.folder / "other", tag=shell.tag, started=shell.started)
     other.folder.mkdir()
@@ -717,8 +727,8 @@ def test_a_command_leaves_the_folders_of_one_that_still_runs(
         done = other.run(*command(name, trained), env={"TMPDIR": str(temporary)}, fresh=True)
         assert done.returncode == 0, done.stderr
         shutil.rmtree(other.folder / "run")
-    assert {path.name for path in temporary.iterdir()} == before
+    assert left_in(temporary) == before
     run.process.terminate()
     assert run.end() == 75, run.stderr()
     assert last_step(run.folder) > 0
-    assert list(temporary.iterdir()) == []
+    assert left_in(temporary) == set()
