@@ -577,7 +577,7 @@ def test_a_failure_that_nobody_can_be_told_keeps_its_exit_code(shell: Shell) -> 
 
 
 READERS = [("none", "head -1"), ("ddp2", "head -1"), ("inline", "head -1"), ("sweep", "head -1"),
-           ("none", "head -0"), ("evaluate", "head -0"), ("job", "head -1")]  # fmt: skip
+           ("none", "head -0"), ("evaluate", "head -0"), ("job", "head -0")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "reader"), some(READERS, "none-head -1", "evaluate-head -0"))

@@ -24,7 +24,7 @@ MODE = os.environ.get("U_MODE", "")
 RANK = int(os.environ.get("U_RANK", "0"))
 STEP = int(os.environ.get("U_STEP", "10"))
 LONG = 300.0  # seconds that are never waited for
-CHILDREN = 40
+CHILDREN = 20
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 # As Linux has by default up to Python 3.13, and as most users' code was written for.
 forking = multiprocessing.get_context("fork")
@@ -154,9 +154,9 @@ def end_children() -> None:
     for number in range(CHILDREN):
         child = os.fork()
         if not child:
-            time.sleep(10)
+            time.sleep(3)
             os._exit(0)
-        time.sleep(number * 1e-4)
+        time.sleep(number * 2e-4)
         os.kill(child, signal.SIGTERM)
         ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     say(ends)
