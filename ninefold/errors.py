@@ -101,6 +101,12 @@ class PeerError(Failure):
     code = 7
 
 
+class NoReader(Failure):
+    """stdout is a pipe that nobody reads any more: a command then ends without a word."""
+
+    code = 141
+
+
 class Busy(ConfigError):
     """The run folder belongs to another process: nothing may be written there."""
 
@@ -185,6 +191,7 @@ KINDS: dict[str, type[Failure]] = {
         ResourceError,
         NumericsError,
         PeerError,
+        NoReader,
         Slower,
         Preempted,
         Interrupted,

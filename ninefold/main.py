@@ -23,10 +23,19 @@ from omegaconf import DictConfig
 from ninefold import machine, ranks, signals
 from ninefold.config import overrides, resolvers
 from ninefold.config.job import ROOT, Job, TrainJob, job_of
-from ninefold.errors import Failure, Interrupted, Preempted
+from ninefold.errors import Failure, Interrupted, NoReader, Preempted
 from ninefold.launch import Outcome, Refused, concurrent
-from ninefold.launch.run import failure_of, first_to_report, follow, leave, run, settled
+from ninefold.launch.run import (
+    failure_of,
+    first_to_report,
+    follow,
+    leave,
+    require_environment,
+    run,
+    settled,
+)
 from ninefold.launch.run_folder import record
+from ninefold.process import OWN_END, OutputClosed, hurry, no_reader, open_streams
 from ninefold.ranks import started_by
 from ninefold.result import FILE
 from ninefold.secrets import redact
@@ -39,12 +48,15 @@ RESUME = "resume the study"  # what to do after a signal; the command is printed
 def main(name: str) -> NoReturn:
     """Run the command `name` (train or evaluate) and exit with its documented code."""
     command = Command(name, sys.argv[1:])
+    open_streams()
     resolvers.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
     for variable in (concurrent.VARIABLE, ranks.INIT_METHOD, machine.CORES):
         os.environ.pop(variable, None)  # of a run that starts a command
-    if started_by() != "torchrun":  # whose agent handles signals to the ranks
+    if started_by() != "torchrun":
         command.handle_signals()
+    else:  # its agent handles signals to the ranks
+        signals.by_default()
     try:
         code = command.execute()
         if started_by():
@@ -54,11 +66,11 @@ def main(name: str) -> NoReturn:
                 per_rank.dismiss(code)
         code = command.finish(code)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of the output has ended, as `head` does: exit without a message, as `cat` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is not flushed
-        code = 128 + signal.SIGPIPE
-    leave(code)
+    except OutputClosed:
+        code = no_reader().code
+    except KeyboardInterrupt as interrupt:  # it came between the lines above
+        code = signals.failure(*interrupt.args[:1] or (signal.SIGINT,)).code
+    leave(code, command.patience)
 
 
 class Command:
@@ -73,6 +85,7 @@ class Command:
     resume_command: how to resume a study that is not finished.
     quiet: whether what a run prints goes to its log only: a study shows how its runs end.
     aside: a context manager, inside of which lines may be printed.
+    patience: seconds that what the user's code has left in this process may take to end.
     """
 
     def __init__(self, name: str, argv: Sequence[str]) -> None:
@@ -85,16 +98,18 @@ class Command:
         self.resume_command: str | None = None
         self.quiet = False
         self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.patience = OWN_END
         self._told: set[str] = set()  # lines of failures of runs
         self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
         self._process = os.getpid()
         self._signal: int | None = None  # the last one received
+        self._waits_for_runs = False  # which save after a signal
         self._notified = 0  # runs in other processes that were sent a signal
 
     def execute(self) -> int:
         """Run the command and print its failures. Returns its exit code, before any report."""
         try:
-            self._require_environment()
+            require_environment()
             if started_by():
                 self._meet()
             if problems := overrides.of_arguments(self.argv, self.name, ROOT / "conf"):
@@ -120,7 +135,7 @@ class Command:
             return refused.failures[0].code
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else 1
-        except BrokenPipeError:
+        except OutputClosed:
             raise
         except Exception as error:
             failure = failure_of(error, self.argv)
@@ -244,6 +259,8 @@ class Command:
 
         Raises SystemExit if a signal ended it.
         """
+        if job.values["launch"]["inline"]:
+            self.patience = job.values["launch"]["timeout"]
         outcome = run(
             job,
             folder,
@@ -290,28 +307,12 @@ class Command:
         """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set."""
         with self.aside():
             for failure in failures:
+                if isinstance(failure, NoReader):  # as others end whose output is closed
+                    continue
                 if self._debug and failure.__cause__ is not None:
                     lines = traceback.format_exception(failure.__cause__)
                     print(redact("".join(lines)), file=sys.stderr)
                 print(failure, file=sys.stderr, flush=True)
-
-    def _require_environment(self) -> None:
-        """Exit with a line for each problem of the variables that torchrun or srun sets.
-
-        Each rank prints it: there may be no store through which to agree on one.
-        """
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch's sockets print more
-        problems = ranks.problems(os.environ)
-        me = ranks.found(os.environ) if not problems else None
-        if me is not None and started_by() and not me.serves:
-            try:
-                ranks.require_store(me)
-            except Failure as failure:
-                problems = [failure]
-        if problems:
-            self._print(problems)
-            sys.stderr.flush()
-            os._exit(problems[0].code)
 
     def _meet(self) -> None:
         """Meet the other ranks. On rank 0 it returns; the others do what that tells them, and exit.
@@ -337,18 +338,23 @@ class Command:
 
     def handle_signals(self) -> None:
         """Make signals raise KeyboardInterrupt, except while a launcher handles them."""
-        for number in signals.heeded():
-            signal.signal(number, self._receive)
+        signals.handle(self._receive)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        first = self._signal is None
+        """Interrupt what this command does; a second signal only hurries how it ends.
+
+        Whoever took the first one, such as the launcher of a run.
+        """
+        if signals.received() > 1:
+            if not self._waits_for_runs or number == signal.SIGINT:
+                hurry(number, signals.failure(number).code)
+            return
         self._signal = number  # the exception alone could be lost in somebody's destructor
         announced = concurrent.announced()
         if announced is not None and announced.concurrent and self._process == os.getpid():
-            if first:
-                self._notified = announced.stop(number)
-            elif number != signal.SIGINT:
-                return  # the runs are being waited for
+            self._waits_for_runs = True
+            self._notified = announced.stop(number)
+            self._waits_for_runs = False
         raise KeyboardInterrupt(number)
 
     def require_undisturbed(self) -> None:
@@ -376,7 +382,7 @@ class Command:
                 study.finish(self.sweep, self, len(self.outcomes))
             except KeyboardInterrupt:
                 code = code or Interrupted.code
-            except BrokenPipeError:
+            except OutputClosed:
                 raise
             except Exception as error:
                 failure = failure_of(error, self.argv)

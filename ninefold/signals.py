@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import socket
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ninefold.errors import Interrupted, Preempted
+from ninefold.errors import Failure, Interrupted, Preempted
+
+Handler = Callable[[int, FrameType | None], None]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 IGNORED = (signal.SIG_IGN, None)
@@ -50,6 +53,113 @@ def failure(number: int) -> type[Preempted | Interrupted]:
     return Interrupted if number == signal.SIGINT else Preempted
 
 
+class _Process:
+    """What this process knows of signals.
+
+    received: how many came to handlers that were installed by `handle` or `handled`.
+    own: its id, once it handles signals; a forked one has another.
+    from_main: whether the fork that is under way is by its main thread.
+    mask: the signals that the thread which forks had blocked.
+    """
+
+    received = 0
+    own: int | None = None
+    from_main = False
+    mask: set[int] = set()  # noqa: RUF012
+
+
+def handle(handler: Handler) -> None:
+    """Call `handler` for each of the SIGNALS that is not ignored, from now on.
+
+    Not in processes that any code forks from this one, see `forks_begin_anew`.
+    """
+    forks_begin_anew()
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        _Process.received += 1
+        handler(number, frame)
+
+    for number in heeded():
+        signal.signal(number, receive)
+
+
+def exit_until_handled() -> None:
+    """Exit with the documented code if a signal comes before the command handles it."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        kind, name = failure(number), signal.Signals(number).name
+        print(
+            kind("signal", name, "interrupted", "nothing runs yet", "start again"), file=sys.stderr
+        )
+        os._exit(kind.code)
+
+    for number in heeded():
+        signal.signal(number, leave)
+
+
+def by_default() -> None:
+    """Have SIGNALS do what they do in a program that does not handle them."""
+    for number in heeded():
+        python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, python)
+
+
+def forks_begin_anew() -> None:
+    """Give processes that any code forks from this one default handlers, and no blocked signal.
+
+    Else Pool.terminate() would wait for ever for children in which SIGTERM does what it does here.
+    On Linux they end with this process, unless another thread than the main one forks them, whose
+    own end the kernel would take for it.
+    """
+    if _Process.own is None:
+        os.register_at_fork(
+            before=_before_fork, after_in_parent=_after_fork, after_in_child=_as_python_begins
+        )
+    if _Process.own != os.getpid():
+        _Process.own, _Process.received = os.getpid(), 0
+
+
+@contextmanager
+def handled(handler: Handler) -> Iterator[None]:
+    """Call `handler` as `handle` has it done, while the block runs."""
+    before, own = heeded(), _Process.own
+    handle(handler)
+    try:
+        yield
+    finally:
+        _Process.own = own or 0
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def received() -> int:
+    """How many signals this process has received, whichever handler took them."""
+    return _Process.received
+
+
+def _before_fork() -> None:
+    # Until the child has handlers of its own: a signal to it would else be told to this process,
+    # through the wakeup descriptor that they share.
+    _Process.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    _Process.from_main = threading.current_thread() is threading.main_thread()
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _Process.mask)
+
+
+def _as_python_begins() -> None:
+    parent, _Process.own = _Process.own, 0
+    if parent != os.getppid():  # not a child of the process that handles signals
+        _after_fork()
+        return
+    signal.set_wakeup_fd(-1)
+    by_default()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    if _Process.from_main:
+        follow_parent(parent)
+
+
 @contextmanager
 def held_back() -> Iterator[None]:
     """Block SIGNALS while the block runs, also in programs that it starts."""
@@ -60,10 +170,20 @@ def held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+def later(seconds: float, call: Callable[[], None]) -> threading.Timer:
+    """Call `call` in so many seconds, in a thread, unless the timer is cancelled or this exits."""
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), call)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
 class Stop:
     """Whether a signal has asked this process to stop, and after which step the run stops.
 
     signal: the first signal that this process received, 0 before that.
+    tell: called with the failure of a process that is about to be ended as it does not end itself.
+    patience: seconds that what follows a run may take, such as closing its loggers.
 
     The processes of one host agree through a few bytes in the file `notice`, without a collective.
     A process that receives a signal after step n writes n + 2 as the last step, before it starts
@@ -73,8 +193,15 @@ class Stop:
     may have queued some that another has not begun.
     """
 
-    def __init__(self, notice: Path | None = None, alone: bool = True) -> None:
+    def __init__(
+        self,
+        notice: Path | None = None,
+        alone: bool = True,
+        tell: Callable[[Failure], None] = lambda failure: None,
+        patience: float = math.inf,
+    ) -> None:
         self.signal = 0
+        self.tell, self.patience = tell, patience
         self._alone = alone
         self._file = None if notice is None else os.open(notice, os.O_RDWR | os.O_CREAT, 0o600)
 
@@ -106,19 +233,22 @@ class Stop:
         return int(_STEP.unpack(content)[0]) if content else 0
 
     @contextmanager
-    def listening(self, seconds: float, inline: bool = False) -> Iterator[None]:
-        """Record signals while the block runs. The process is killed `seconds` after the first one.
+    def listening(
+        self, seconds: float, stopped: Callable[[int], Failure], inline: bool = False
+    ) -> Iterator[None]:
+        """Record signals while the block runs. The process ends `seconds` after the first one.
 
-        A thread reads the signals from the interpreter's wakeup descriptor, because the main
-        thread may be waiting in a collective for a process that is gone, and would never get to
-        run a handler. Inline there is no launcher to do it: a second Ctrl-C interrupts at once.
+        stopped: gives the failure to end with then. A thread reads the signals from the
+        interpreter's wakeup descriptor, because the main thread may be waiting in a collective for
+        a process that is gone, and would never get to run a handler. Inline there is no launcher
+        to do it: a second Ctrl-C interrupts at once.
         """
         reader, writer = socket.socketpair()
         writer.setblocking(False)
-        before = heeded()
+        known = heeded()
         interrupts = 0
 
-        def handle(number: int, frame: FrameType | None) -> None:
+        def interrupt(number: int, frame: FrameType | None) -> None:
             nonlocal interrupts
             interrupts += number == signal.SIGINT
             if inline and interrupts > 1:
@@ -127,26 +257,32 @@ class Stop:
         def listen() -> None:
             while numbers := reader.recv(16):
                 for number in numbers:
-                    if number in before and not self.signal:
+                    if number in known and not self.signal:
                         self.signal = number
                         if not inline:
-                            timer = threading.Timer(seconds, os._exit, (failure(number).code,))
-                            timer.daemon = True
-                            timer.start()
+                            self.end_after(seconds, lambda: stopped(self.signal))
 
         fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
-        for number in before:
-            signal.signal(number, handle)
-        # The forkserver blocks signals, so that none is lost before this moment.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
-            yield
+            with handled(interrupt):
+                # The forkserver blocks signals, so that none is lost before this moment.
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+                yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
             signal.set_wakeup_fd(fd)
+            writer.shutdown(socket.SHUT_RDWR)  # a forked process may have it open as well
             writer.close()
             thread.join()
             reader.close()
+
+    def end_after(self, seconds: float, failure: Callable[[], Failure]) -> threading.Timer:
+        """End this process with `failure` in so many seconds, unless the timer is cancelled."""
+
+        def end() -> None:
+            ended = failure()
+            self.tell(ended)
+            os._exit(ended.code)
+
+        return later(seconds, end)

@@ -17,7 +17,7 @@ import torch
 
 from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
-from ninefold.errors import Interrupted
+from ninefold.errors import Failure, Interrupted
 from ninefold.launch import concurrent, mailbox
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
@@ -25,6 +25,10 @@ from ninefold.signals import Stop
 from ninefold.train import build
 from ninefold.train import run as training_run
 from tests.conftest import ROOT
+
+
+def told(number: int) -> Failure:
+    return Interrupted("signal", number, "", "", "")
 
 
 def test_a_process_alone_stops_after_the_step_it_is_in() -> None:
@@ -106,7 +110,7 @@ def test_only_processes_on_gpus_leave_a_stop_to_log_points(
 def test_the_first_signal_is_kept_and_the_handlers_are_put_back(number: int) -> None:
     before = signal.getsignal(number)
     stop = Stop()
-    with stop.listening(60, inline=True):
+    with stop.listening(60, told, inline=True):
         os.kill(os.getpid(), number)
         deadline = time.monotonic() + 10
         while not stop.signal and time.monotonic() < deadline:
@@ -117,7 +121,7 @@ def test_the_first_signal_is_kept_and_the_handlers_are_put_back(number: int) -> 
 
 def test_a_second_ctrl_c_in_the_launchers_own_process_interrupts_at_once() -> None:
     stop = Stop()
-    with stop.listening(60, inline=True):
+    with stop.listening(60, told, inline=True):
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
@@ -127,7 +131,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         stop = Stop()
-        with stop.listening(60, inline=True):
+        with stop.listening(60, told, inline=True):
             os.kill(os.getpid(), signal.SIGHUP)
             time.sleep(0.05)
         assert not stop.signal

@@ -20,7 +20,9 @@ from omegaconf import OmegaConf
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 
-GROUND = {"errors", "files", "machine", "progress", "ranks", "result", "secrets", "signals"}
+GROUND = {
+    *("errors", "files", "machine", "process", "progress", "ranks", "result", "secrets", "signals"),
+}
 # What each package, or module directly in ninefold/, may import: packages, or single modules.
 MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(GROUND, GROUND),
@@ -54,8 +56,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "export": GROUND
     | {"launch", "config", "train", "dataset", "task", "checkpoint", "amp", "parallel"},
     "main": GROUND | {"callback", "study", "launch", "config"},
-    "train.py": {"main", "config/resolvers"},
-    "evaluate.py": {"main", "config/resolvers"},
+    "train.py": {"main", "signals"},
+    "evaluate.py": {"main", "signals"},
 }
 COMPOSING = {"main", "callback", "config", "study", "pack"} | {
     "launch/run",
@@ -133,6 +135,10 @@ def test_imports_have_no_circle() -> None:
         for module, path in MODULES.items()
     }
     TopologicalSorter(graph).prepare()
+
+
+def test_every_wait_in_a_loop_goes_through_the_function_that_has_a_deadline() -> None:
+    assert [m for m, path in MODULES.items() if "sleep(" in path.read_text()] == ["process"]
 
 
 def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_built() -> None:

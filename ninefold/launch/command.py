@@ -18,6 +18,7 @@ from ninefold.config.job import ROOT
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch import Refused
 from ninefold.launch.run import failure_of
+from ninefold.process import OutputClosed, hurry, no_reader, open_streams
 from ninefold.secrets import redact
 
 
@@ -29,12 +30,14 @@ def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], s
     arguments = list(arguments)
     failures: list[Failure]
     debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
-    before = signals.heeded()
-    for number in before:
-        signal.signal(number, _interrupt)
+    open_streams()
     try:
-        action(arguments)
+        with signals.handled(_interrupt):
+            action(arguments)
+            sys.stdout.flush()
         return 0
+    except OutputClosed:
+        return no_reader().code
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
         name = signal.Signals(number).name
@@ -44,9 +47,6 @@ def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], s
         failures = list(refused.failures)
     except Exception as error:
         failures = [failure_of(error, arguments)]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     for failure in failures:
         if debug and failure.__cause__ is not None:
             lines = traceback.format_exception(failure.__cause__)
@@ -90,4 +90,6 @@ def _config_folder(arguments: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt(number)
+    if signals.received() == 1:  # a second one must not disturb how it ends
+        raise KeyboardInterrupt(number)
+    hurry(number, signals.failure(number).code)

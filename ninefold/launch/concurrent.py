@@ -21,7 +21,6 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,9 +32,11 @@ from typing import Any
 
 from ninefold import signals
 from ninefold.launch import forkserver, mailbox
+from ninefold.process import prepended, safe_path, scratch, until
 
 VARIABLE = "NINEFOLD_SWEEP"  # names the folder, to this process and to those that inherit it
 FILE = "announced.json"
+RUNS = ".runs-"  # the beginning of the folder's name
 RUN = "run-"  # a file for each concurrent run
 PATIENCE = 5.0  # seconds that runs have to end in addition to `grace`
 LOOK = 0.5  # seconds between a run's looks for the signal
@@ -60,11 +61,9 @@ class Announced:
 
     def stop(self, number: int) -> int:
         """Tell the runs to save and exit, and wait for them. Returns how many there were."""
-        deadline = time.monotonic() + self.grace + PATIENCE
         mailbox.tell_to_stop(self.mailbox, number)
         told = len(self._runs())
-        while self._runs() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: not self._runs(), self.grace + PATIENCE)
         return told
 
     def _runs(self) -> list[Path]:
@@ -84,21 +83,21 @@ def announce(
     """
     if shared is not None:
         shared.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="ninefold-" if shared is None else ".runs-", dir=shared))
-    atexit.register(_remove, folder)
+    folder = Path(tempfile.mkdtemp(prefix=RUNS, dir=shared or scratch()))
+    if shared is not None:
+        atexit.register(_remove, folder)
     place = None if sweep is None else str(sweep)
     (folder / FILE).write_text(json.dumps([place, study_name, grace, concurrent]))
     os.environ[VARIABLE] = str(folder)
     if concurrent:
-        with signals.held_back(), forkserver.prepended(*forkserver.QUIET):
+        with signals.held_back(), prepended(*forkserver.QUIET), safe_path():
             resource_tracker.ensure_running()  # it cleans up after processes that are killed
 
 
 def _remove(folder: Path) -> None:
     """At the end of the command, unless runs that wait in a queue are still to find `stop`."""
-    if folder.parent != Path(tempfile.gettempdir()) and (folder / mailbox.STOP).exists():
-        return
-    shutil.rmtree(folder, ignore_errors=True)
+    if not (folder / mailbox.STOP).exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def announced() -> Announced | None:

@@ -30,15 +30,19 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ninefold.config.spec import RunSpec
-from ninefold.errors import KILLED, Failure, Interrupted, PeerError, Preempted, ResourceError
+from ninefold.errors import KILLED, Failure, PeerError, ResourceError
 from ninefold.launch import Launcher, forkserver, mailbox, worker
 from ninefold.launch.run_folder import stopped
 from ninefold.launch.supervisor import Supervisor
+from ninefold.process import scratch
 from ninefold.signals import SIGNALS
 
 LOOPBACK = "127.0.0.1"
 LOST = 255  # multiprocessing's exit code for a worker whose end was not seen
-STOPPED_BY = {Preempted.code: signal.SIGTERM, Interrupted.code: signal.SIGINT}  # a forced exit
+
+
+class Left(Exception):
+    """A worker has ended without a word, and with exit code 0."""
 
 
 class Loopback(RendezvousHandler):
@@ -50,6 +54,9 @@ class Loopback(RendezvousHandler):
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id
         self._timeout = timedelta(seconds=parameters.get_as_int("timeout") or 60)
+        self._mailbox = Path(parameters.get("mailbox"))
+        self._attempt = -1
+        self._gone: set[int] = set()
 
     def get_backend(self) -> str:
         return "loopback"
@@ -60,6 +67,7 @@ class Loopback(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         """A new store each time: restarted workers must not find their predecessors' addresses."""
+        self._attempt, self._gone = self._attempt + 1, set()
         listener = socket.create_server((LOOPBACK, 0))
         port = listener.getsockname()[1]
         self._store = TCPStore(
@@ -80,6 +88,17 @@ class Loopback(RendezvousHandler):
         return None
 
     def num_nodes_waiting(self) -> int:
+        """0. Elastic asks at each look that finds no worker which has failed, or all done.
+
+        It waits for ever for what a worker returns that has left with exit code 0, by os._exit or
+        a library's exit: such a one is found here, reported in its place, and raises Left.
+        """
+        gone = mailbox.gone(self._mailbox, self._attempt)
+        if left := gone & self._gone:  # at two looks: between them elastic has seen its exit code
+            rank = min(left)
+            mailbox.write(self._mailbox, rank, self._attempt, ended_by_itself(rank, 0))
+            raise Left
+        self._gone = gone
         return 0
 
     def get_run_id(self) -> str:
@@ -106,15 +125,14 @@ class Elastic(Launcher):
         received a signal.
         """
         forkserver.require_semaphores()
-        with tempfile.TemporaryDirectory(prefix="ninefold-") as name, quiet():
+        with tempfile.TemporaryDirectory(dir=scratch()) as name, quiet():
             folder = Path(name)
             config = launch_config(processes, folder / "elastic", self.settings["max_restarts"])
             with Supervisor(folder, spec.grace) as supervisor:
                 try:
                     elastic_launch(config, worker.work)(replace(spec, mailbox=folder))
-                except ChildFailedError as error:
-                    exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
-                    failure = first_failure(supervisor, folder, exits, spec)
+                except (ChildFailedError, Left) as error:
+                    failure = first_failure(supervisor, folder, error, spec)
                     raise failure from None  # elastic's error knows less: an exit code
             if supervisor.signal is not None:  # it came as the run ended; it ends the sweep
                 raise stopped(supervisor.signal, spec.folder)
@@ -135,7 +153,7 @@ def launch_config(
         "role": "worker",
         "rdzv_backend": "loopback",
         "rdzv_endpoint": LOOPBACK,
-        "rdzv_configs": {"timeout": 60},
+        "rdzv_configs": {"timeout": 60, "mailbox": str(logs.parent)},
         "max_restarts": max_restarts,
         "monitor_interval": look,
         "start_method": "forkserver",
@@ -159,9 +177,11 @@ def launch_config(
 
 
 def first_failure(
-    supervisor: Supervisor, folder: Path, exits: dict[int, int], spec: RunSpec
+    supervisor: Supervisor, folder: Path, error: ChildFailedError | Left, spec: RunSpec
 ) -> Failure:
     """The failure to show: the earliest error, else the signal, else that a peer was lost."""
+    failures = error.failures if isinstance(error, ChildFailedError) else {}
+    exits = {rank: failure.exitcode for rank, failure in failures.items()}
     found = mailbox.latest(folder, worker.FINAL)
     causes = [report for report in found if report.kind != PeerError.__name__]
     if causes:
@@ -201,8 +221,8 @@ def first_failure(
                 "as NCCL does when a peer does not answer",
                 f"see the logs in {spec.folder}; launch.timeout is how long one waits",
             )
-        if -code in SIGNALS or code in (Preempted.code, Interrupted.code):
-            return stopped(-code if code < 0 else STOPPED_BY[code], spec.folder)
+        if -code in SIGNALS:
+            return stopped(-code, spec.folder)
         if code < 0:
             name = signal.Signals(-code).name
             return Failure(
@@ -212,11 +232,19 @@ def first_failure(
                 "no report was left",
                 f"see the logs in {spec.folder}",
             )
-    if found:
-        return found[0].failure
-    rank, code = next(iter(exits.items()))
+        if rank not in {report.rank for report in found}:
+            return ended_by_itself(rank, code)
+    return found[0].failure
+
+
+def ended_by_itself(rank: int, code: int) -> Failure:
+    """The failure of a worker that has left without a word, as by os._exit."""
     return Failure(
-        "rank", rank, f"its process ended with {code}", "no report was left", f"see {spec.folder}"
+        "rank",
+        rank,
+        f"its process left with exit code {code} before the run had ended",
+        "code that a run calls may raise, not exit",
+        "see what calls exit or os._exit, or a library that does",
     )
 
 

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from ninefold.errors import Failure, Interrupted, NumericsError, PeerError, Preempted, relay
 from ninefold.launch.members import Member
 from ninefold.launch.talk import Lost, Talk
+from ninefold.process import until
 from ninefold.ranks import Ranks
 
 ROLL_CALL = 1.0  # seconds in which a rank that is still there answers
@@ -116,12 +117,11 @@ class Ends:
             serves = me.serves and me.rank == 0
             if not serves and (code == 0 or me.node != 0):
                 return
-            deadline = time.monotonic() + (patience if code == 0 else OWN_END + 1)
-            waiting = {m.rank for m in self.members if serves or m.node != 0}
-            waiting -= self._gone
-            while waiting and time.monotonic() < deadline:
-                waiting -= {rank for rank in waiting if self._has(f"done/{rank}")}
-                time.sleep(0.05)
+            others = {m.rank for m in self.members if serves or m.node != 0} - self._gone
+            until(
+                lambda: all(self._has(f"done/{rank}") for rank in others),
+                patience if code == 0 else OWN_END + 1,
+            )
         except Lost:
             return  # nobody is left to ask it for anything
 
@@ -171,9 +171,8 @@ class Ends:
         """In a thread: look for news, and end this process if another rank has told a cause."""
         answered, called = time.monotonic(), False
         for beat in itertools.count():
-            if self._left or self._cause is not None:
+            if until(lambda: self._left or self._cause is not None, LOOK, look=LOOK):
                 break
-            time.sleep(LOOK)
             try:
                 if beat % BEAT == 0:
                     self._put(f"beat/{self.ranks.rank}", str(beat))
@@ -202,13 +201,15 @@ class Ends:
         gone: that the store is lost; None: another rank has told a cause.
         agreed: whether all ranks come to this end, which may take the time of a checkpoint.
         """
-        began, patience = time.monotonic(), self.grace if agreed else OWN_END
-        while (waited := time.monotonic() - began) < patience or (
-            saving() and (agreed or waited < self.grace)
-        ):
-            if self._left or self._telling.locked() or self._printed is not None:
-                return  # it has found an end of its own
-            time.sleep(0.05)
+
+        def own() -> bool:
+            return self._left or self._telling.locked() or self._printed is not None
+
+        if until(own, self.grace if agreed else OWN_END):
+            return  # it has found an end of its own
+        until(lambda: own() or not saving(), self.silence if agreed else self.grace - OWN_END)
+        if own():
+            return
         printed = gone is not None and self.tell(gone)
         failure = self.cause or gone
         assert failure is not None
@@ -222,13 +223,14 @@ class Ends:
         """Who does not answer in the next second; `failure` if all do, or one tells a cause."""
         self._put(f"here/{self.ranks.rank}", "yes")
         self._put("news", "roll call")
-        deadline = time.monotonic() + ROLL_CALL
-        while time.monotonic() < deadline:
+
+        def told() -> bool:
             if self._cause is None and (said := self._get("cause")) is not None:
                 self._cause = Cause(**json.loads(said))
-            if self._cause is not None:
-                return failure
-            time.sleep(0.1)
+            return self._cause is not None
+
+        if until(told, ROLL_CALL, look=0.1):
+            return failure
         missing = [m for m in self.members if not self._has(f"here/{m.rank}")]
         if not missing:
             return failure

@@ -5,19 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from multiprocessing import forkserver
+from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver, process
 from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ResourceError
 from ninefold.machine import gpu_driver
+from ninefold.process import SAFE_PATH, prepended, replaced, safe_path, scratch
 from ninefold.signals import SIGNALS
 
 ROOT = Path(__file__).parents[2]
 # See launch.preload, which must not be imported here.
 LAUNCHER, TARGETS = "NINEFOLD_LAUNCHER", "NINEFOLD_TARGETS"
+UNSAFE_PATH = "NINEFOLD_UNSAFE_PATH"
 # The first optimizer of a process imports torch._dynamo, which takes 0.8 s.
 PRELOADED = ["ninefold.launch.preload", "ninefold.launch.worker", "torch._dynamo"]
 HARMLESS = ("ninefold", "torch", "torchvision")  # their modules call no driver while imported
@@ -39,6 +40,8 @@ def start(job: Mapping[str, Any]) -> None:
     if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
         # Joblib sets one in its processes, which workers would inherit and do not have.
         multiprocessing.set_start_method("forkserver", force=True)
+    config: dict[str, Any] = process.current_process()._config  # type: ignore[attr-defined]
+    config.setdefault("tempdir", str(scratch()))  # else a killed command leaves one there
     # Multiprocessing's resource tracker, which is started along, would not survive a SIGUSR1 to the
     # process group: it inherits the mask.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -52,6 +55,8 @@ def start(job: Mapping[str, Any]) -> None:
             replaced(ASKS_NVML, str(int(WITHOUT_DRIVER[0] not in os.environ))),
             replaced(*WITHOUT_DRIVER),
             replaced(TARGETS, ",".join(targets)),
+            replaced(UNSAFE_PATH, os.environ.get(SAFE_PATH[0], "")),
+            safe_path(),
         ):
             os.environ[LAUNCHER] = str(os.getpid())
             forkserver.ensure_running()
@@ -68,28 +73,6 @@ def preloadable(targets: Sequence[str], gpus: bool) -> list[str]:
     modules are then imported by each worker.
     """
     return [name for name in targets if not gpus or name.partition(".")[0] in HARMLESS]
-
-
-@contextmanager
-def replaced(name: str, value: str) -> Iterator[None]:
-    """Set the environment variable `name` while the block runs."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-@contextmanager
-def prepended(name: str, value: str, separator: str) -> Iterator[None]:
-    """Prepend `value` to the environment variable `name` while the block runs."""
-    before = os.environ.get(name)
-    with replaced(name, value if before is None else value + separator + before):
-        yield
 
 
 def require_semaphores() -> None:

@@ -51,14 +51,27 @@ def register(folder: Path, rank: int, attempt: int) -> None:
     (folder / f"rank{rank}.{attempt}.pid").write_text(str(os.getpid()))
 
 
-def workers(folder: Path) -> dict[int, int]:
-    """Process ids by rank, after the latest restart."""
-    attempt = _newest(folder)
+def workers(folder: Path, attempt: int | None = None) -> dict[int, int]:
+    """Process ids by rank, in this attempt; without it after the latest restart."""
+    attempt = _newest(folder) if attempt is None else attempt
     found = {}
     for path in folder.glob(f"rank*.{attempt}.pid"):
         if text := path.read_text():
             found[int(path.name[4:].partition(".")[0])] = int(text)
     return found
+
+
+def gone(folder: Path, attempt: int) -> set[int]:
+    """The ranks in this attempt whose process has ended."""
+    return {rank for rank, process in workers(folder, attempt).items() if not _lives(process)}
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def write(folder: Path, rank: int, attempt: int, failure: Failure) -> None:

@@ -40,6 +40,7 @@ from ninefold.launch.ends import Ends, listed
 from ninefold.launch.members import Member, difference, hosts_of
 from ninefold.launch.talk import Lost, Talk, connected
 from ninefold.machine import CORES
+from ninefold.process import until
 from ninefold.ranks import Ranks
 
 PATIENCE = 60.0  # seconds that rank 0 waits for the others, and they for it
@@ -105,8 +106,12 @@ class Meeting:
         Those that came are in it then too, so that rank 0 waits until they know why it ends.
         """
         members: dict[int, Member] = {}
-        deadline, answered = time.monotonic() + self._patience, set[int]()
-        while missing := [rank for rank in range(self.ranks.world_size) if rank not in members]:
+        answered = set[int]()
+
+        def missing() -> list[int]:
+            return [rank for rank in range(self.ranks.world_size) if rank not in members]
+
+        def come() -> bool:
             hellos = self._talk.count(f"{self._run}/hellos", 0)
             for number in set(range(1, hellos + 1)) - answered:
                 name = self._talk.get(f"{self._run}/hello/{number}")
@@ -114,37 +119,36 @@ class Meeting:
                     continue  # it is being said, or who was to say it has been killed
                 self._talk.set(f"{self._run}/answer/{name}", self._name)
                 answered.add(number)
-            for rank in missing:
+            for rank in missing():
                 if (said := self._get(f"member/{rank}")) is not None:
                     members[rank] = Member(**said)
             ends.members = [members[rank] for rank in sorted(members)]
-            if time.monotonic() > deadline:
-                raise PeerError(
-                    "rank",
-                    listed(missing),
-                    f"it did not come to rank 0 on {self.ranks.host}",
-                    f"it has {self._patience:.0f} s to start in",
-                    "see what it says on its own host",
-                )
-            time.sleep(0.02)
+            return not missing()
+
+        if not until(come, self._patience, look=0.02):
+            raise PeerError(
+                "rank",
+                listed(missing()),
+                f"it did not come to rank 0 on {self.ranks.host}",
+                f"it has {self._patience:.0f} s to start in",
+                "see what it says on its own host",
+            )
 
     def _answer(self) -> str:
         """On another rank: say hello; returns the name of the meeting. Raises PeerError."""
         name = uuid.uuid4().hex
         number = self._talk.count(f"{self._run}/hellos")
         self._talk.set(f"{self._run}/hello/{number}", name)
-        deadline = time.monotonic() + self._patience
-        while (meeting := self._talk.get(f"{self._run}/answer/{name}")) is None:
-            if time.monotonic() > deadline:
-                raise PeerError(
-                    "rank",
-                    self.ranks.rank,
-                    "rank 0 does not answer",
-                    f"it has {self._patience:.0f} s to start in",
-                    "see what rank 0 says on its own host",
-                )
-            time.sleep(0.02)
-        return meeting
+        answer = f"{self._run}/answer/{name}"
+        if meeting := until(lambda: self._talk.get(answer), self._patience, look=0.02):
+            return meeting
+        raise PeerError(
+            "rank",
+            self.ranks.rank,
+            "rank 0 does not answer",
+            f"it has {self._patience:.0f} s to start in",
+            "see what rank 0 says on its own host",
+        )
 
     @property
     def members(self) -> list[Member]:
@@ -179,27 +183,32 @@ class Meeting:
         Raises the Failure that another rank ends with meanwhile, PeerError if one is gone. There is
         no other limit than `within` seconds, as a host may have a dataset to fetch.
         """
-        began = looked = time.monotonic()
+        looked = time.monotonic()
+
+        def said() -> dict[str, Any] | None:
+            nonlocal looked
+            for key in keys:
+                if (value := self._get(key)) is not None:
+                    return {key: value}
+            if self.ends is not None and (cause := self.ends.cause) is not None:
+                raise cause
+            if self.ends is not None and time.monotonic() - looked > LIFE:
+                self.ends.require_beats()
+                looked = time.monotonic()
+            return None
+
         with self._lost_is_a_failure():
-            while True:
-                for key in keys:
-                    if (value := self._get(key)) is not None:
-                        return {key: value}
-                if self.ends is not None and (cause := self.ends.cause) is not None:
-                    raise cause
-                now = time.monotonic()
-                if self.ends is not None and now - looked > LIFE:
-                    self.ends.require_beats()
-                    looked = now
-                if now - began > within:
-                    raise PeerError(
-                        "rank",
-                        0,
-                        f"it does not say its {' or '.join(keys)}",
-                        f"it has {within:.0f} s",
-                        "see what rank 0 says on its own host",
-                    )
-                time.sleep(0.02 if now - began < 5 else 0.2)
+            soon = min(within, 5.0)  # then a rank waits for a host that fetches a dataset
+            found = until(said, soon, look=0.02) or until(said, within - soon, look=0.2)
+        if found is None:
+            raise PeerError(
+                "rank",
+                0,
+                f"it does not say its {' or '.join(keys)}",
+                f"it has {within:.0f} s",
+                "see what rank 0 says on its own host",
+            )
+        return found
 
     def hand_out(self, order: Any) -> None:
         """On rank 0: send the job, or an exit code, to the other ranks. Raises PeerError."""

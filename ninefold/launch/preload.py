@@ -22,14 +22,19 @@ from contextlib import suppress
 from ninefold.signals import SIGNALS, follow_parent
 
 FORKSERVER = os.getpid()  # the parent of the workers
-# Environment variables: the process id of the forkserver's parent; names of modules, with commas.
+# Environment variables: the process id of the forkserver's parent; names of modules, with commas;
+# PYTHONSAFEPATH as the command had it.
 LAUNCHER, TARGETS = "NINEFOLD_LAUNCHER", "NINEFOLD_TARGETS"
+UNSAFE_PATH = "NINEFOLD_UNSAFE_PATH"
 
 launcher = os.environ.get(LAUNCHER)  # unset where multiprocessing restarts a killed forkserver
 follow_parent(None if launcher is None else int(launcher))
 gc.disable()
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+os.environ["PYTHONSAFEPATH"] = os.environ.pop(UNSAFE_PATH, "")
+if not os.environ["PYTHONSAFEPATH"]:
+    del os.environ["PYTHONSAFEPATH"]  # programs that users start may rely on it
 for name in filter(None, os.environ.get(TARGETS, "").split(",")):
     with suppress(Exception, SystemExit):
         importlib.import_module(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import sys
@@ -16,6 +15,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from ninefold import process, ranks
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config import overrides, weights
 from ninefold.config.job import ROOT, Job
@@ -33,12 +33,31 @@ from ninefold.files import write_durably
 from ninefold.launch import Launcher, Outcome, forkserver
 from ninefold.launch.concurrent import seat, takes_one_gpu
 from ninefold.launch.run_folder import exclusive, record
+from ninefold.process import OWN_END, OutputClosed, no_reader
 from ninefold.ranks import slurm, started_by
 from ninefold.result import Result
 
 LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
 DRY = "dry"  # the command of a spec that one process carries out, whatever the job's number is
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
+
+
+def require_environment() -> None:
+    """Exit with a line for each problem of the variables that torchrun or srun sets.
+
+    Each rank prints it: there may be no store through which to agree on one.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch's sockets print more
+    problems = ranks.problems(os.environ)
+    me = ranks.found(os.environ) if not problems else None
+    if me is not None and started_by() and not me.serves:
+        try:
+            ranks.require_store(me)
+        except Failure as failure:
+            problems = [failure]
+    if problems:
+        print("\n".join(map(str, problems)), file=sys.stderr, flush=True)
+        os._exit(problems[0].code)
 
 
 def run(
@@ -223,18 +242,20 @@ def follow() -> int:
         return settled(failure).code
 
 
-def leave(code: int) -> NoReturn:
-    """Exit; as one of several ranks without cleanup, which might wait for peers that are gone."""
+def leave(code: int, patience: float = OWN_END) -> NoReturn:
+    """Exit; as one of several ranks without cleanup, which might wait for peers that are gone.
+
+    patience: seconds that what the user's code has left in this process may take to end.
+    """
     if started_by():
         from ninefold.launch import per_rank
 
         with suppress(Failure):
             per_rank.leave(code)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
         os._exit(code)
-    gc.freeze()  # or Python looks for garbage among all that torch has, which takes half a second
-    sys.exit(code)
+    process.leave(code, patience)
 
 
 def settled(failure: Failure) -> Failure:
@@ -260,6 +281,8 @@ def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
     """
     if isinstance(error, Failure):
         return error
+    if isinstance(error, OutputClosed):
+        return no_reader()
     found = _failure_of(error, argv)
     found.__cause__ = error
     return found

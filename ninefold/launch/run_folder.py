@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import Busy, Failure, resource_failure
+from ninefold.process import until
 from ninefold.progress import ToLog
 from ninefold.result import Result
 from ninefold.secrets import redact
@@ -100,17 +101,14 @@ def exclusive(
         yield
         return
     with (folder / ".lock").open("w") as file:
-        deadline = time.monotonic() + PATIENCE
-        while not _locked(file):
-            if time.monotonic() > deadline:
-                raise Busy(
-                    field,
-                    folder,
-                    f"another process is writing to this {what}",
-                    "one writer at a time",
-                    "wait for it or stop it",
-                )
-            time.sleep(0.1)
+        if not until(lambda: _locked(file), PATIENCE, look=0.1):
+            raise Busy(
+                field,
+                folder,
+                f"another process is writing to this {what}",
+                "one writer at a time",
+                "wait for it or stop it",
+            )
         yield
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,10 +19,12 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import KILLED, KINDS, ConfigError, Failure, PeerError, Preempted, ResourceError
 from ninefold.launch import Launcher, forkserver, mailbox
 from ninefold.launch.run_folder import stopped
+from ninefold.process import prepended, safe_path
 from ninefold.ranks import slurm
 from ninefold.signals import failure as ending
-from ninefold.signals import follow_parent, heeded
+from ninefold.signals import follow_parent, handled, later
 
+TO_END = 10.0  # seconds that srun has to end its tasks
 LOG = "srun.log"  # in the run folder: what srun and the processes write to stderr
 # srun takes its defaults from these, which were meant for the whole allocation or its shell. With
 # a number of CPUs for each task it would also give a step of fewer tasks fewer CPUs.
@@ -92,9 +93,11 @@ def waited_for(command: list[str], log: Path, grace: float) -> tuple[int, int | 
     later, or at once after a second SIGINT.
     """
     parent = os.getpid()
-    env = {name: value for name, value in os.environ.items() if name not in OF_THE_ALLOCATION}
-    with forkserver.prepended("PYTHONPATH", str(forkserver.ROOT), os.pathsep):
-        env["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    with (
+        prepended("PYTHONPATH", str(forkserver.ROOT), os.pathsep),
+        safe_path(),
+    ):
+        env = {key: text for key, text in os.environ.items() if key not in OF_THE_ALLOCATION}
     with log.open("ab") as errors, handed_on(grace) as (take, received):
         process = subprocess.Popen(
             command,
@@ -120,15 +123,14 @@ def handed_on(grace: float) -> Iterator[tuple[Take, Callable[[], int | None]]]:
         for process in processes:
             with suppress(ProcessLookupError):
                 process.terminate()  # srun then ends its tasks
+                later(TO_END, process.kill)
 
     def receive(number: int, frame: FrameType | None) -> None:
         signals.append(number)
         if len(signals) == 1:
             for process in processes:
                 process.send_signal(signal.SIGUSR1)
-            timer = threading.Timer(grace, end)
-            timer.daemon = True
-            timer.start()
+            later(grace, end)
         elif number == signal.SIGINT:
             end()
 
@@ -137,14 +139,8 @@ def handed_on(grace: float) -> Iterator[tuple[Take, Callable[[], int | None]]]:
         if signals:
             process.send_signal(signal.SIGUSR1)
 
-    before = heeded()
-    for number in before:
-        signal.signal(number, receive)
-    try:
+    with handled(receive):
         yield take, lambda: signals[0] if signals else None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def first_failure(folder: Path, code: int, number: int | None, spec: RunSpec) -> Failure:

@@ -19,12 +19,14 @@ from ninefold import ranks, signals
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure
 from ninefold.launch import mailbox
+from ninefold.process import SAFE_PATH
 
 
 def main(folder: Path) -> NoReturn:
     """Run the order, and leave a failure in `folder`. Exits with the documented code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)  # until the run listens for them
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.pop(SAFE_PATH[0], None)  # it was for this interpreter
     from ninefold.launch import per_rank, worker
     from ninefold.launch.run import failure_of
 

@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 
 from ninefold.errors import Interrupted, PeerError, Preempted
 from ninefold.launch import mailbox
-from ninefold.signals import heeded
+from ninefold.signals import handled
 
 STOPS = {Preempted.__name__, Interrupted.__name__}
 TO_EXIT = 2.0  # seconds that workers have to exit after one of them has failed
@@ -40,9 +40,8 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Supervisor:
-        self._before = heeded()
-        for number in self._before:
-            signal.signal(number, self._receive)
+        self._handled = handled(self._receive)
+        self._handled.__enter__()
         self._thread.start()
         return self
 
@@ -52,8 +51,7 @@ class Supervisor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._handled.__exit__(None, None, None)
         self._over.set()
         self._thread.join()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import socket
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Unanswered
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
+from ninefold.process import until
 from ninefold.ranks import Ranks
 
 ANSWERS_IN = 5.0  # seconds that a request takes at most, and a look for the store
@@ -105,17 +105,20 @@ def connected(ranks: Ranks, patience: float) -> tuple[dist.Store, int]:
         store = _served(ranks.ports)
         store.set(mark, "yes")
         return store, store.port
-    deadline = time.monotonic() + patience
     said = "no port is known"
-    while True:
+
+    def found() -> tuple[dist.Store, int] | None:
+        nonlocal said
         for port in ranks.ports:
             try:
                 return _marked(ranks.address, port, mark), port
             except Lost as error:
                 said = str(error)
-        if time.monotonic() > deadline:
-            raise Lost(said, gone=True)
-        time.sleep(0.2)
+        return None
+
+    if (answer := until(found, patience, look=0.2)) is None:
+        raise Lost(said, gone=True)
+    return answer
 
 
 def _marked(address: str, port: int, mark: str) -> dist.Store:

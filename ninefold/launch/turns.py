@@ -25,8 +25,9 @@ from torch.distributed.launcher.api import elastic_launch
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, PeerError
 from ninefold.launch import forkserver, mailbox, worker
-from ninefold.launch.elastic import first_failure, launch_config, quiet
+from ninefold.launch.elastic import Left, first_failure, launch_config, quiet
 from ninefold.launch.supervisor import TO_EXIT, Supervisor
+from ninefold.process import scratch
 from ninefold.train.channel import Channel
 
 LOOK = 1.0  # seconds between elastic's looks at processes: each takes time from those that train
@@ -196,9 +197,8 @@ class Paused:
         nobody = Supervisor(self._folder, self.spec.grace)  # signals come to the main thread
         try:
             elastic_launch(config, worker.work)(replace(self.spec, mailbox=self._folder))
-        except ChildFailedError as error:
-            exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
-            self._failure = first_failure(nobody, self._folder, exits, self.spec)
+        except (ChildFailedError, Left) as error:
+            self._failure = first_failure(nobody, self._folder, error, self.spec)
         except Exception as error:
             self._failure = worker.failure_of(error, self.spec.folder, 0)
 
@@ -208,9 +208,7 @@ class Turns:
 
     def __enter__(self) -> Turns:
         self._stack = ExitStack()
-        self._folder = Path(
-            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ninefold-"))
-        )
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=scratch())))
         forkserver.require_semaphores()
         self._stack.enter_context(quiet())
         self._listener = self._stack.enter_context(socket.socket(socket.AF_UNIX))

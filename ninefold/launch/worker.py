@@ -8,11 +8,12 @@ import os
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
+from multiprocessing import util
 from pathlib import Path
 
 import torch.distributed as dist
@@ -36,7 +37,8 @@ from ninefold.errors import (
 )
 from ninefold.launch import forkserver, mailbox
 from ninefold.launch.concurrent import show_one_gpu
-from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to
+from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
+from ninefold.process import OutputClosed, no_reader, not_ended, open_streams, until
 from ninefold.ranks import found
 from ninefold.secrets import redact
 from ninefold.signals import SIGNALS, Stop
@@ -45,6 +47,7 @@ from ninefold.train import run as training_run
 
 log = logging.getLogger(__name__)
 
+FIRST = 1000  # of what multiprocessing calls when a process exits: its own are at most 100
 
 FINAL = {
     kind.__name__
@@ -75,26 +78,54 @@ def work(spec: RunSpec) -> None:
     end = mailbox.final(spec.mailbox, FINAL)
     if end is not None:  # the launcher received a signal, or a restart would fail again
         os._exit(end)
+    open_streams()
+    signals.forks_begin_anew()
     try:
         resume = spec.resume or (ranks.attempt > 0 and has_checkpoint(spec.folder))
         run(replace(spec, resume=resume))
+    except KeyboardInterrupt:
+        failure: Failure = stopped(signal.SIGINT, spec.folder)
+    except Failure as error:
+        failure = error
+    else:
         # The run is finished, and elastic would wait forever for a worker that is killed now.
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-    except KeyboardInterrupt:
-        os._exit(Interrupted.code)
-    except Failure as failure:
-        mailbox.write(spec.mailbox, ranks.rank, ranks.attempt, failure)
-        logging.shutdown()
+        # Called first when this process exits, which is when its peers have finished as well.
+        util.Finalize(None, end_in_time, args=(spec,), exitpriority=FIRST)
+        return
+    tell(spec, failure)
+    logging.shutdown()
+    with suppress(OSError):
         sys.stdout.flush()
-        if isinstance(failure, PeerError):
-            time.sleep(0.5)  # so that the launcher notices the failed peer first
-        os._exit(failure.code)  # at once: a peer that waits for this process would never return
+    if isinstance(failure, PeerError):
+        until(lambda: False, 0.5)  # so that the launcher notices the failed peer first
+    os._exit(failure.code)  # at once: a peer that waits for this process would never return
+
+
+def end_in_time(spec: RunSpec) -> None:
+    """End this process in launch.timeout seconds, as its exit waits for what the user's code left.
+
+    The interpreter waits for threads and processes that are no daemons.
+    """
+    rank = found(os.environ).rank
+    Stop(tell=partial(tell, spec)).end_after(
+        spec.timeout, lambda: not_ended("rank", rank, spec.timeout)
+    )
+
+
+def tell(spec: RunSpec, failure: Failure) -> None:
+    """Tell the launcher, or where there is none, the user, why this process is about to end."""
+    if spec.mailbox is None:
+        print(failure, file=sys.stderr, flush=True)
+        return
+    ranks = found(os.environ)
+    mailbox.write(spec.mailbox, ranks.rank, ranks.attempt, failure)
 
 
 def run(spec: RunSpec, inline: bool = False) -> None:
     """Run `spec` in this process. Raises only Failure and KeyboardInterrupt."""
-    rank = found(os.environ).rank
+    rank, process = found(os.environ).rank, os.getpid()
     with logging_to(spec.folder, rank) as file, environment.noted():
         try:
             with (
@@ -102,7 +133,11 @@ def run(spec: RunSpec, inline: bool = False) -> None:
                 printing_to(file, inline) if spec.quiet else nullcontext(),
             ):
                 COMMANDS[spec.command](spec, inline)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if os.getpid() != process:  # one that code of the user's forked, and lets exit
+                os._exit(Failure.code)
             log.error("%s", traceback.format_exc())
             raise failure_of(error, spec.folder, rank) from error
 
@@ -120,7 +155,11 @@ def evaluate(spec: RunSpec, inline: bool) -> None:
 
 
 def time_in_turns(spec: RunSpec, inline: bool) -> None:
-    turns.take_turns(spec)  # signals stay blocked: the launcher ends it, and there is no state
+    # Signals do nothing: the launcher ends it, and there is no state. They are not blocked, as
+    # programs that the user's code starts would have them blocked too.
+    with signals.handled(lambda number, frame: None):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        turns.take_turns(spec)
 
 
 def find_lr(spec: RunSpec, inline: bool) -> None:
@@ -152,9 +191,14 @@ def stopping(spec: RunSpec, inline: bool) -> Iterator[Stop]:
             if path != notice:
                 path.unlink(missing_ok=True)
     shared = 1 < ranks.world_size == ranks.local_world_size
-    stop = Stop(notice if shared else None, alone=ranks.world_size <= 1)
+    stop = Stop(
+        notice if shared else None,
+        alone=ranks.world_size <= 1,
+        tell=partial(tell, spec),
+        patience=spec.timeout,
+    )
     try:
-        with stop.listening(0.8 * spec.grace, inline):
+        with stop.listening(0.8 * spec.grace, lambda number: stopped(number, spec.folder), inline):
             yield stop
     finally:
         if ranks.rank == 0:
@@ -219,12 +263,14 @@ PEER_GONE = (
 )
 
 
-def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
+def failure_of(error: BaseException, folder: Path, rank: int) -> Failure:
     """Convert `error` to a failure, with an error line and an exit code."""
     details = f"traceback in {log_file(folder, rank)}"
     text = redact(str(error))  # before it is shortened: half a secret is one too
     if isinstance(error, Failure):
         return error
+    if isinstance(error, OutputClosed):
+        return no_reader()
     if exhausted := memory_failure(error, details):
         return exhausted
     before, missing, _ = text.partition(" does not have a deterministic implementation")

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from ninefold.errors import Failure, one_line, require_package
 from ninefold.files import write_durably
 from ninefold.logger import Run
+from ninefold.process import safe_path
 from ninefold.progress import say
 from ninefold.result import Result
 from ninefold.secrets import redact, redacted
@@ -93,13 +94,15 @@ class Tracked:
         path = os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
         answers, theirs = os.pipe()
         try:
+            with safe_path():
+                env = {**os.environ, "PYTHONPATH": path}
             process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs],
-                env={**os.environ, "PYTHONPATH": path},
+                env=env,
                 start_new_session=True,  # a group of its own: the run gets Ctrl-C, and then ends it
             )
         except OSError:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ninefold.errors import ConfigError, Failure, PeerError
+from ninefold.process import until
 from ninefold.ranks import slurm
 
 COUNTS = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}  # each is below the other
@@ -172,10 +173,11 @@ def require_store(ranks: Ranks) -> None:
     """
     host, (port,) = ranks.address, ranks.ports
     deadline = time.monotonic() + STORE_TIMEOUT
-    while True:
+
+    def answers() -> bool:
         try:
             socket.create_connection((host, port), timeout=STORE_TIMEOUT).close()
-            return
+            return True
         except (socket.gaierror, UnicodeError) as error:
             raise ConfigError(
                 "MASTER_ADDR",
@@ -188,7 +190,9 @@ def require_store(ranks: Ranks) -> None:
             refused = isinstance(error, ConnectionRefusedError)
             if refused or time.monotonic() > deadline:
                 raise no_answer(ranks, error.strerror or str(error)) from error
-            time.sleep(0.2)
+            return False
+
+    until(answers, look=0.2)
 
 
 def no_answer(ranks: Ranks, reason: str) -> PeerError:

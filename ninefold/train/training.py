@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from signal import Signals
 from typing import NoReturn
 
@@ -19,7 +18,7 @@ from ninefold.checkpoint.writer import Writer
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Loading, Source
 from ninefold.dataset.preparation import Preparation
-from ninefold.errors import NumericsError, ResourceError, one_line
+from ninefold.errors import NumericsError, PeerError, ResourceError, one_line
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
 from ninefold.measure.link import Link
@@ -344,18 +343,39 @@ def closing(run: Training) -> Iterator[None]:
             wait_for_writer(run, must=True)
             raise
     except BaseException:
-        ends: list[Callable[[], None]] = [run.writer.wait]
-        ends += [partial(logger.close, None) for logger in run.loggers]
-        for end in ends:
+        try:
+            run.writer.wait()
+        except Exception as error:
+            log.warning("%s", error)
+        for logger in run.loggers:
             try:
-                end()
+                close(logger, None, run)
             except Exception as error:
                 log.warning("%s", error)
         raise
     for logger in run.loggers:
         try:
-            logger.close(run.result)
+            close(logger, run.result, run)
         except Exception as error:
             line = f"{type(logger).__name__} could not be closed ({redact(one_line(str(error)))})"
             log.warning(line)
             print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
+def close(logger: Logger, result: Result | None, run: Training) -> None:
+    """Close `logger`, or end this process if that takes longer than peers wait for each other."""
+
+    def late() -> PeerError:
+        return PeerError(
+            "rank",
+            run.place.rank,
+            f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s",
+            "what the run wrote before is kept",
+            "see what it waits for; launch.timeout is the limit",
+        )
+
+    timer = run.stop.end_after(run.stop.patience, late)
+    try:
+        logger.close(result)
+    finally:
+        timer.cancel()

@@ -1,0 +1,278 @@
+"""This process: waiting with a deadline, its standard streams, its temporary folder, its exit."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import fcntl
+import io
+import math
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, NoReturn, TypeVar
+
+from ninefold import signals
+from ninefold.errors import NoReader, PeerError, ResourceError
+
+Answer = TypeVar("Answer")
+SCRATCH = "ninefold-"  # the beginning of a temporary folder's name
+LOCK = ".lock"
+LONGEST = 88  # bytes of its path: that of a socket in it may have 107, of which its name takes 19
+OWN_END = 10.0  # seconds that a command has to exit once it has ended, or after a second signal
+
+
+# Waiting
+
+
+def until(found: Callable[[], Answer], seconds: float = math.inf, look: float = 0.05) -> Answer:
+    """Ask `found` every `look` seconds until its answer is true, or `seconds` have passed.
+
+    Returns its last answer, and raises what it raises. A signal whose handler raises ends the wait,
+    so one without a limit ends with the command.
+    """
+    deadline = time.monotonic() + seconds
+    while not (answer := found()) and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(look, left))
+    return answer
+
+
+# The environment of programs that are started
+
+# An interpreter that is started with -c or -m looks for modules in the working directory first, and
+# that may be anybody's. From Python 3.11 on this prevents it.
+SAFE_PATH = ("PYTHONSAFEPATH", "1")
+
+
+@contextmanager
+def replaced(name: str, value: str) -> Iterator[None]:
+    """Set the environment variable `name` while the block runs."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
+def prepended(name: str, value: str, separator: str) -> Iterator[None]:
+    """Prepend `value` to the environment variable `name` while the block runs."""
+    before = os.environ.get(name)  # an empty one in PYTHONPATH is the working directory
+    with replaced(name, value + separator + before if before else value):
+        yield
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Have interpreters that are started in the block import nothing from the working directory."""
+    with replaced(*SAFE_PATH):
+        yield
+
+
+# Standard streams
+
+
+class OutputClosed(BrokenPipeError):
+    """stdout is a pipe that nobody reads any more."""
+
+
+class Output(io.FileIO):
+    """A descriptor to print to, whose reader may go away.
+
+    A terminal that was closed takes what is printed without an error, so that a run which it hung
+    up still ends as it should. A pipe that nobody reads raises OutputClosed if `needed`.
+    """
+
+    def __init__(self, descriptor: int, needed: bool) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._needed = needed
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError as error:
+            if self._needed:
+                raise OutputClosed(*error.args) from None
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        return len(data)
+
+
+def open_streams() -> None:
+    """Make stdout and stderr usable whatever they are: closed, a closed terminal, a closed pipe.
+
+    Without a descriptor 1, the first file that is opened would get what is printed.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            made = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.set_inheritable(made, True)
+    sys.stdout = _stream(sys.stdout, 1, needed=True)
+    sys.stderr = _stream(sys.stderr, 2, needed=False)
+
+
+def _stream(stream: IO[str] | None, descriptor: int, needed: bool) -> io.TextIOWrapper:
+    if stream is not None:
+        stream.flush()
+    raw = Output(descriptor, needed)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=getattr(stream, "encoding", "utf-8"),
+        errors=getattr(stream, "errors", "replace"),
+        line_buffering=descriptor == 2 or raw.isatty(),
+    )
+
+
+def no_reader() -> NoReader:
+    """The failure of a command whose stdout is a pipe that nobody reads any more.
+
+    What is not flushed goes nowhere, or it would be an error again at exit.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    return NoReader(
+        "stdout", "closed", "its reader has ended", "the command ends with it", "resume it"
+    )
+
+
+# Temporary folder
+
+_scratch: tuple[int, Path] | None = None  # the process that made it
+
+
+def scratch() -> Path:
+    """The temporary folder of this process, which is made at the first call and removed at exit.
+
+    Those of processes that were killed are removed then: their locks are free.
+    """
+    global _scratch
+    if _scratch is None or _scratch[0] != os.getpid():
+        root = Path(tempfile.gettempdir())
+        for folder in root.glob(f"{SCRATCH}*"):
+            _remove_abandoned(folder)
+        made = until(lambda: _locked_folder(root))
+        assert made is not None
+        _scratch = os.getpid(), made
+        atexit.register(_remove_scratch)
+    return _scratch[1]
+
+
+def _locked_folder(root: Path) -> Path | None:
+    """A new folder with a lock that this process holds; None if another took it for abandoned."""
+    folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=root))
+    if len(os.fsencode(folder)) > LONGEST:
+        folder.rmdir()
+        raise ResourceError(
+            "TMPDIR",
+            root,
+            "its path is too long for the sockets of a command",
+            f"{LONGEST - len(SCRATCH) - 9} bytes are allowed",
+            "name a shorter one",
+        )
+    with suppress(FileNotFoundError):
+        descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # until this process has ended
+        if (folder / LOCK).exists():
+            return folder
+        os.close(descriptor)
+    return None
+
+
+def _remove_abandoned(folder: Path) -> None:
+    with suppress(OSError):  # another user's, or one that is being removed
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def _remove_scratch() -> None:
+    if _scratch is not None and _scratch[0] == os.getpid():
+        shutil.rmtree(_scratch[1], ignore_errors=True)
+
+
+# Exit
+
+
+def leave(code: int, patience: float = OWN_END) -> NoReturn:
+    """Exit with `code`, after what the interpreter does at its end, in at most `patience` seconds.
+
+    A thread or process that is waited for, as Python waits for those that are no daemons, and has
+    not ended by then is named, and the code is 7 instead of 0. A signal ends the wait. Modules are
+    not taken apart: that takes half a second with torch, and libraries print what they leaked.
+    """
+
+    def late() -> None:
+        failure = not_ended("process", os.getpid(), patience)
+        print(failure, file=sys.stderr, flush=True)
+        _exit(code or failure.code)
+
+    signals.handle(lambda number, frame: _exit(code))
+    signals.later(patience, late)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        code = code or no_reader().code
+    _exit(code)
+
+
+def hurry(number: int, code: int) -> None:
+    """Exit with `code` after a further signal: at once after Ctrl-C, else in OWN_END seconds.
+
+    So whatever a command waits for, its report being written or a thread that it joins, it ends.
+    """
+    if number == signal.SIGINT:
+        _exit(code)
+    signals.later(OWN_END, lambda: _exit(code))
+
+
+def _exit(code: int) -> NoReturn:
+    """Exit at once, without a temporary folder that stays."""
+    _remove_scratch()
+    os._exit(code)
+
+
+def not_ended(field: str, value: object, seconds: float) -> PeerError:
+    """The failure of a process that has done its work and waits for what the user's code left."""
+    return PeerError(
+        field,
+        value,
+        f"it did not end in {seconds:g} s after its work was done",
+        f"it waits for {', '.join(_left()) or 'something that it does at its exit'}",
+        "end that in the code which started it, or make it a daemon; launch.timeout is the limit",
+    )
+
+
+def _left() -> Iterator[str]:
+    """The threads and processes that Python waits for at its end, but for those of its pools."""
+    pools = set[object]()
+    for name in ("thread._threads_queues", "process._threads_wakeups"):  # if they are imported
+        module, _, threads = name.partition(".")
+        pools.update(getattr(sys.modules.get(f"concurrent.futures.{module}"), threads, ()))
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread() and thread not in pools:
+            yield f"thread {thread.name}"
+    if "multiprocessing.process" in sys.modules:
+        for child in sys.modules["multiprocessing.process"].active_children():
+            yield f"process {child.pid} ({child.name})"

@@ -1,0 +1,107 @@
+"""What a process of ours does beside its work: waiting, streams, its temporary folder, its exit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ninefold.process import SCRATCH, until
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder with a short name: sockets are made in it."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", f"from ninefold import process\n{code}"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_wait_ends_with_its_answer_or_at_its_deadline() -> None:
+    answers = iter([0, 0, 5])
+    assert until(lambda: next(answers), 10, look=0.001) == 5
+    began = time.monotonic()
+    assert until(lambda: "", 0.05, look=10) == ""
+    assert time.monotonic() - began < 5
+
+
+def test_a_wait_raises_what_its_question_raises() -> None:
+    with pytest.raises(ZeroDivisionError):
+        until(lambda: 1 / 0)
+
+
+def test_a_temporary_folder_is_removed_at_exit_and_that_of_a_killed_process_by_the_next(
+    temporary: Path,
+) -> None:
+    assert python("print(process.scratch())", temporary).stdout.startswith(str(temporary / SCRATCH))
+    assert list(temporary.iterdir()) == []
+    killed = python("import os; process.scratch(); os.kill(os.getpid(), 9)", temporary)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(temporary.iterdir())) == 1
+    notes = temporary / f"{SCRATCH}notes"
+    notes.mkdir()
+    python("process.scratch()", temporary)
+    assert list(temporary.iterdir()) == [notes]
+
+
+def test_a_temporary_folder_whose_process_lives_is_not_removed(temporary: Path) -> None:
+    code = (
+        "import subprocess, sys; mine = process.scratch(); subprocess.run([sys.executable, '-c', "
+    )
+    code += "'from ninefold import process; process.scratch()']); print(mine.exists())"
+    assert python(code, temporary).stdout == "True\n"
+
+
+def test_a_folder_for_temporary_files_that_is_too_deep_for_sockets_is_named(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = temporary / ("d" * 100)
+    deep.mkdir()
+    done = python("process.scratch()", deep)
+    assert f"error: TMPDIR={deep}: its path is too long" in done.stderr
+    assert list(deep.iterdir()) == []
+
+
+def test_an_exit_waits_for_what_users_left_only_so_long_and_names_it(temporary: Path) -> None:
+    code = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), name='mine')"
+    done = python(f"{code}.start()\nprocess.leave(0, patience=0.5)", temporary)
+    assert done.returncode == 7
+    assert done.stderr.startswith("error: process=")
+    assert "it waits for thread mine;" in done.stderr
+
+
+def test_an_exit_calls_what_was_registered_for_it_and_keeps_its_code(temporary: Path) -> None:
+    done = python("import atexit; atexit.register(print, 'bye'); process.leave(3)", temporary)
+    assert (done.returncode, done.stdout) == (3, "bye\n")
+
+
+def test_a_signal_during_the_exit_does_not_change_its_code(temporary: Path) -> None:
+    code = "import atexit, os, time\nprocess.scratch()\n"
+    code += "atexit.register(lambda: (os.kill(os.getpid(), 15), time.sleep(20)))\n"
+    done = python(f"{code}process.leave(75)", temporary)
+    assert (done.returncode, done.stderr) == (75, "")
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_pool_of_threads_that_was_not_shut_down_does_not_hold_up_an_exit(temporary: Path) -> None:
+    code = "from concurrent.futures import ThreadPoolExecutor\n"
+    code += "pool = ThreadPoolExecutor(1); pool.submit(int).result()\n"
+    assert python(f"{code}process.leave(0, patience=20)", temporary).returncode == 0
