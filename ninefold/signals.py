@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from ninefold.errors import Interrupted, Preempted
+from ninefold.files import opener
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 IGNORED = (signal.SIG_IGN, None)
@@ -76,7 +77,7 @@ class Stop:
     def __init__(self, notice: Path | None = None, alone: bool = True) -> None:
         self.signal = 0
         self._alone = alone
-        self._file = None if notice is None else os.open(notice, os.O_RDWR | os.O_CREAT, 0o600)
+        self._file = None if notice is None else opener(notice, os.O_RDWR | os.O_CREAT, 0o600)
 
     def only_at_log_points(self) -> None:
         """Agree on stopping at log points from now on, as several hosts do."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -24,7 +23,7 @@ from ninefold.amp import Amp
 from ninefold.dataset import Examples
 from ninefold.errors import ConfigError, one_line
 from ninefold.export import check, formats, graph
-from ninefold.files import sync_folder, write_json
+from ninefold.files import read_json, sync_folder, write_json
 from ninefold.parallel import Place
 from ninefold.secrets import redact, redacted
 from ninefold.task import Task
@@ -187,14 +186,14 @@ def described(name: str, tensor: torch.Tensor) -> dict[str, Any]:
 def others(path: Path, name: str) -> list[dict[str, Any]]:
     """The entries of earlier exports in a folder's export.json whose files are still there."""
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path)
         entries = [found, *found.pop("others")]
         return [
             entry
             for entry in entries
             if entry["file"] != name and (path.parent / Path(entry["file"]).name).is_file()
         ]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []  # there is none, or it is not ours
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from ninefold.config.spec import RunSpec
 from ninefold.errors import KILLED, KINDS, ConfigError, Failure, PeerError, Preempted, ResourceError
+from ninefold.files import opener
 from ninefold.launch import Launcher, forkserver, mailbox
 from ninefold.launch.run_folder import stopped
 from ninefold.ranks import slurm
@@ -95,7 +96,7 @@ def waited_for(command: list[str], log: Path, grace: float) -> tuple[int, int | 
     env = {name: value for name, value in os.environ.items() if name not in OF_THE_ALLOCATION}
     with forkserver.prepended("PYTHONPATH", str(forkserver.ROOT), os.pathsep):
         env["PYTHONPATH"] = os.environ["PYTHONPATH"]
-    with log.open("ab") as errors, handed_on(grace) as (take, received):
+    with open(log, "ab", opener=opener) as errors, handed_on(grace) as (take, received):
         process = subprocess.Popen(
             command,
             env=env,

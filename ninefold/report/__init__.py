@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ninefold.errors import Failure, ResourceError
+from ninefold.files import write_text
 from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.answer.evidence import gather_evidence
@@ -122,12 +123,12 @@ def _derive(recording: Recording, target: Path) -> str:
     goals = recommend(found[0]) if found else []
     report = build(recording, found, goals)
     tables = table(recording.runs, recording.environment, recording.published)
-    _write_text(target / "table.md", tables)
-    _write_text(target / "report.md", report_text(report, tables))
+    write_text(target / "table.md", tables)
+    write_text(target / "report.md", report_text(report, tables))
     write_report(target / "report.json", report)
     draw(target / "figure.png", report)
     _write_overlay(recording, winner(goals), report.answer.train, target / OVERLAY)
-    _write_text(target / "report.html", page(report))
+    write_text(target / "report.html", page(report))
     return console_text(report, recording.runs)
 
 
@@ -142,8 +143,4 @@ def _write_overlay(
     path.unlink(missing_ok=True)
     if text:
         path.parent.mkdir(exist_ok=True)
-        _write_text(path, text)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
+        write_text(path, text)
