@@ -40,21 +40,22 @@ def opener(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
     writes = flags & os.O_ACCMODE != os.O_RDONLY
     try:
         # Before it is opened, as opening a device may do something.
-        _require_regular(os.lstat(path) if writes else os.stat(path), path)
+        require_regular(os.lstat(path) if writes else os.stat(path), path)
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
     flags |= os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (os.O_NOFOLLOW if writes else 0)
     descriptor = os.open(path, flags, mode)
     try:
-        _require_regular(os.fstat(descriptor), path)  # it may have been replaced meanwhile
+        require_regular(os.fstat(descriptor), path)  # it may have been replaced meanwhile
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _require_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+def require_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+    """Raise OSError unless `found`, the status of `path`, is of a regular file."""
     if not stat.S_ISREG(found.st_mode):
         kind = KINDS.get(stat.S_IFMT(found.st_mode), "a device")
         raise OSError(errno.EINVAL, f"it is {kind}, a regular file is expected", os.fspath(path))
@@ -189,11 +190,23 @@ def write_durably(path: Path, data: bytes | memoryview) -> None:
     """Write `data` to `path` atomically, with fsync before the rename."""
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "wb", opener=opener) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:  # a part of it would take what room there is
+            temporary.unlink(missing_ok=True)
+            raise
     os.replace(temporary, path)
     sync_folder(path.parent)
+
+
+def mount_of(path: Path) -> Path:
+    """Where the file system begins that `path` is on, or would be on."""
+    mount = Path(os.path.realpath(path))
+    while not os.path.ismount(mount) and mount != mount.parent:
+        mount = mount.parent
+    return mount
 
 
 def sync_folder(folder: Path) -> None:

@@ -23,7 +23,7 @@ from ninefold.checkpoint.hashing import Hashing, difference, digest, read_back
 from ninefold.checkpoint.manifest import FORMAT, SHARDED, WHOLE, Entry, Files
 from ninefold.checkpoint.trees import require_bounded
 from ninefold.errors import CheckpointError, ResourceError
-from ninefold.files import opener, require_stored, sync_folder
+from ninefold.files import mount_of, opener, require_stored, sync_folder
 from ninefold.machine import available_memory
 
 STEP = re.compile(r"step-(\d{8,})(-\d+)?(\.pt|\.dcp)")
@@ -164,9 +164,7 @@ class Checkpoints:
         """The error for a checkpoint of `size` bytes that could not be written, once it is gone."""
         with suppress(OSError):
             self._sweep()
-        mount = Path(os.path.realpath(self.folder))
-        while not os.path.ismount(mount) and mount != mount.parent:
-            mount = mount.parent
+        mount = mount_of(self.folder)
         needed, free = _amount(size), "an unknown amount"
         with suppress(OSError):
             room = os.statvfs(mount)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ninefold.dataset.packing import Content, refused, size_text
 from ninefold.errors import ResourceError
-from ninefold.files import opener, read_json, sync_folder, write_durably
+from ninefold.files import mount_of, opener, read_json, sync_folder, write_durably
 
 META = "meta.json"
 LEFT = 0.05  # share of the free space of a disk that stays free
@@ -98,14 +98,11 @@ def _require_room(folder: Path, size: int) -> None:
     allowed = (1 - LEFT) * disk.f_bavail * disk.f_frsize
     if size <= allowed:
         return
-    mount = folder
-    while not mount.is_mount():
-        mount = mount.parent
     raise ResourceError(
         "dataset.cache",
         "disk",
         f"{size_text(size)} are needed",
-        f"{size_text(allowed)}, 95 % of what is free on {mount}, are allowed",
+        f"{size_text(allowed)}, 95 % of what is free on {mount_of(folder)}, are allowed",
         "choose another dataset.cache_dir or a smaller dataset.shape",
     )
 
