@@ -1,16 +1,167 @@
-"""Atomic, durable writes of files, checks of untrusted YAML before it is parsed, dotted keys."""
+"""Open, read and write files of folders that anybody may have made; untrusted YAML, dotted keys."""
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import stat
+import struct
 import time
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 LARGEST_YAML, DEEPEST_YAML = 100_000, 50  # characters, and levels: a job has 3,000 and 4
+# Bytes, and levels: a study of 10,000 runs has a sweep.json of 1 MB, and no file of ours 10 levels.
+LARGEST_JSON, DEEPEST_JSON = 1 << 24, 50
+LARGEST_TEXT = 1 << 22  # bytes of any other small text: 40 times the largest YAML
+BLOCK = 1 << 20  # bytes that are read at a time
+KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+class TooLarge(OSError, ValueError):
+    """A file that has more bytes than anything of its kind, so that it is none of that kind."""
+
+
+def opener(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """An opener for open(): opens regular files only, and follows no symbolic link to write.
+
+    A folder may come from anybody. What is a link in it would have somebody else's file written,
+    a FIFO would wait for ever, and a device has no end. Raises OSError for these.
+    """
+    writes = flags & os.O_ACCMODE != os.O_RDONLY
+    try:
+        # Before it is opened, as opening a device may do something.
+        require_regular(os.lstat(path) if writes else os.stat(path), path)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    flags |= os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (os.O_NOFOLLOW if writes else 0)
+    descriptor = os.open(path, flags, mode)
+    try:
+        require_regular(os.fstat(descriptor), path)  # it may have been replaced meanwhile
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def require_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+    """Raise OSError unless `found`, the status of `path`, is of a regular file."""
+    if not stat.S_ISREG(found.st_mode):
+        kind = KINDS.get(stat.S_IFMT(found.st_mode), "a device")
+        raise OSError(errno.EINVAL, f"it is {kind}, a regular file is expected", os.fspath(path))
+
+
+def read_bytes(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> bytes:
+    """The whole of a regular file of at most `most` bytes. Raises OSError."""
+    parts, size = [], 0
+    with open(path, "rb", buffering=0, opener=opener) as file:
+        require_small(path, os.fstat(file.fileno()).st_size, most)
+        while part := file.read(BLOCK):
+            parts.append(part)
+            size += len(part)
+            require_small(path, size, most)  # it may grow, or be made up by the system
+    return b"".join(parts)
+
+
+def require_small(path: str | os.PathLike[str], size: int, most: int) -> None:
+    """Raise TooLarge if a file of `size` bytes has more than `most`."""
+    if size > most:
+        found = f"it has {size:,} bytes, at most {most:,} are read"
+        raise TooLarge(errno.EFBIG, found, os.fspath(path))
+
+
+def lines(path: str | os.PathLike[str], most: int) -> Iterator[bytes]:
+    """The lines of a regular file of at most `most` bytes, one after another. Raises OSError."""
+    with open(path, "rb", opener=opener) as file:
+        require_small(path, os.fstat(file.fileno()).st_size, most)
+        yield from file
+
+
+def read_text(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> str:
+    """The whole of a regular file in UTF-8. Raises OSError, ValueError."""
+    return read_bytes(path, most).decode()
+
+
+def read_json(
+    path: str | os.PathLike[str], most: int = LARGEST_JSON, deepest: int = DEEPEST_JSON
+) -> Any:
+    """The JSON in a regular file. Raises OSError; ValueError if it is none or too deeply nested."""
+    text = read_text(path, most)
+    try:
+        tree = json.loads(text)
+        flat_enough = _is_flatter(tree, deepest)
+    except RecursionError:
+        flat_enough = False
+    if not flat_enough:
+        raise ValueError(f"it is nested more than {deepest} deep")
+    return tree
+
+
+def _is_flatter(tree: Any, levels: int) -> bool:
+    """Whether `tree` has at most so many levels of containers."""
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return levels > 0 and all(_is_flatter(item, levels - 1) for item in inner)
+
+
+def require_stored(file: IO[bytes]) -> None:
+    """Raise ValueError if a zip archive would take more memory than its file has bytes.
+
+    torch.save compresses nothing; compressed, a few megabytes can hold gigabytes, and so they can
+    if its parts overlap. A file that is no archive passes.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    archive = file.read(4) == b"PK\3\4"
+    try:
+        members = _members(file, size) if archive else []
+    except (struct.error, zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+        raise ValueError(f"its list of parts is damaged ({error})") from error
+    finally:
+        file.seek(0)
+    if packed := [part.filename for part in members if part.compress_type != zipfile.ZIP_STORED]:
+        raise ValueError(f"{packed[0]} in it is compressed, which torch.save never does")
+    if (claimed := sum(part.file_size for part in members)) > size:
+        raise ValueError(f"its parts have {claimed:,} bytes, the file {size:,}")
+
+
+def _members(file: IO[bytes], size: int) -> list[zipfile.ZipInfo]:
+    """The parts that an archive lists at its very end.
+
+    torch begins to read the list where the archive says, Python where it must be to end there:
+    these have to be the same.
+    """
+
+    def field(place: int, sign: bytes, layout: str) -> tuple[int, ...]:
+        file.seek(max(place, 0))
+        found = file.read(struct.calcsize(layout))
+        return struct.unpack(layout, found) if found.startswith(sign) else ()
+
+    place = size - 22
+    end = field(place, b"PK\5\6", "<4s8xLLH")
+    bare = end[3:] == (0,)  # no comment, behind which another list could be
+    if found := field(place - 20, b"PK\6\7", "<4s4xQ4x"):  # of large archives, and torch's
+        place -= 20 + 56
+        end = field(place, b"PK\6\6", "<4s36xQQ") if found[1] == place else ()
+    if not bare or not end or end[1] + end[2] != place:
+        raise zipfile.BadZipFile("it is not at its end")
+    with zipfile.ZipFile(file) as archive:
+        return archive.infolist()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text that a reader may find half written. Raises OSError."""
+    with open(path, "w", encoding="utf-8", newline="\n", opener=opener) as file:
+        file.write(text)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -38,12 +189,24 @@ def finite(tree: Any) -> Any:
 def write_durably(path: Path, data: bytes | memoryview) -> None:
     """Write `data` to `path` atomically, with fsync before the rename."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    with open(temporary, "wb", opener=opener) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:  # a part of it would take what room there is
+            temporary.unlink(missing_ok=True)
+            raise
     os.replace(temporary, path)
     sync_folder(path.parent)
+
+
+def mount_of(path: Path) -> Path:
+    """Where the file system begins that `path` is on, or would be on."""
+    mount = Path(os.path.realpath(path))
+    while not os.path.ismount(mount) and mount != mount.parent:
+        mount = mount.parent
+    return mount
 
 
 def sync_folder(folder: Path) -> None:

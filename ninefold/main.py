@@ -35,7 +35,7 @@ from ninefold.launch.run import (
     settled,
 )
 from ninefold.launch.run_folder import record
-from ninefold.process import OWN_END, OutputClosed, hurry, no_reader, open_streams
+from ninefold.process import OWN_END, OutputClosed, hurry, interrupted, no_reader, open_streams
 from ninefold.ranks import started_by
 from ninefold.result import FILE
 from ninefold.secrets import redact
@@ -69,7 +69,7 @@ def main(name: str) -> NoReturn:
     except OutputClosed:
         code = no_reader().code
     except KeyboardInterrupt as interrupt:  # it came between the lines above
-        code = signals.failure(*interrupt.args[:1] or (signal.SIGINT,)).code
+        code = interrupted(interrupt, "", "", "").code
     leave(code, command.patience)
 
 
@@ -120,12 +120,10 @@ class Command:
                 self._collect_concurrent()
             return self._code
         except KeyboardInterrupt as interrupt:
-            number = interrupt.args[0] if interrupt.args else signal.SIGINT
-            name, kind = signal.Signals(number).name, signals.failure(number)
             signaled = "its runs were signaled to save and have ended"
-            what = signaled if self._notified else "nothing runs now"
+            left = signaled if self._notified else "nothing runs now"
             do = "start again" if self.resume_command is None else RESUME
-            stopped = kind("signal", name, "interrupted", what, do)
+            stopped = interrupted(interrupt, "interrupted", left, do)
             if first_to_report(stopped):
                 self._print([stopped])
             return stopped.code

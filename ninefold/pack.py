@@ -71,4 +71,6 @@ def _job(arguments: Sequence[str]) -> TrainJob:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from ninefold.process import leave
+
+    leave(main())

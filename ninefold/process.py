@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any, NoReturn, TypeVar
 
 from ninefold import signals
-from ninefold.errors import NoReader, PeerError, ResourceError
+from ninefold.errors import Failure, NoReader, PeerError, ResourceError
 
 Answer = TypeVar("Answer")
 SCRATCH = "ninefold-"  # the beginning of a temporary folder's name
@@ -235,6 +236,25 @@ def leave(code: int, patience: float = OWN_END) -> NoReturn:
     except OSError:
         code = code or no_reader().code
     _exit(code)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt(number) at the first signal; a second one only hurries the exit."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if signals.received() == 1:
+            raise KeyboardInterrupt(number)
+        hurry(number, signals.failure(number).code)
+
+    with signals.handled(interrupt):
+        yield
+
+
+def interrupted(by: KeyboardInterrupt, what: str, left: str, do: str) -> Failure:
+    """The failure of a command that a signal has ended."""
+    number = by.args[0] if by.args else signal.SIGINT
+    return signals.failure(number)("signal", signal.Signals(number).name, what, left, do)
 
 
 def hurry(number: int, code: int) -> None:

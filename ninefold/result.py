@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ninefold.files import write_json
+from ninefold.files import read_json, write_json
 from ninefold.secrets import redacted
 
 FILE = "result.json"
@@ -159,7 +158,7 @@ class Result:
     @classmethod
     def read(cls, folder: Path) -> Result:
         """The result in a run folder. Raises OSError or ValueError if there is none to read."""
-        found = json.loads((folder / FILE).read_text())
+        found = read_json(folder / FILE)
         if not isinstance(found, dict) or "status" not in found:
             raise ValueError(f"{folder / FILE} holds no result")
         known = {name.name for name in fields(cls)}

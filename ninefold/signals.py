@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ninefold.errors import Failure, Interrupted, Preempted
+from ninefold.files import opener
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -203,7 +204,7 @@ class Stop:
         self.signal = 0
         self.tell, self.patience = tell, patience
         self._alone = alone
-        self._file = None if notice is None else os.open(notice, os.O_RDWR | os.O_CREAT, 0o600)
+        self._file = None if notice is None else opener(notice, os.O_RDWR | os.O_CREAT, 0o600)
 
     def only_at_log_points(self) -> None:
         """Agree on stopping at log points from now on, as several hosts do."""

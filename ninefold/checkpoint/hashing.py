@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 
 import torch
 
+from ninefold.files import opener
+
 Listing = dict[str, dict[str, Any]]  # of each file of a folder its size and sha256
 
 
@@ -51,7 +53,7 @@ class Hashing:
 
 
 def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
+    with open(path, "rb", opener=opener) as file:
         digest = hashlib.sha256()
         while block := file.read(1 << 20):
             digest.update(block)

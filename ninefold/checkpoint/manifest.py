@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ninefold.files import write_json
+from ninefold.files import read_json, write_json
 
 FILE = "manifest.json"
 FORMAT = 2  # older ones are still read
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a file that may be listed
 FIELDS = {"sha256": str, "size": int, "step": int}  # of an entry
 OF_FILE = {"sha256": str, "size": int}  # of each of the "files" in the entry of a folder
-LONGEST = 1 << 24  # bytes
 WHOLE, SHARDED = ".pt", ".dcp"  # endings of checkpoints: a file, or a folder of files by all ranks
 
 # For each file name the entries it may have, newest first: one, or two while it is replaced.
@@ -65,16 +62,11 @@ def read(folder: Path) -> Files:
     Raises OSError if there is one that cannot be read.
     """
     path = folder / FILE
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return {}
-    except FileNotFoundError:
+    if not path.is_file():
         return {}
-    with path.open("rb") as file:
-        data = file.read(LONGEST)
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
+        content = read_json(path)
+    except ValueError:
         return {}
     if not isinstance(content, dict) or content.get("format") not in range(1, FORMAT + 1):
         return {}

@@ -6,6 +6,7 @@ The tensors are in the format of torch.distributed.checkpoint, all else is in a 
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 import pickle
@@ -27,9 +28,9 @@ from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.tensor import DTensor
 
 from ninefold.checkpoint.hashing import Hashing, Listing, read_back
-from ninefold.checkpoint.trees import mapped
+from ninefold.checkpoint.trees import mapped, require_bounded
 from ninefold.errors import CheckpointError
-from ninefold.files import sync_folder
+from ninefold.files import opener, require_stored, sync_folder
 
 OUTLINE = "content.pt"  # of rank 0: the content, with its tensors on the meta device
 SHARD = re.compile(r"__\d+_\d+\.distcp")  # a file of torch's with parts of tensors
@@ -142,7 +143,10 @@ def read(folder: Path, field: str) -> dict[str, Any]:
     It may come from a stranger: nothing in it is run. Raises CheckpointError.
     """
     try:
-        content = torch.load(folder / OUTLINE, map_location="cpu", weights_only=True)
+        with open(folder / OUTLINE, "rb", opener=opener) as file:
+            require_stored(file)
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        require_bounded(content, (folder / OUTLINE).stat().st_size)
         wanted: dict[str, Tensor] = {}
         outlined(content, wanted)
         reader = Reader(folder)
@@ -179,7 +183,7 @@ def require_same(told: Mapping[str, Any], wanted: Mapping[str, Tensor], folder: 
 
 
 class Reader(dcp.FileSystemReader):
-    """torch's, except that reading the metadata, a pickle, makes nothing but what describes."""
+    """torch's, but it unpickles nothing but what describes, and no tensor larger than its file."""
 
     def read_metadata(self, *arguments: Any, **options: Any) -> kinds.Metadata:
         with (Path(self.path) / METADATA).open("rb") as file:
@@ -191,6 +195,11 @@ class Reader(dcp.FileSystemReader):
                 raise ValueError(f"{METADATA} in it refers to {info.relative_path}")
         found.storage_meta = kinds.StorageMeta()
         return found
+
+    def _slice_file(self, file: Any, sinfo: Any) -> Any:
+        part = io.BytesIO(super()._slice_file(file, sinfo).read())  # torch's cannot seek its end
+        require_stored(part)
+        return part
 
 
 class Description(pickle.Unpickler):

@@ -21,8 +21,10 @@ import torch
 from ninefold.checkpoint import manifest, tensors
 from ninefold.checkpoint.hashing import Hashing, difference, digest, read_back
 from ninefold.checkpoint.manifest import FORMAT, SHARDED, WHOLE, Entry, Files
+from ninefold.checkpoint.trees import require_bounded
 from ninefold.errors import CheckpointError, ResourceError
-from ninefold.files import sync_folder
+from ninefold.files import mount_of, opener, require_stored, sync_folder
+from ninefold.machine import available_memory
 
 STEP = re.compile(r"step-(\d{8,})(-\d+)?(\.pt|\.dcp)")
 INODES = 6  # that a save takes where links count: folder, manifest, file, and three names
@@ -162,9 +164,7 @@ class Checkpoints:
         """The error for a checkpoint of `size` bytes that could not be written, once it is gone."""
         with suppress(OSError):
             self._sweep()
-        mount = Path(os.path.realpath(self.folder))
-        while not os.path.ismount(mount) and mount != mount.parent:
-            mount = mount.parent
+        mount = mount_of(self.folder)
         needed, free = _amount(size), "an unknown amount"
         with suppress(OSError):
             room = os.statvfs(mount)
@@ -261,6 +261,25 @@ def _damaged_part(path: Path) -> str | None:
         return None  # it is another kind of file, or so damaged that torch will tell
 
 
+def _require_honest(path: Path, field: str) -> None:
+    """Raise CheckpointError, ResourceError if a file takes more memory than it says or there is."""
+    try:
+        with open(path, "rb", opener=opener) as file:
+            size = os.fstat(file.fileno()).st_size
+            require_stored(file)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            field, path, "it cannot be read", getattr(error, "strerror", None) or str(error),
+            "only files as torch.save writes them are loaded",
+        ) from error  # fmt: skip
+    free = available_memory()
+    if free is not None and size > free:
+        raise ResourceError(
+            field, path, f"it has {_amount(size)}, and is read as a whole",
+            f"{_amount(free)} of memory are available", "free some, or use a larger machine",
+        )  # fmt: skip
+
+
 def _reason(error: Exception) -> str:
     """Why torch could not read a file, without its advice to run what code it holds."""
     text = str(error)
@@ -298,6 +317,7 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
         return sharded.read(path, field)
     if path.suffix == tensors.SUFFIX:
         return dict(tensors.read(path, field))
+    _require_honest(path, field)
     if path.name not in listed and (part := _damaged_part(path)) is not None:
         raise CheckpointError(
             field, path, "it is damaged", f"the checksum of {part} in it is another",
@@ -307,6 +327,7 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a damaged file is reported once, below
             content = torch.load(path, map_location="cpu", weights_only=True)
+        require_bounded(content, path.stat().st_size)
     except Exception as error:  # torch.load fails in at least five types
         raise CheckpointError(
             field, path, "it cannot be read", _reason(error),

@@ -36,11 +36,12 @@ def read(path: Path, field: str) -> dict[str, Tensor]:
     return found
 
 
-def write(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
-    """Write copies of the tensors, contiguous and each with memory of its own; `about` is text."""
+def packed(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
+    """A file of the tensors, contiguous and each with memory of its own; `about` is text."""
     copies = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
     # Those who load a file into Transformers need to be told that it is torch's.
-    package("format", "safetensors").save_file(copies, str(path), {"format": "pt", **about})
+    data: bytes = package("format", "safetensors").save(copies, {"format": "pt", **about})
+    return data

@@ -1,11 +1,15 @@
-"""Nested containers of tensors, such as the content of a checkpoint: copies with other tensors."""
+"""Nested containers of tensors, such as the content of a checkpoint: copies, and their size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
+
+MOST, DEEPEST = 10_000_000, 100  # values of a content, and levels: one of 10,000 tensors has 50,000
+SMALL = 1 << 20  # bytes that a tensor may claim whatever its file has: some are expanded
 
 
 def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
@@ -23,3 +27,25 @@ def mapped(tree: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -
     if isinstance(tree, list | tuple):
         return [mapped(value, change, f"{name}.{index}") for index, value in enumerate(tree)]
     return tree
+
+
+def require_bounded(tree: Any, size: int) -> None:
+    """Raise ValueError if what was read from a file of `size` bytes is far larger than that.
+
+    A few bytes can claim a tensor of any shape, or lists that hold each other without an end.
+    """
+    left, seen = [(tree, 0)], 0
+    while left:
+        node, depth = left.pop()
+        seen += 1
+        if isinstance(node, Tensor):
+            plain = node.layout == torch.strided and not node.is_meta  # others never fit a model
+            if plain and node.numel() * node.element_size() > max(size, SMALL):
+                raise ValueError(
+                    f"a tensor in it claims {list(node.shape)}, the file {size:,} bytes"
+                )
+        elif isinstance(node, Mapping | list | tuple | set):
+            inner = node.values() if isinstance(node, Mapping) else node
+            left += [(value, depth + 1) for value in inner]
+        if depth > DEEPEST or seen + len(left) > MOST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep, or has over {MOST:,} values")

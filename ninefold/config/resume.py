@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from ninefold.checkpoint import manifest
 from ninefold.config import environment, schema, untrusted
 from ninefold.config.rules import OF_A_COMMAND, spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
-from ninefold.files import flat, require_plain_yaml
+from ninefold.files import flat, read_json, read_text, require_plain_yaml
 from ninefold.result import FILE
 
 AUTO = "auto"
@@ -48,7 +47,7 @@ def read(folder: Path, known: set[str]) -> Stored:
     """
     path = folder / "config.yaml"
     try:
-        tree = schema.completed(untrusted.parse(path.read_text(encoding="utf-8")))
+        tree = schema.completed(untrusted.parse(read_text(path)))
         wrong = [f"it has no {key}" for key in sorted({*known, "choices"} - tree.keys())]
         groups = ("choices", "parallel", "model", "dataset", "launch")
         wrong += untrusted.misfits({group: tree[group] for group in groups if group in tree})
@@ -92,7 +91,7 @@ def all_overrides(folder: Path, now: list[str]) -> list[str]:
     now: those of the command that resumes it, which replace earlier ones of the same key.
     """
     try:
-        text = (folder / ".hydra" / "overrides.yaml").read_text(encoding="utf-8")
+        text = read_text(folder / ".hydra" / "overrides.yaml")
         require_plain_yaml(text)
         before = yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError):
@@ -188,8 +187,8 @@ def holds_a_run(folder: Path) -> bool:
 def _status(folder: Path) -> Any:
     """The status in result.json of a run folder; None if there is none."""
     try:
-        return json.loads((folder / FILE).read_text())["status"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return read_json(folder / FILE)["status"]
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 

@@ -29,6 +29,7 @@ from ninefold.dataset import Array, Dataset, Examples, Rows, Split, Unread
 from ninefold.dataset.cache_folder import META, damage, write
 from ninefold.dataset.packing import Content, Part, part_of, size_text
 from ninefold.errors import ConfigError, ResourceError
+from ninefold.files import opener, read_json
 from ninefold.machine import available_memory
 from ninefold.secrets import redacted
 
@@ -97,7 +98,7 @@ def reader(dataset: Dataset, files: Mapping[str, str] | None) -> Callable[[Split
     """What loads a split of `dataset`: from the cache in `files` where it holds the split."""
     if files is None:
         return dataset.load
-    meta = json.loads(Path(files[META]).read_text())
+    meta = read_json(files[META])
 
     def load(split: Split) -> Examples:
         if split not in meta["splits"]:
@@ -122,7 +123,7 @@ def reader(dataset: Dataset, files: Mapping[str, str] | None) -> Callable[[Split
 
 def mapped(path: str) -> npt.NDArray[Any]:
     """The array in a .npy file, mapped read-only; it is read in random order."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=opener) as file:
         header = _header(file)
         if file.tell() == os.fstat(file.fileno()).st_size:  # nothing to map
             return np.empty(header[0], header[1])

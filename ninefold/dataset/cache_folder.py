@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ninefold.dataset.packing import Content, refused, size_text
 from ninefold.errors import ResourceError
-from ninefold.files import sync_folder, write_durably
+from ninefold.files import mount_of, opener, read_json, sync_folder, write_durably
 
 META = "meta.json"
 LEFT = 0.05  # share of the free space of a disk that stays free
@@ -39,14 +39,14 @@ def write(folder: Path, content: Content, processes: int) -> None:
 def damage(folder: Path) -> str | None:
     """What is wrong with a cache on disk, by the sizes of its files; None if nothing is."""
     try:
-        arrays = json.loads((folder / META).read_text())["arrays"]
+        arrays = read_json(folder / META)["arrays"]
         for name, entry in arrays.items():
             size = (folder / name).stat().st_size
             if size != entry["bytes"]:
                 return f"{name} has {size:,} bytes instead of {entry['bytes']:,}"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         return f"{META} cannot be used ({type(error).__name__})"
     return None
 
@@ -67,7 +67,7 @@ def _write(folder: Path, content: Content, processes: int) -> None:
         temporary.mkdir()
         paths = [temporary / part.name for part in content.parts]
         for path, part in zip(paths, content.parts, strict=True):
-            with path.open("wb") as file:
+            with path.open("xb") as file:
                 os.posix_fallocate(file.fileno(), 0, part.size)
         content.pack([str(path) for path in paths], processes)
         for path in paths:
@@ -98,14 +98,11 @@ def _require_room(folder: Path, size: int) -> None:
     allowed = (1 - LEFT) * disk.f_bavail * disk.f_frsize
     if size <= allowed:
         return
-    mount = folder
-    while not mount.is_mount():
-        mount = mount.parent
     raise ResourceError(
         "dataset.cache",
         "disk",
         f"{size_text(size)} are needed",
-        f"{size_text(allowed)}, 95 % of what is free on {mount}, are allowed",
+        f"{size_text(allowed)}, 95 % of what is free on {mount_of(folder)}, are allowed",
         "choose another dataset.cache_dir or a smaller dataset.shape",
     )
 
@@ -113,7 +110,7 @@ def _require_room(folder: Path, size: int) -> None:
 def _remove_abandoned(above: Path) -> None:
     """Remove what processes that were killed have left of their caches, whose locks are free."""
     for lock in above.glob(".*.lock"):
-        with suppress(FileNotFoundError, BlockingIOError), lock.open("r+") as file:
+        with suppress(OSError), open(lock, "r+", opener=opener) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for word in (".tmp", ".old"):
                 shutil.rmtree(lock.with_suffix(word), ignore_errors=True)
@@ -125,7 +122,7 @@ def _alone(folder: Path, source: str) -> Iterator[None]:
     """Lock a cache that is about to be made, and wait for another process that makes it."""
     path = folder.with_name(f".{folder.name}.lock")
     while True:
-        with path.open("w") as file:
+        with open(path, "a", opener=opener) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -142,4 +139,5 @@ def _alone(folder: Path, source: str) -> Iterator[None]:
                 finally:
                     with suppress(FileNotFoundError):
                         path.unlink()
+                    fcntl.flock(file, fcntl.LOCK_UN)
                 return

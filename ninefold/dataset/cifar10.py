@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ninefold.dataset import Examples, Split, checked
 from ninefold.errors import DataError
+from ninefold.files import read_bytes
 from ninefold.progress import bar
 
 FILES: dict[Split, list[str]] = {
@@ -21,6 +22,7 @@ FILES: dict[Split, list[str]] = {
     "test": ["test_batch"],
 }
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+LARGEST = 1 << 26  # bytes of a file: twice those of the set
 RECORD = 1 + 3 * 32 * 32  # a label byte, then planes of red, green and blue
 
 
@@ -92,7 +94,7 @@ class CIFAR10:
         binary = folder / f"{name}.bin"
         path = binary if binary.is_file() else folder / name
         try:
-            data = path.read_bytes()
+            data = read_bytes(path, LARGEST)
             if path == binary:
                 records = np.frombuffer(data, np.uint8).reshape(-1, RECORD)
             else:

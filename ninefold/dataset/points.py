@@ -15,7 +15,10 @@ import numpy.typing as npt
 from ninefold.dataset.images import Tree, listed
 from ninefold.dataset.nifti import Floats, Grid, VolumeFiles
 from ninefold.errors import DataError
+from ninefold.files import read_json
 from ninefold.progress import bar
+
+LARGEST = 1 << 28  # bytes of the file: four million landmarks
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ class Points:
     def _stored(self) -> Mapping[str, Mapping[str, Any]]:
         """The landmarks of each case as the JSON has them. Raises DataError."""
         try:
-            found = json.loads(self.path.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
+            found = read_json(self.path, LARGEST)
+        except (OSError, ValueError) as error:
             raise self._bad_points(
                 f"{self.path} cannot be read ({getattr(error, 'strerror', None) or error})"
             ) from error

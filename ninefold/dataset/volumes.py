@@ -16,6 +16,7 @@ from ninefold.dataset.labels import LabelFiles, labels_of
 from ninefold.dataset.nifti import TOPS, VolumeFiles, bad_volume, nibabel
 from ninefold.dataset.points import Points
 from ninefold.errors import ConfigError, DataError
+from ninefold.files import read_text
 from ninefold.progress import bar
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # it imports torch, which the checks before the start do not 
 
 POINTS = ("landmarks.json", "all_landmarks_voxel.json")  # the first that is there is read
 MASKS = "labelsTr"
+LONGEST = 1 << 26  # bytes of test.txt: a million cases
 HOLDS = (
     "imagesTr/CASE_0000.nii.gz, landmarks.json or labelsTr/CASE.nii.gz, and imagesTs or test.txt"
 )
@@ -183,7 +185,7 @@ class Volumes:
             return self._folder("imagesTs" if split == "test" else "imagesTr")
         cases = self._folder("imagesTr")
         try:
-            lines = listing.read_text(encoding="utf-8").splitlines()
+            lines = read_text(listing, LONGEST).splitlines()
         except (OSError, ValueError) as error:
             raise self._tree.wrong(
                 f"{listing} cannot be read",

@@ -6,6 +6,7 @@ what a checkpoint is.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from ninefold.config import overrides
 from ninefold.config.job import ROOT, EvaluateJob
 from ninefold.config.rules import suggestion
 from ninefold.errors import CheckpointError, ConfigError
+from ninefold.files import require_regular
 from ninefold.launch import Refused
 from ninefold.launch.command import carried_out, composed
 from ninefold.launch.run import problems
@@ -140,7 +142,7 @@ def place(own: dict[str, str], job: EvaluateJob) -> Path:
     else:
         folder = given.parent.parent if given.parent.name == "checkpoints" else given.parent
     if "out" not in own:
-        return folder / "export" / f"model{suffix}"
+        return regular(folder / "export" / f"model{suffix}")
     out = Path(own["out"]).expanduser().absolute()
     if out.suffix != suffix or out.is_dir() or out == given:
         raise ConfigError(
@@ -150,8 +152,27 @@ def place(own: dict[str, str], job: EvaluateJob) -> Path:
             f"a name that ends in {suffix} is allowed",
             f"write out=model{suffix}",
         )
-    return out
+    return regular(out)
+
+
+def regular(file: Path) -> Path:
+    """`file`, which is a regular one or not there yet. Raises ConfigError."""
+    try:
+        require_regular(os.lstat(file), file)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise ConfigError(
+            "out",
+            file,
+            error.strerror or str(error),
+            "a new file, or one to replace, is allowed",
+            "remove it, or name another, as in out=FOLDER/NAME",
+        ) from error
+    return file
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from ninefold.process import leave
+
+    leave(main())

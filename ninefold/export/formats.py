@@ -1,4 +1,4 @@
-"""The formats: each writes a file and opens it again with the program that users open it with."""
+"""The formats: each makes a file and opens it again with the program that users open it with."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ class Format(Protocol):
     def require(self) -> None:
         """Raise ConfigError unless what it needs is installed."""
 
-    def write(self, source: Source, path: Path, about: dict[str, str]) -> None:
-        """Write the file. about: short texts to store in it. Raises ConfigError."""
+    def made(self, source: Source, about: dict[str, str]) -> bytes:
+        """The file, in memory: libraries abort, or hide the reason, where a disk is full.
+
+        about: short texts to store in it. Raises ConfigError.
+        """
 
     def open(self, source: Source, path: Path) -> Callable[[Tensor], Tensor]:
         """The function in the file, from a batch of `source.inputs` to the prediction."""
@@ -45,8 +48,8 @@ class SafeTensors:
     def require(self) -> None:
         tensors.package("format", "safetensors")
 
-    def write(self, source: Source, path: Path, about: dict[str, str]) -> None:
-        tensors.write(path, source.model.state_dict(), about)
+    def made(self, source: Source, about: dict[str, str]) -> bytes:
+        return tensors.packed(source.model.state_dict(), about)
 
     def open(self, source: Source, path: Path) -> Callable[[Tensor], Tensor]:
         found, own = tensors.read(path, "export"), source.model.state_dict()
@@ -67,9 +70,11 @@ class PT2:
     def require(self) -> None:
         pass
 
-    def write(self, source: Source, path: Path, about: dict[str, str]) -> None:
+    def made(self, source: Source, about: dict[str, str]) -> bytes:
+        file = io.BytesIO()
         with quiet():
-            torch.export.save(program(source, "pt2"), str(path), extra_files=about)
+            torch.export.save(program(source, "pt2"), file, extra_files=about)
+        return file.getvalue()
 
     def open(self, source: Source, path: Path) -> Callable[[Tensor], Tensor]:
         with quiet():
@@ -89,7 +94,7 @@ class ONNX:
             except ImportError as error:
                 raise not_installed("format", "onnx", name, "onnx") from error
 
-    def write(self, source: Source, path: Path, about: dict[str, str]) -> None:
+    def made(self, source: Source, about: dict[str, str]) -> bytes:
         size = sum(t.numel() * t.element_size() for t in source.graph.state_dict().values())
         if size > LARGEST_ONNX:
             raise ConfigError(
@@ -110,7 +115,8 @@ class ONNX:
             )
             assert found is not None
             found.model.metadata_props.update(about)
-            found.save(str(path), external_data=False)
+            data: bytes = found.model_proto.SerializeToString()
+        return data
 
     def open(self, source: Source, path: Path) -> Callable[[Tensor], Tensor]:
         import onnxruntime

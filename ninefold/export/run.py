@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,9 +22,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninefold.amp import Amp
 from ninefold.dataset import Examples
-from ninefold.errors import ConfigError, one_line
+from ninefold.errors import ConfigError, NumericsError, ResourceError, one_line
 from ninefold.export import check, formats, graph
-from ninefold.files import sync_folder, write_json
+from ninefold.files import mount_of, read_json, sync_folder, write_durably, write_json
 from ninefold.parallel import Place
 from ninefold.secrets import redact, redacted
 from ninefold.task import Task
@@ -60,6 +60,7 @@ def export(wanted: Wanted) -> None:
     found = restored(job)
     found.tell()
     found.require_complete(job.load.partial)
+    require_finite(found)
     torch.set_num_threads(found.job.threads)
     here = Place(0, 1, torch.device("cpu"))
     fp32 = Amp(dtype="float32")
@@ -69,23 +70,19 @@ def export(wanted: Wanted) -> None:
     inputs, targets = first(examples, EXAMPLES)
     predicting = build.predicting(found.job, found.model)
     source = graph.source(found.model, predicting, inputs, targets, prepare, wanted.prepare)
-    wanted.file.parent.mkdir(parents=True, exist_ok=True)
-    with alone(wanted.file.parent) as folder:
-        new = Path(folder, wanted.file.name)  # a pt2 file has its own name in it
-        kind.write(source, new, {"weights": found.weights, "load": loaded(found)})
+    data = kind.made(source, {"weights": found.weights, "load": loaded(found)})
+    with writing(wanted.file, len(data)), alone(wanted.file.parent) as folder:
+        new, description = Path(folder, wanted.file.name), Path(folder, DESCRIPTION)
+        write_durably(new, data)
         comparison = check.compared(source, kind.open(source, new), task, wanted.format)
         comparison.require_same(wanted.format)
         with torch.no_grad():
             output = source.expected(source.prepared[:1])
-        digest = durably_hashed(new)
-        size = new.stat().st_size
-        os.replace(new, wanted.file)
-        sync_folder(wanted.file.parent)
         entry = {
             "format": wanted.format,
             "file": wanted.file.name,
-            "sha256": digest,
-            "bytes": size,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "bytes": len(data),
             "inputs": [described(formats.INPUT, source.inputs)],
             "outputs": [described(formats.OUTPUT, output)],
             **about(found, examples, wanted.prepare, prepare, task),
@@ -99,17 +96,60 @@ def export(wanted: Wanted) -> None:
             "versions": {name: version(name) for name in ("torch", *kind.packages)},
         }
         path = wanted.file.parent / DESCRIPTION
-        write_json(path, redacted({**entry, "others": others(path, wanted.file.name)}))
+        write_json(description, redacted({**entry, "others": others(path, wanted.file.name)}))
+        os.replace(new, wanted.file)  # now that there is room for both
+        os.replace(description, path)
+        sync_folder(wanted.file.parent)
     for note in found.notes:
         print(f"note: {note}")
     taken, given = (
         "{dtype} {shape}".format(**entry[key][0]).replace("'", "") for key in ("inputs", "outputs")
     )
     print(
-        f"{wanted.file}: {size:,} bytes, from {taken} to {given}; on {comparison.examples} test "
-        f"examples outputs differ by {comparison.difference:.1e} at most",
+        f"{wanted.file}: {len(data):,} bytes, from {taken} to {given}; on {comparison.examples} "
+        f"test examples outputs differ by {comparison.difference:.1e} at most",
         flush=True,
     )
+
+
+def require_finite(found: Restored) -> None:
+    """Raise NumericsError if a weight is not finite: nothing could be compared with the file.
+
+    A buffer may hold infinity, as masks of attention do.
+    """
+    wrong = [(name, ~value.isfinite()) for name, value in found.model.named_parameters()]
+    wrong += [(name, value.isnan()) for name, value in found.model.named_buffers()]
+    for name, where in wrong:
+        if count := int(where.sum()):
+            raise NumericsError(
+                "ckpt",
+                found.path,
+                f"{name} in it is not finite",
+                f"{count:,} of its {where.numel():,} values are NaN or infinite",
+                "export an earlier checkpoint, or train again with a lower learning rate",
+            )
+
+
+@contextmanager
+def writing(file: Path, size: int) -> Iterator[None]:
+    """Make the folder of `file`; raise ResourceError if it, of `size` bytes, cannot be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        mount, free = mount_of(file.parent), "an unknown amount"
+        with suppress(OSError):
+            room = os.statvfs(mount)
+            free = f"{room.f_bavail * room.f_frsize:,} bytes"
+        raise ResourceError(
+            "out",
+            file,
+            f"it could not be written ({error.strerror or error})",
+            f"{size:,} bytes needed, {free} free on {mount}",
+            ("make room" if full else "see that it can be written to")
+            + ", or name another file, as in out=FOLDER/NAME",
+        ) from error
 
 
 @contextmanager
@@ -187,22 +227,12 @@ def described(name: str, tensor: torch.Tensor) -> dict[str, Any]:
 def others(path: Path, name: str) -> list[dict[str, Any]]:
     """The entries of earlier exports in a folder's export.json whose files are still there."""
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path)
         entries = [found, *found.pop("others")]
         return [
             entry
             for entry in entries
             if entry["file"] != name and (path.parent / Path(entry["file"]).name).is_file()
         ]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []  # there is none, or it is not ours
-
-
-def durably_hashed(path: Path) -> str:
-    """The sha256 of a file, once it is on the disk."""
-    digest = hashlib.sha256()
-    with path.open("rb+") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-        os.fsync(file.fileno())
-    return digest.hexdigest()

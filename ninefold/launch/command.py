@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from types import FrameType
 
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from ninefold import signals
 from ninefold.config import resolvers
 from ninefold.config.job import ROOT
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch import Refused
 from ninefold.launch.run import failure_of
-from ninefold.process import OutputClosed, hurry, no_reader, open_streams
+from ninefold.process import (
+    OutputClosed,
+    interrupted,
+    interruptible,
+    no_reader,
+    open_streams,
+)
 from ninefold.secrets import redact
 
 
@@ -32,17 +35,15 @@ def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], s
     debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     open_streams()
     try:
-        with signals.handled(_interrupt):
+        with interruptible():
             action(arguments)
             sys.stdout.flush()
         return 0
     except OutputClosed:
         return no_reader().code
     except KeyboardInterrupt as interrupt:
-        number = interrupt.args[0] if interrupt.args else signal.SIGINT
-        name = signal.Signals(number).name
         left = "nothing is left of what was written"
-        failures = [signals.failure(number)("signal", name, stopped, left, "start again")]
+        failures = [interrupted(interrupt, stopped, left, "start again")]
     except Refused as refused:
         failures = list(refused.failures)
     except Exception as error:
@@ -87,9 +88,3 @@ def _config_folder(arguments: Sequence[str]) -> tuple[list[str], str | None]:
         else:
             rest.append(word)
     return rest, None if folder is None else os.path.abspath(folder)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    if signals.received() == 1:  # a second one must not disturb how it ends
-        raise KeyboardInterrupt(number)
-    hurry(number, signals.failure(number).code)

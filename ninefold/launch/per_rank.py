@@ -23,6 +23,7 @@ from ninefold.config import data, fingerprint, untrusted
 from ninefold.config.job import Job
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, DataError, Failure
+from ninefold.files import opener
 from ninefold.launch import Launcher, worker
 from ninefold.launch.ends import Ends
 from ninefold.launch.meeting import Meeting, here
@@ -84,7 +85,8 @@ def work(spec: RunSpec, met: Meeting) -> None:
 
 def log_end(spec: RunSpec, ends: Ends, failure: Failure) -> None:
     """On a rank other than 0: log why the run ends. If rank 0 is gone, record it in its place."""
-    with suppress(OSError), log_file(spec.folder, ends.ranks.rank).open("a") as file:
+    path = log_file(spec.folder, ends.ranks.rank)
+    with suppress(OSError), open(path, "a", opener=opener) as file:
         print(f"the run ends: {failure}", file=file)
     if ends.without_rank_0 and ends.speaks and spec.command == "train":
         job = yaml.safe_load(spec.job)

@@ -29,7 +29,7 @@ from ninefold.errors import (
     memory_failure,
     resource_failure,
 )
-from ninefold.files import write_durably
+from ninefold.files import require_regular, write_durably
 from ninefold.launch import Launcher, Outcome, forkserver
 from ninefold.launch.concurrent import seat, takes_one_gpu
 from ninefold.launch.run_folder import exclusive, record
@@ -192,7 +192,17 @@ def _resumed_in_a_sweep(job: Job, folder: Path) -> list[Failure]:
 
 
 def _occupied(job: Job, folder: Path) -> list[Failure]:
-    """A failure if `folder` holds a run, which a new run or an evaluation may not replace."""
+    """A failure if `folder` holds a run, which a new run or an evaluation may not replace.
+
+    And if Hydra would follow a link to write its files there.
+    """
+    try:
+        for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
+            with suppress(FileNotFoundError):
+                require_regular(os.lstat(path := folder / ".hydra" / name), path)
+    except OSError as error:
+        found = resource_failure(error, "a run writes it", "choose another hydra.run.dir")
+        return [found]
     if not holds_a_run(folder):
         return []
     do = "choose another" if job.evaluates else f"choose another, or resume it with resume={folder}"

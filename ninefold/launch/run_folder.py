@@ -10,11 +10,13 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import Busy, Failure, resource_failure
+from ninefold.files import opener
 from ninefold.process import until
 from ninefold.progress import ToLog
 from ninefold.result import Result
@@ -38,6 +40,9 @@ class Redacting(logging.Formatter):
 
 class Log(logging.FileHandler):
     """A log handler that ignores a full disk: saving the run fails with an error line anyway."""
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", opener=opener)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         return
@@ -100,7 +105,7 @@ def exclusive(
     if rank != 0:
         yield
         return
-    with (folder / ".lock").open("w") as file:
+    with open(folder / ".lock", "a", opener=opener) as file:
         if not until(lambda: _locked(file), PATIENCE, look=0.1):
             raise Busy(
                 field,
@@ -109,7 +114,10 @@ def exclusive(
                 "one writer at a time",
                 "wait for it or stop it",
             )
-        yield
+        try:
+            yield
+        finally:  # not by closing it: a process that was forked meanwhile has it open too
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _locked(file: IO[str]) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ninefold.config.spec import RunSpec
 from ninefold.errors import KILLED, KINDS, ConfigError, Failure, PeerError, Preempted, ResourceError
+from ninefold.files import opener
 from ninefold.launch import Launcher, forkserver, mailbox
 from ninefold.launch.run_folder import stopped
 from ninefold.process import prepended, safe_path
@@ -93,12 +94,9 @@ def waited_for(command: list[str], log: Path, grace: float) -> tuple[int, int | 
     later, or at once after a second SIGINT.
     """
     parent = os.getpid()
-    with (
-        prepended("PYTHONPATH", str(forkserver.ROOT), os.pathsep),
-        safe_path(),
-    ):
+    with prepended("PYTHONPATH", str(forkserver.ROOT), os.pathsep), safe_path():
         env = {key: text for key, text in os.environ.items() if key not in OF_THE_ALLOCATION}
-    with log.open("ab") as errors, handed_on(grace) as (take, received):
+    with open(log, "ab", opener=opener) as errors, handed_on(grace) as (take, received):
         process = subprocess.Popen(
             command,
             env=env,

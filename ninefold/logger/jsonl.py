@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ninefold.files import finite, write_durably
+from ninefold.files import finite, lines, opener, write_durably
 from ninefold.logger import Run
 from ninefold.result import Result
+
+LONGEST = 1 << 30  # bytes of the file: ten million lines
 
 
 class JSONLines:
@@ -16,10 +18,9 @@ class JSONLines:
     def __init__(self, run: Run) -> None:
         path = run.folder / "metrics.jsonl"
         if path.exists():
-            lines = path.read_text().splitlines()
-            kept = [line for line in lines if _is_kept(line, run)]
-            write_durably(path, "".join(f"{line}\n" for line in kept).encode())
-        self._file = path.open("a")
+            kept = [line.strip() + b"\n" for line in lines(path, LONGEST) if _is_kept(line, run)]
+            write_durably(path, b"".join(kept))
+        self._file = open(path, "a", opener=opener)  # noqa: SIM115
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._file.write(json.dumps(finite({"step": step, **values})) + "\n")
@@ -29,7 +30,7 @@ class JSONLines:
         self._file.close()
 
 
-def _is_kept(line: str, run: Run) -> bool:
+def _is_kept(line: bytes, run: Run) -> bool:
     """Whether a line is of a step up to the checkpoint that the run resumes from."""
     try:
         values = json.loads(line)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold import secrets
-from ninefold.files import write_durably
+from ninefold.files import opener, read_text, write_durably
 from ninefold.logger import Run
 from ninefold.logger.tracking import Point, Tracked
 
@@ -51,7 +51,7 @@ def database(run: Run, path: Path) -> Path:
     kept = run.folder / FILE
     if run.first_step > 0:
         with suppress(OSError, UnicodeDecodeError, ValueError):
-            first = Path(kept.read_text().strip())
+            first = Path(read_text(kept).strip())
             # Neither after a move to another machine, nor where this command names another one.
             if first.is_file() and first.parts[-len(path.parts) :] == path.parts:
                 return first.absolute()
@@ -123,6 +123,6 @@ def alone(uri: str) -> Iterator[None]:
         return
     path = Path(uri.removeprefix(SQLITE))
     os.chdir(path.parent)  # where MLflow makes a folder for artifacts
-    with path.with_name(f".{path.name}.lock").open("w") as file:
+    with open(path.with_name(f".{path.name}.lock"), "a", opener=opener) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ninefold.errors import Failure, one_line, require_package
-from ninefold.files import write_durably
+from ninefold.files import read_text, write_durably
 from ninefold.logger import Run
 from ninefold.process import safe_path
 from ninefold.progress import say
@@ -215,8 +215,8 @@ class Tracked:
 def identity(folder: Path, resumes: bool) -> str:
     """The id of the run in `folder`: a hash, kept there, so that the resumed run has it too."""
     path = folder / ID
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        found = path.read_text().strip() if resumes else ""
+    with contextlib.suppress(OSError, ValueError):
+        found = read_text(path).strip() if resumes else ""
         if found.isalnum():
             return found[:64]
     made = hashlib.sha256(f"{folder.absolute()} {time.time_ns()}".encode()).hexdigest()[:16]

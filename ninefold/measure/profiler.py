@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
+from ninefold.files import write_text
 from ninefold.parallel import Place
 
 STEPS = 5  # recorded, after one that is not
@@ -79,7 +80,7 @@ class Profile:
             events, self_total(averages, kind), kind
         )
         if self._place.rank == 0:
-            (self._folder / "table.txt").write_text("\n".join(self.table) + "\n")
+            write_text(self._folder / "table.txt", "\n".join(self.table) + "\n")
 
     def summary(self, phases: Mapping[str, float]) -> list[str]:
         """The table, where the traces are, and what bounds the run; phases: see Clock."""
@@ -93,7 +94,9 @@ class Profile:
 
     def _save(self, profiler: Any) -> None:
         self._folder.mkdir(exist_ok=True)
-        profiler.export_chrome_trace(str(self._folder / f"rank{self._place.rank}.pt.trace.json.gz"))
+        path = self._folder / f"rank{self._place.rank}.pt.trace.json.gz"
+        path.unlink(missing_ok=True)  # torch would follow a link that somebody left there
+        profiler.export_chrome_trace(str(path))
 
     def see(self, events: Iterable[Any]) -> None:
         """Compute the shares from the recorded events, whose times are microseconds."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ninefold.errors import DataError, one_line
+from ninefold.files import opener, require_stored
 
 
 def cached(url: str) -> Path:
@@ -49,7 +50,9 @@ def not_fetched(field: str, value: object, error: Exception, needed: str) -> Dat
 def read(path: Path, field: str, value: object) -> dict[str, Tensor]:
     """The tensors in a file that torch.save wrote; runs no code of it. Raises DataError."""
     try:
-        found: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+        with open(path, "rb", opener=opener) as file:
+            require_stored(file)
+            found: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load fails in at least five types
         raise unusable(path, field, value, error) from error
     return found

@@ -6,9 +6,12 @@ render writes it. Each imports only those before it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ninefold.errors import Failure, ResourceError
+from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
+from ninefold.files import write_text
 from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.answer.evidence import gather_evidence
@@ -49,20 +52,41 @@ def write(folder: Path) -> str:
     ConfigError when the folder does not exist or is neither, ResourceError when the report cannot
     be written.
     """
-    recording, target = find_recording(folder)
-    gathered = target != folder
+    with _making_sense(folder):
+        recording, target = find_recording(folder)
+        gathered = target != folder
+        try:
+            _forget_links(target, recording=gathered)
+            if gathered:
+                record(recording, target)
+            return _derive(read_recording(target), target)
+        except OSError as problem:
+            raise ResourceError(
+                "folder",
+                folder,
+                f"the report cannot be written ({problem.strerror or problem})",
+                "a folder that can be written to",
+                "free space or copy the folder elsewhere",
+            ) from problem
+
+
+@contextmanager
+def _making_sense(folder: Path) -> Iterator[None]:
+    """Raise ConfigError for what is recorded in a folder if no report can be made of it.
+
+    Anybody may have written it, and any value in it may be of any kind.
+    """
     try:
-        _forget_links(target, recording=gathered)
-        if gathered:
-            record(recording, target)
-        return _derive(read_recording(target), target)
-    except OSError as problem:
-        raise ResourceError(
+        yield
+    except (Failure, OSError):
+        raise
+    except Exception as problem:
+        raise memory_failure(problem, "a report was being made") or ConfigError(
             "folder",
             folder,
-            f"the report cannot be written ({problem.strerror or problem})",
-            "a folder that can be written to",
-            "free space or copy the folder elsewhere",
+            f"no report can be made of what it holds ({type(problem).__name__}: {problem})",
+            "files as a run or a report wrote them",
+            "restore them; if nobody has changed them, please report it with this folder",
         ) from problem
 
 
@@ -103,7 +127,8 @@ def compare(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failu
     new, old: folders of a study or a recording; nothing is written to them.
     allowed: the share by which a cell may be slower.
     """
-    found = gate.compare(new, old, allowed)
+    with _making_sense(new):
+        found = gate.compare(new, old, allowed)
     return gate_text(found), found.warnings, found.failure
 
 
@@ -122,12 +147,12 @@ def _derive(recording: Recording, target: Path) -> str:
     goals = recommend(found[0]) if found else []
     report = build(recording, found, goals)
     tables = table(recording.runs, recording.environment, recording.published)
-    _write_text(target / "table.md", tables)
-    _write_text(target / "report.md", report_text(report, tables))
+    write_text(target / "table.md", tables)
+    write_text(target / "report.md", report_text(report, tables))
     write_report(target / "report.json", report)
     draw(target / "figure.png", report)
     _write_overlay(recording, winner(goals), report.answer.train, target / OVERLAY)
-    _write_text(target / "report.html", page(report))
+    write_text(target / "report.html", page(report))
     return console_text(report, recording.runs)
 
 
@@ -142,8 +167,4 @@ def _write_overlay(
     path.unlink(missing_ok=True)
     if text:
         path.parent.mkdir(exist_ok=True)
-        _write_text(path, text)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
+        write_text(path, text)

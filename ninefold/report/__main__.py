@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from ninefold.errors import ConfigError, Failure
+from ninefold.process import (
+    OutputClosed,
+    interrupted,
+    interruptible,
+    leave,
+    no_reader,
+    open_streams,
+)
 from ninefold.report import compare, place, write
 from ninefold.report.answer.gate import share_of
 
@@ -66,31 +73,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for terminals without "±"
     try:
-        asked = parser.parse_args(arguments)
-        if asked.against is None:
-            if asked.fail_if_slower is not None:
-                parser.error("--fail-if-slower needs --against")
-            print(write(asked.folder))
-            print(f"report {place(asked.folder)}")
-            return 0
-        allowed = ALLOWED if asked.fail_if_slower is None else asked.fail_if_slower
-        text, warnings, failure = compare(asked.folder, asked.against, allowed)
-        print(text)
-        for warning in warnings:
-            print(f"warning: {warning}", file=sys.stderr)
-        if failure and asked.fail_if_slower is not None:
-            raise failure
+        with interruptible():
+            return _reported(parser, arguments)
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.code
-    except BrokenPipeError:  # the reader closed the pipe, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt as interrupt:
+        stopped = interrupted(interrupt, "the report was stopped", "no run is lost", "start again")
+        print(stopped, file=sys.stderr)
+        return stopped.code
+    except OutputClosed:
+        return no_reader().code
     except Exception as error:  # a folder may come from anybody: no traceback, one line
         what = f"{type(error).__name__}: {error}"
         print(Failure("ninefold", "bug", what, "in a report", "please report it"), file=sys.stderr)
         return Failure.code
+
+
+def _reported(parser: _Parser, arguments: Sequence[str] | None) -> int:
+    """Carry out the command; returns its exit code. Raises Failure."""
+    asked = parser.parse_args(arguments)
+    if asked.against is None:
+        if asked.fail_if_slower is not None:
+            parser.error("--fail-if-slower needs --against")
+        print(write(asked.folder))
+        print(f"report {place(asked.folder)}")
+        return 0
+    allowed = ALLOWED if asked.fail_if_slower is None else asked.fail_if_slower
+    text, warnings, failure = compare(asked.folder, asked.against, allowed)
+    print(text)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if failure and asked.fail_if_slower is not None:
+        raise failure
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    open_streams()
+    leave(main())

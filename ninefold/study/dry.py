@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure
+from ninefold.files import read_json
 from ninefold.launch.run import DRY, start
 from ninefold.study.find import against_one_new_job
 
@@ -43,7 +43,7 @@ def lines(job: TrainJob, folder: Path) -> list[str]:
         quiet=True,
     )
     start(spec, job)
-    shares = json.loads((folder / "dry.json").read_text(encoding="utf-8"))["shares"]
+    shares = read_json(folder / "dry.json")["shares"]
     head = f"parallel={job.choices['parallel']}: MB of each process, without activations"
     return [head, *_table([[*COLUMNS, *FURTHER], *map(_row, shares)])]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, ResourceError
-from ninefold.files import write_json
+from ninefold.files import read_json, write_json
 from ninefold.launch.run import start
 from ninefold.ranks import started_by
 from ninefold.study import max_batch
@@ -102,7 +101,7 @@ def _learning_rate(job: TrainJob, folder: Path) -> tuple[list[str], str]:
         rates=(rates["low"], rates["high"], rates["steps"]),
     )
     start(spec, job)
-    found = json.loads((folder / RATES).read_text(encoding="utf-8"))
+    found = read_json(folder / RATES)
     lines = [f"learning rate {found['steepest']:.2g}: there the loss falls fastest"]
     if found["diverges"] is None:
         lines.append(f"the loss does not diverge up to {rates['high']:g}")

@@ -15,6 +15,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ninefold.config.yaml_text import yaml_text
+from ninefold.files import write_text
 
 
 def run(config: DictConfig, context: HydraContext, task: TaskFunction) -> None:
@@ -100,4 +101,4 @@ def write_composed(folder: Path, written: dict[Any, Any]) -> None:
         "hydra.yaml": {"hydra": hydra},
         "overrides.yaml": hydra["overrides"]["task"],
     }.items():
-        (folder / name).write_text(yaml_text(tree), encoding="utf-8")
+        write_text(folder / name, yaml_text(tree))

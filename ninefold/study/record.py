@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 from ninefold.checkpoint import manifest
 from ninefold.errors import ConfigError
-from ninefold.files import write_json
+from ninefold.files import read_json, write_json
 from ninefold.result import SWEEP, TIMING, Result
 from ninefold.secrets import redacted
 
@@ -142,7 +141,7 @@ class Recording:
     def read(cls, folder: Path) -> Recording:
         """The recording of the study in `folder`. Raises ConfigError if there is none."""
         try:
-            found = json.loads((folder / SWEEP).read_text(encoding="utf-8"))
+            found = read_json(folder / SWEEP)
             rounds = [Round.read(entry) for entry in found["rounds"]]
             # Fields that older studies lack.
             found = {
@@ -164,7 +163,7 @@ class Recording:
                 timing_ended=found.get("timing_ended", "before it was recorded"),
                 **{key: found[key] for key in PLAIN},
             )
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(
                 "study.resume",
                 folder,

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from ninefold.config import rules
 from ninefold.config.job import TrainJob
 from ninefold.errors import Failure
-from ninefold.files import stamp, write_json
+from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Command, Outcome, Refused
 from ninefold.launch.run import check, problems, start_importing
 from ninefold.launch.run_folder import exclusive
@@ -70,7 +70,7 @@ def run(
             recording = start.begin(
                 folder, planned, settings, name, chosen, typed(command.argv), command.started
             )
-            OmegaConf.save(config, folder / "multirun.yaml")
+            write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
         else:
             recording = start.resume(folder, planned, settings, chosen, command.started)
         screen = screen_for(len(planned.cells), concurrent)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
+from ninefold.files import opener
 from ninefold.task import Scores, counted, named
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
@@ -104,4 +105,5 @@ def draw(
                 text = f"{shares[row, column]:.0%}" if long else str(count)
                 axes.text(column, row, text, ha="center", va="center", color=color)
     figure.colorbar(picture, label="share of the true class", shrink=0.8)
-    figure.savefig(path, dpi=110)
+    with open(path, "wb", opener=opener) as file:
+        figure.savefig(file, dpi=110)

@@ -21,7 +21,7 @@ from torch import Tensor
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, NumericsError
-from ninefold.files import write_json
+from ninefold.files import opener, write_json
 from ninefold.signals import Stop, failure
 from ninefold.train.loop import stepper
 from ninefold.train.training import BAD, LAST, SIGNAL, Training, losses
@@ -223,4 +223,5 @@ def draw(path: Path, rates: Sequence[float], found: Sequence[float], read: Rates
     top = max(read.smoothed) * 1.3
     axes.set(xscale="log", xlabel="learning rate", ylabel="training loss", ylim=(0, top))
     axes.legend(frameon=False)
-    figure.savefig(path, dpi=110)
+    with open(path, "wb", opener=opener) as file:
+        figure.savefig(file, dpi=110)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
 import logging
@@ -429,17 +430,23 @@ def test_the_writer_that_goes_on_after_a_death_may_die_as_well(
 # Disks that are full
 
 
-def test_a_full_disk_is_a_resource_error_and_the_earlier_checkpoints_stay(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_resource_error_and_the_earlier_checkpoints_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoints = saved(tmp_path, 1, 2)
-    (tmp_path / ".manifest.json.tmp").symlink_to("/dev/full")  # the kernel's disk without room
     before = names(tmp_path)
+
+    def full(path: Path, tree: object) -> None:  # a real disk needs root: see tests/faults
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("ninefold.checkpoint.manifest.write_json", full)
     with pytest.raises(ResourceError, match=r"No space left on device\); ") as caught:
         checkpoints.save(content(3), best=True)
     assert caught.value.code == 5
     assert re.search(r"; [\d,]+ bytes needed, .* free on /\S*; make room, then", str(caught.value))
     assert newest_step(tmp_path) == 2
     assert names(tmp_path) == before
-    (tmp_path / ".manifest.json.tmp").unlink()  # somebody made room
+    monkeypatch.undo()  # somebody made room
     saved(tmp_path, 3)
     assert newest_step(tmp_path) == 3
 

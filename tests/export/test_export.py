@@ -510,7 +510,7 @@ def test_of_a_network_that_returns_parts_the_prediction_is_exported(
     model, raw = Parts(4, 3), torch.rand(5, 4)
     source = graph.source(model, Output(model, "out"), raw, torch.zeros(5), plain, False)
     path = tmp_path / f"model{SUFFIXES[kind]}"
-    formats.FORMATS[kind].write(source, path, {"weights": "raw"})
+    path.write_bytes(formats.FORMATS[kind].made(source, {"weights": "raw"}))
     found = check.compared(
         source, formats.FORMATS[kind].open(source, path), Classification(3), kind
     )

@@ -16,7 +16,7 @@ import pytest
 from ninefold import report
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
-from ninefold.report.data.environment import read_json
+from ninefold.report.data.environment import read_environment
 from ninefold.report.data.published import read_published
 from ninefold.report.data.recording import find_recording, read_recording, record
 from ninefold.report.data.runs import read_csv
@@ -85,7 +85,7 @@ def row(text: str, section: str, name: str) -> list[str]:
 
 def rebuilt(recording: Path) -> bytes:
     """The bytes of table.md as the recorded files give them."""
-    environment = read_json(recording / "environment.json")
+    environment = read_environment(recording / "environment.json")
     runs = read_csv(recording / "runs.csv")
     return table(runs, environment, read_published(recording)).encode()
 
@@ -332,7 +332,7 @@ def test_the_environment_holds_what_the_runs_share_and_lists_what_differs(tmp_pa
     other = result("ddp", seed=5, epochs=20, devices=["cpu", "cpu"])
     other["environment"]["torch"] = "2.16.0"
     tables_of(sweep(tmp_path, result(), other, wall_seconds=50.0, runs=2))
-    environment = read_json(tmp_path / "report" / "environment.json")
+    environment = read_environment(tmp_path / "report" / "environment.json")
     assert environment["dataset"] == "digits"
     assert environment["epochs"] == {"values": [10, 20]}
     assert environment["devices"] == ["cpu", "cpu"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ninefold.errors import ConfigError
+from ninefold.files import lines
+from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.report.data.runs import finite
 
 METRICS = "metrics.jsonl"
@@ -43,18 +44,15 @@ def read_metrics(folder: Path, runs: Sequence[str]) -> list[Point]:
 def _evaluations(path: Path, run: str) -> list[Point]:
     found: list[Point] = []
     try:
-        if not path.is_file() or path.stat().st_size > LONGEST:
-            return []
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if '"test_accuracy"' in line and (point := _point(line, run)):
-                    found.append(point)
+        for line in lines(path, LONGEST):
+            if b'"test_accuracy"' in line and (point := _point(line, run)):
+                found.append(point)
     except OSError:
         return []
     return found[:MOST]
 
 
-def _point(line: str, run: str) -> Point | None:
+def _point(line: bytes, run: str) -> Point | None:
     """Return the evaluation in a line of metrics.jsonl, None if it is not a valid one."""
     try:
         said = json.loads(line)
@@ -71,12 +69,9 @@ def _point(line: str, run: str) -> Point | None:
 
 def write_curves(path: Path, points: Iterable[Point]) -> None:
     """Write curves.csv, in the order given."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(field.name for field in fields(Point))
-        for point in points:
-            values = (getattr(point, field.name) for field in fields(Point))
-            writer.writerow("" if value is None else value for value in values)
+    columns = [field.name for field in fields(Point)]
+    values = ((getattr(point, name) for name in columns) for point in points)
+    write_rows(path, columns, (("" if v is None else v for v in row) for row in values))
 
 
 def read_curves(path: Path) -> list[Point]:
@@ -84,19 +79,18 @@ def read_curves(path: Path) -> list[Point]:
     if not path.is_file():
         return []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return [
-                Point(
-                    row["folder"],
-                    _known(row["epoch"]),
-                    int(_known(row["step"])),
-                    _known(row["seconds"]) if row["seconds"] else None,
-                    _known(row["accuracy"]),
-                    _known(row["loss"]) if row["loss"] else None,
-                )
-                for row in csv.DictReader(file)
-            ]
-    except (KeyError, TypeError, ValueError, csv.Error) as problem:
+        return [
+            Point(
+                row["folder"],
+                _known(row["epoch"]),
+                int(_known(row["step"])),
+                _known(row["seconds"]) if row["seconds"] else None,
+                _known(row["accuracy"]),
+                _known(row["loss"]) if row["loss"] else None,
+            )
+            for row in read_rows(path)
+        ]
+    except (KeyError, TypeError, ValueError) as problem:
         raise ConfigError(
             "curves.csv",
             path,

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
+from ninefold.files import read_json
 from ninefold.report.data.runs import Run
 
+_KINDS: dict[str, type] = {"environment": dict, "sweep": dict, "devices": list}
 _CONDITIONS = ("study", "dataset", "model", "batch_size", "epochs", "threads")
 
 
@@ -57,20 +59,23 @@ def values(merged: Any) -> list[Any]:
     return [merged]
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_environment(path: Path) -> dict[str, Any]:
     """Read environment.json; ConfigError when it is missing or no JSON object."""
     try:
-        environment = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        environment = None
-    if not isinstance(environment, dict):
+        environment = read_json(path)
+        if not isinstance(environment, dict):
+            raise ValueError(f"it holds a {type(environment).__name__}")
+        for name, kind in _KINDS.items():
+            if not isinstance(environment.get(name), kind | None):
+                raise ValueError(f"{name} in it is no {kind.__name__}")
+    except (OSError, ValueError) as problem:
         raise ConfigError(
             "environment.json",
             path,
-            "is missing or no JSON object",
+            f"is missing or no JSON object ({getattr(problem, 'strerror', None) or problem})",
             "the file that the report wrote next to runs.csv",
             "restore it from version control",
-        )
+        ) from problem
     return environment
 
 

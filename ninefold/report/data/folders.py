@@ -5,11 +5,10 @@ A folder may come from anybody: what cannot be read, is too large or too deep co
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from ninefold.files import require_plain_yaml, safe_loader
+from ninefold.files import read_json, read_text, require_plain_yaml, safe_loader
 from ninefold.result import FILE, SWEEP
 
 CONFIG = "config.yaml"  # in a run folder: the job with its options, written before it starts
@@ -54,10 +53,10 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 def read_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, None for anything else."""
     try:
-        content = json.loads(_read_text(path))
-    except (ValueError, RecursionError):
+        content = read_json(path, LONGEST, DEEPEST)
+    except (OSError, ValueError):
         return None
-    return content if isinstance(content, dict) and _depth_at_most(content, DEEPEST) else None
+    return content if isinstance(content, dict) else None
 
 
 def read_yaml(path: Path) -> dict[str, Any] | None:
@@ -65,27 +64,12 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
     import yaml
 
     try:
-        text = _read_text(path)
+        text = read_text(path)
         require_plain_yaml(text, safe_loader())
         tree = yaml.load(text, Loader=safe_loader())
-    except (ValueError, RecursionError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     return tree if isinstance(tree, dict) else None
-
-
-def _read_text(path: Path) -> str:
-    """Return the text of a file, empty if it is missing, too large or not UTF-8."""
-    try:
-        if not path.is_file() or path.stat().st_size > LONGEST:
-            return ""
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return ""
-
-
-def _depth_at_most(tree: Any, levels: int) -> bool:
-    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
-    return levels > 0 and all(_depth_at_most(item, levels - 1) for item in inner)
 
 
 def _relative(run: Path, folder: Path) -> str:

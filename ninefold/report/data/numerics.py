@@ -5,7 +5,6 @@ The rows of numerics.csv are the result: how far loss, gradient and update of ea
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import sys
@@ -18,7 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ninefold.files import opener
 from ninefold.report.data.cells import BASELINE, Group, groups
+from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.report.data.runs import Run
 from ninefold.result import NUMERICS
 
@@ -76,11 +77,7 @@ def rows(folder: Path, runs: Sequence[Run]) -> list[Row]:
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
     """Write numerics.csv; None is empty."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for row in rows:
-            writer.writerow(_text(row[name]) for name in COLUMNS)
+    write_rows(path, COLUMNS, ((_text(row[name]) for name in COLUMNS) for row in rows))
 
 
 def _text(value: Any) -> str:
@@ -93,16 +90,15 @@ def read_csv(path: Path) -> list[Row]:
     """Read numerics.csv, skipping lines that are not valid; empty if there is no such file."""
     found = []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                try:
-                    values = {
-                        name: json.loads(row[name]) if row[name] else None for name in COLUMNS[1:]
-                    }
-                    found.append({"folder": row["folder"], **values})
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    continue
-    except (OSError, ValueError, csv.Error):
+        for row in read_rows(path):
+            try:
+                values = {
+                    name: json.loads(row[name]) if row[name] else None for name in COLUMNS[1:]
+                }
+                found.append({"folder": row["folder"], **values})
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+    except ValueError:
         return []
     return [row for row in found if _well_formed(row)]
 
@@ -177,11 +173,13 @@ def _finite(value: float) -> float | None:
 
 def read(path: Path) -> Steps:
     """Read a numerics.npz without unpickling anything. Raises if it is not a complete valid one."""
-    with zipfile.ZipFile(path) as archive:
-        if sum(member.file_size for member in archive.infolist()) > LARGEST:
-            raise ValueError("it unpacks to too much")
-    with np.load(path, allow_pickle=False) as file:
-        found = Steps(**{field.name: file[field.name] for field in fields(Steps)})
+    with open(path, "rb", opener=opener) as content:
+        with zipfile.ZipFile(content) as archive:
+            if sum(member.file_size for member in archive.infolist()) > LARGEST:
+                raise ValueError("it unpacks to too much")
+        content.seek(0)
+        with np.load(content, allow_pickle=False) as file:
+            found = Steps(**{field.name: file[field.name] for field in fields(Steps)})
     count, width = found.gradients.shape
     if not 0 < count <= LONGEST or not 0 < width <= WIDEST:
         raise ValueError("too many steps or elements")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError
+from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.report.data.runs import finite
 
 FILE = "published.csv"
+MOST = 10_000  # cells
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"  # has it in the folder of a study's name
 
 
@@ -35,9 +36,8 @@ def read_published(folder: Path) -> list[Published]:
     if not path.is_file():
         return []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return [_cell(row) for row in csv.DictReader(file)]
-    except (KeyError, TypeError, ValueError, csv.Error) as problem:
+        return [_cell(row) for row in read_rows(path, MOST)]
+    except (KeyError, TypeError, ValueError) as problem:
         raise ConfigError(
             FILE,
             folder.name,
@@ -58,7 +58,5 @@ def _cell(row: dict[str, str]) -> Published:
 
 def write_published(folder: Path, cells: Iterable[Published]) -> None:
     """Write the table into a folder."""
-    with (folder / FILE).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(field.name for field in fields(Published))
-        writer.writerows(astuple(cell) for cell in cells)
+    columns = (field.name for field in fields(Published))
+    write_rows(folder / FILE, columns, (astuple(cell) for cell in cells))

@@ -15,7 +15,7 @@ from ninefold.errors import ConfigError
 from ninefold.files import write_json
 from ninefold.report.data import numerics, published
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
-from ninefold.report.data.environment import gather, read_json
+from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
 from ninefold.report.data.hosts import names_of, numbered
 from ninefold.report.data.overlay import overlays
@@ -143,7 +143,7 @@ def record(recording: Recording, target: Path) -> None:
 
 def read_recording(target: Path) -> Recording:
     """Read the recorded files in `target`. ConfigError if one is missing or damaged."""
-    environment = read_json(target / "environment.json")
+    environment = read_environment(target / "environment.json")
     if here := _relative(target):  # it may have been copied from where it was recorded
         environment["report_folder"] = here
     return Recording(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -12,6 +11,7 @@ from typing import Any
 
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
+from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.result import PHASES, PROCESSES, SCORE, Result, strategy_name
 
 PARALLEL = ("none", "dp", "ddp", "fsdp", "tensor")
@@ -27,6 +27,7 @@ NAMES = (
     "memory_format",
     "scaling",
 )
+MOST = 100_000  # runs of a recording
 LONGEST = 64  # characters of the name of a score or of a further figure
 LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
 RESTORE = "restore the file from version control"
@@ -247,18 +248,14 @@ def runs_of(results: Iterable[Mapping[str, Any]]) -> list[Run]:
 
 def write_csv(path: Path, runs: Iterable[Run]) -> None:
     """Write runs.csv."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row_of(vars(run)) for run in runs)
+    write_rows(path, COLUMNS, (row_of(vars(run)).values() for run in runs))
 
 
 def read_csv(path: Path) -> list[Run]:
     """Read runs.csv; ConfigError when it holds no run or a value that cannot be read."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (ValueError, csv.Error) as problem:
+        rows = list(read_rows(path, MOST))
+    except ValueError as problem:
         wrong = f"it cannot be read ({problem})"
         raise ConfigError("runs.csv", path, wrong, "a table in UTF-8", RESTORE) from None
     runs = []

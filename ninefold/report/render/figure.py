@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ninefold.errors import one_line
+from ninefold.files import opener
 from ninefold.report.answer.tree import Group, Report
 from ninefold.report.data.cells import MOST
 from ninefold.report.data.runs import AMP
@@ -38,7 +39,8 @@ def draw(path: Path, report: Report) -> None:
         blocks = figure.subfigures(len(shown), 1, squeeze=False)[:, 0]
         for block, group in zip(blocks, shown, strict=True):
             _draw_group(block, group, report)
-        figure.savefig(path, metadata={"Software": None})
+        with open(path, "wb", opener=opener) as file:
+            figure.savefig(file, metadata={"Software": None})
 
 
 def colors_of(amps: Sequence[str]) -> dict[str, str]:

@@ -1,0 +1,47 @@
+"""The tables of a recording, CSV files with a header, as anybody may have written them."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from ninefold.files import opener, require_small
+
+# Of a file and of a line, in bytes, and rows: 10,000 runs with 100 evaluations each take 80 MB.
+LARGEST, LONGEST, MOST = 1 << 27, 1 << 20, 1_000_000
+
+
+def read_rows(path: Path, most: int = MOST) -> Iterator[dict[str, str]]:
+    """The rows of a table, one after another. Raises ValueError, which says why it cannot be read.
+
+    A row that is too long has the surplus under None, one that is too short has None for values.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="", opener=opener) as file:
+            require_small(path, os.fstat(file.fileno()).st_size, LARGEST)
+            for number, row in enumerate(csv.DictReader(_lines(file))):
+                if number == most:
+                    raise ValueError(f"it has more than {most:,} rows")
+                yield row
+    except OSError as problem:
+        raise ValueError(problem.strerror or str(problem)) from problem
+    except csv.Error as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def _lines(file: IO[str]) -> Iterator[str]:
+    while line := file.readline(LONGEST):
+        if len(line) == LONGEST:
+            raise ValueError(f"a line has more than {LONGEST:,} characters")
+        yield line
+
+
+def write_rows(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a table."""
+    with open(path, "w", encoding="utf-8", newline="", opener=opener) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
