@@ -71,6 +71,6 @@ def _job(arguments: Sequence[str]) -> TrainJob:
 
 
 if __name__ == "__main__":
-    from ninefold.process import leave
+    from ninefold.process import exit_with
 
-    leave(main())
+    exit_with(main)

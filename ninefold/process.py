@@ -214,6 +214,12 @@ def _remove_scratch() -> None:
 # Exit
 
 
+def exit_with(command: Callable[[], int]) -> NoReturn:
+    """Run a command as all that this process does, with usable streams; exit as `leave` does."""
+    open_streams()
+    leave(command())
+
+
 def leave(code: int, patience: float = OWN_END) -> NoReturn:
     """Exit with `code`, after what the interpreter does at its end, in at most `patience` seconds.
 

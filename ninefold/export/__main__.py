@@ -173,6 +173,6 @@ def regular(file: Path) -> Path:
 
 
 if __name__ == "__main__":
-    from ninefold.process import leave
+    from ninefold.process import exit_with
 
-    leave(main())
+    exit_with(main)

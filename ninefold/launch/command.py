@@ -20,7 +20,6 @@ from ninefold.process import (
     interrupted,
     interruptible,
     no_reader,
-    open_streams,
 )
 from ninefold.secrets import redact
 
@@ -33,7 +32,6 @@ def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], s
     arguments = list(arguments)
     failures: list[Failure]
     debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
-    open_streams()
     try:
         with interruptible():
             action(arguments)

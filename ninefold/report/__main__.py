@@ -12,11 +12,10 @@ from typing import NoReturn
 from ninefold.errors import ConfigError, Failure
 from ninefold.process import (
     OutputClosed,
+    exit_with,
     interrupted,
     interruptible,
-    leave,
     no_reader,
-    open_streams,
 )
 from ninefold.report import compare, place, write
 from ninefold.report.answer.gate import share_of
@@ -110,5 +109,4 @@ def _reported(parser: _Parser, arguments: Sequence[str] | None) -> int:
 
 
 if __name__ == "__main__":
-    open_streams()
-    leave(main())
+    exit_with(main)

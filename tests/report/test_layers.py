@@ -13,7 +13,17 @@ LAYERS = ("numbers", "data", "stats", "answer", "render")  # each may import tho
 MODULES = {
     path.relative_to(REPORT).with_suffix("").as_posix(): path for path in REPORT.rglob("*.py")
 }
-GROUND = {"errors", "files", "machine", "progress", "ranks", "result", "secrets", "signals"}
+GROUND = {
+    "errors",
+    "files",
+    "machine",
+    "process",
+    "progress",
+    "ranks",
+    "result",
+    "secrets",
+    "signals",
+}
 
 
 def imported(path: Path) -> Iterator[tuple[str, ...]]:
