@@ -158,6 +158,44 @@ def test_the_packages_stay_small_enough_to_find_things_in() -> None:
     assert sum(text.count("fmt: skip") for text in sources.values()) <= 30
 
 
+# Modules that open, as they are, only files of ours, of the system, or of a folder they just made.
+OWN_FILES = {
+    "config/conf_files", "config/fingerprint", "config/reference", "config/untrusted",
+    "dataset/cache", "launch/concurrent", "launch/mailbox", "launch/srun", "launch/step",
+    "machine", "measure/devices", "report/render/page", "study/load", "study/start",
+}  # fmt: skip
+WHOLE = ("read_bytes", "read_text", "write_bytes", "write_text")
+
+
+def careless(source: str) -> Iterator[str]:
+    """The calls of a file that open one without `files.opener`: to write, or to read it whole."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        method = isinstance(node.func, ast.Attribute)
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+        if method and name in WHOLE:
+            yield ast.unparse(node)
+        if name != "open" or any(word.arg == "opener" for word in node.keywords):
+            continue
+        mode = next(iter(node.args[0 if method else 1 :]), None)
+        said = mode.value if isinstance(mode, ast.Constant) else "r"
+        if "x" not in str(said) and (not method or set(str(said)) & set("wa+")):
+            yield ast.unparse(node)
+
+
+def test_careless_calls_are_found() -> None:
+    source = (
+        'open(p)\nopen(p, "w", opener=o)\nopen(p, "xb")\np.open("a")\np.open("rb")\np.read_text()\n'
+    )
+    assert list(careless(source)) == ["open(p)", "p.open('a')", "p.read_text()"]
+
+
+def test_files_are_opened_so_that_no_link_is_followed_and_no_fifo_waited_for() -> None:
+    found = {m: list(careless(path.read_text())) for m, path in MODULES.items()}
+    assert {m: calls for m, calls in found.items() if calls and m not in OWN_FILES} == {}
+
+
 def words(source: str) -> set[str]:
     """The words of a file's code: names and strings, but no comments and no docstrings."""
     docstrings = set()

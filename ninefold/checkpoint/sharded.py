@@ -156,8 +156,11 @@ def read(folder: Path, field: str) -> dict[str, Any]:
             planner = DefaultLoadPlanner(False, False)
             dcp.load(tensors, storage_reader=reader, planner=planner, no_dist=True)
     except (Exception, CheckpointException) as error:
+        cause: BaseException = error
+        if isinstance(error, CheckpointException):  # of each rank what it raised
+            cause = next((found for found, _ in error.failures.values()), error)
         raise CheckpointError(
-            field, folder, "it cannot be read", str(error).partition("\n")[0] or "it is damaged",
+            field, folder, "it cannot be read", str(cause).partition("\n")[0] or "it is damaged",
             "only tensors and plain containers are loaded",
         ) from error  # fmt: skip
     found: dict[str, Any] = mapped(content, lambda name, meta: tensors[name])

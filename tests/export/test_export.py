@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -22,19 +23,21 @@ from torch import Tensor
 
 from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
+from ninefold.checkpoint.weights import LoadReport
 from ninefold.dataset.loader import Gathered
 from ninefold.dataset.preparation import resized
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.export import check, formats, graph
 from ninefold.export.__main__ import SUFFIXES, main
 from ninefold.export.resize import Resize
-from ninefold.export.run import alone
+from ninefold.export.run import alone, require_finite
 from ninefold.model import Output
 from ninefold.parallel import Place
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
 from ninefold.train import build, evaluation
+from ninefold.train.evaluate import Restored
 from tests.conftest import Shell
 from tests.dataset import scenes
 from tests.export.made import Different, run_folder
@@ -394,6 +397,50 @@ def test_a_damaged_safetensors_file_is_refused_in_a_line(
     assert main([f"ckpt={path}", *arguments]) == 3
     (found,) = capsys.readouterr().err.splitlines()
     assert found.startswith(f"error: ckpt={path}: it cannot be read; ")
+
+
+@pytest.mark.parametrize("format", list(SUFFIXES))
+def test_weights_that_are_not_finite_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    path = tmp_path / "checkpoints" / "last.pt"
+    content = torch.load(path, weights_only=True)
+    name = next(iter(content["model"]))
+    content["model"][name].view(-1)[:2] = torch.tensor([float("nan"), float("inf")])
+    torch.save(content, path)
+    assert main([f"ckpt={tmp_path}", f"format={format}"]) == 6
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith(f"error: ckpt={path}: {name} in it is not finite; 2 of its ")
+    assert os.listdir(tmp_path) == ["checkpoints"]
+
+
+def test_infinity_in_a_buffer_is_exported_and_nan_is_not(tmp_path: Path) -> None:
+    network = torch.nn.BatchNorm1d(2)
+    found = Restored(network, OmegaConf.create({}), tmp_path, "raw", LoadReport([], [], [], []))
+    assert network.running_mean is not None
+    network.running_mean[0] = -math.inf  # as a mask of attention has it
+    require_finite(found)
+    network.running_mean[0] = math.nan
+    with pytest.raises(NumericsError, match="running_mean in it is not finite; 1 of its 2 values"):
+        require_finite(found)
+
+
+@pytest.mark.parametrize("what", ["a symbolic link", "a FIFO"])
+@pytest.mark.parametrize("given", [True, False])
+def test_an_export_replaces_nothing_but_a_regular_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, given: bool
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    file = tmp_path / "export" / "model.safetensors"
+    file.parent.mkdir()
+    os.mkfifo(file) if what == "a FIFO" else file.symlink_to(tmp_path / "precious")
+    out = [f"out={file}"] if given else []
+    assert main([f"ckpt={tmp_path}", "format=safetensors", *out]) == 2
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith(f"error: out={file}: it is {what}, a regular file is expected; ")
+    assert os.listdir(file.parent) == [file.name]
+    assert not (tmp_path / "precious").exists()
 
 
 def test_each_format_of_the_command_can_be_written() -> None:

@@ -874,9 +874,11 @@ def test_a_log_that_is_a_folder_is_one_line(shell: Shell, older: Path) -> None:
 
 @pytest.mark.slow
 def test_a_log_on_a_full_disk_is_no_reason_to_stop(shell: Shell, older: Path) -> None:
-    (shell.folder / "run").mkdir()
-    (shell.folder / "run" / "run.log").symlink_to("/dev/full")
-    done = timed(shell.train, "hydra.run.dir=run", "max_steps=1")
+    setup = (
+        "mkdir disk run\nmount -t tmpfs -o size=4k tmpfs disk\nprintf %4096s > disk/run.log\n"
+        "touch run/run.log\nmount --bind disk/run.log run/run.log"
+    )
+    done = timed(under, shell, setup, "hydra.run.dir=run", "max_steps=1")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ import pytest
 
 from ninefold import report
 from ninefold.errors import ConfigError
+from ninefold.report.__main__ import main
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.recommend import recommend
+from ninefold.report.data import numerics
 from ninefold.report.data.published import read_published
 from ninefold.report.data.recording import gather_recording, read_recording
 from ninefold.report.data.rounds import is_unfinished, largest_batch, name_of, planned_cells
 from ninefold.report.data.runs import Run, read_csv, row_of, run_of
-from ninefold.result import Result
+from ninefold.result import NUMERICS, Result
 from tests.report.test_report import result, sweep
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +47,67 @@ def rebuild(recording: Path, package: Path) -> dict[str, bytes]:
         capture_output=True,
     )
     return {str(path): path.read_bytes() for path in sorted(recording.rglob("*.*"))}
+
+
+ODD: dict[str, Any] = {
+    "sweep": 7,
+    "environment": [1],
+    "devices": {"a": 1},
+    "sweep.rounds": [{"runs": [{"first": []}]}],
+    "sweep.wall_seconds": "x",
+    "overlays": [7],
+    "devices.0": [[]],
+}
+
+
+@pytest.mark.parametrize("place", ODD)
+def test_a_recording_with_a_value_of_another_kind_is_no_bug(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweep(tmp_path / "sweep", result(**STUDY), question="which is faster?", **FACTS)
+    report.write(folder)
+    path = folder / "report" / "environment.json"
+    content = json.loads(path.read_text())
+    *above, last = place.split(".")
+    tree = content
+    for key in above:
+        tree = tree[key]
+    tree[int(last) if last.isdigit() else last] = ODD[place]
+    path.write_text(json.dumps(content))
+    code = main([str(folder / "report")])
+    said = capsys.readouterr().err
+    assert "report it)" not in said
+    assert "ninefold=bug" not in said
+    assert (code, said.count("\n")) in ((0, 0), (2, 1)), said
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "curves.csv", "numerics.csv", "published.csv"])
+@pytest.mark.parametrize("what", ["huge", "a long line", "many rows"])
+def test_a_table_without_end_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, what: str
+) -> None:
+    folder = sweep(tmp_path / "sweep", result(**STUDY), **FACTS)
+    report.write(folder)
+    with (folder / "report" / name).open("ab") as file:
+        if what == "huge":
+            file.truncate(1 << 40)
+        else:
+            file.write(b"x" * 2_000_000 if what == "a long line" else b"a\n" * 100_001)
+    began = time.monotonic()
+    code = main([str(folder / "report")])
+    assert time.monotonic() - began < 20
+    said = capsys.readouterr().err
+    assert code == (0 if name == "numerics.csv" else 2), said
+    assert said.count("\n") == (name != "numerics.csv")
+
+
+def test_a_pipe_among_the_first_steps_of_runs_is_not_waited_for(tmp_path: Path) -> None:
+    folder = sweep(tmp_path / "sweep", result(**STUDY), **FACTS)
+    run = next(folder.rglob("result.json")).parent
+    os.mkfifo(run / NUMERICS)
+    with pytest.raises(OSError, match="it is a FIFO"):
+        numerics.read(run / NUMERICS)
+    report.write(folder)
 
 
 def test_a_recording_rebuilds_to_the_same_files_without_conf_and_experiments(

@@ -1,0 +1,268 @@
+"""Folders that somebody else has made: links, FIFOs, devices and files without end in them.
+
+A command either works or ends with one line, soon; and no file outside of the folder is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from ninefold.checkpoint.store import read
+from tests.conftest import Shell
+from tests.export.made import run_folder
+from tests.faults.refusals import LINE, Done, refused, timed
+
+SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "clock.probe=0", "logger=quiet")
+STUDY = ("-m", "amp=fp32,autocast", "seed=0", *SMALL, "study.ask=null", "study.burn_in=0")
+PRECIOUS = "precious\n"
+
+Plant = Callable[[Path, Path], object]
+
+
+def link(path: Path, victim: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(victim)
+
+
+def fifo(path: Path, victim: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def endless(path: Path, victim: Path) -> None:
+    link(path, Path("/dev/zero"))
+
+
+def huge(path: Path, victim: Path) -> None:
+    with path.open("ab") as file:
+        file.truncate(1 << 40)  # it takes no room
+
+
+PLANTS: dict[str, Plant] = {"link": link, "fifo": fifo, "endless": endless, "huge": huge}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run and a study of ours."""
+    shell = Shell(tmp_path_factory.mktemp("made"))
+    for words in ([*SMALL, "hydra.run.dir=run"], [*STUDY, "hydra.sweep.dir=study"]):
+        done = shell.train(*words)
+        assert done.returncode == 0, done.stderr
+    return shell.folder
+
+
+def foreign(shell: Shell, made: Path, name: str) -> tuple[Path, Path]:
+    """A copy of what `made` holds under this name, and a file of the user's own."""
+    shutil.copytree(made / name, shell.folder / "foreign", symlinks=True)
+    victim = shell.folder / "precious"
+    victim.write_text(PRECIOUS)
+    return shell.folder / "foreign", victim
+
+
+def resume(shell: Shell, folder: Path) -> Done:
+    return shell.train(f"resume={folder}", "max_steps=2", "launch.inline=true")
+
+
+def resume_study(shell: Shell, folder: Path) -> Done:
+    return shell.train(*STUDY, f"study.resume={folder}")
+
+
+def evaluate(shell: Shell, folder: Path) -> Done:
+    return shell.evaluate(
+        f"ckpt={folder}/checkpoints/last.pt", "launch.inline=true", f"hydra.run.dir={folder}/new"
+    )
+
+
+def export(shell: Shell, folder: Path) -> Done:
+    return shell.run("-m", "ninefold.export", f"ckpt={folder}", "format=safetensors")
+
+
+def report(shell: Shell, folder: Path) -> Done:
+    return shell.run("-m", "ninefold.report", str(folder))
+
+
+def begin(shell: Shell, folder: Path) -> Done:
+    return shell.train(*SMALL, f"hydra.run.dir={folder}/new")
+
+
+# What is planted, where, the command that meets it, and the exit code: 0 where it does not matter.
+CASES: list[tuple[str, str, str, Callable[[Shell, Path], Done], int]] = [
+    ("link", "run", ".lock", resume, 5),
+    ("fifo", "run", ".lock", resume, 5),
+    ("link", "run", "run.log", resume, 5),
+    ("fifo", "run", "run.log", resume, 5),
+    ("endless", "run", "run.log", resume, 5),
+    ("link", "run", ".config.yaml.tmp", resume, 5),
+    ("link", "run", ".result.json.tmp", resume, 5),
+    ("link", "run", "metrics.jsonl", resume, 0),
+    ("fifo", "run", "metrics.jsonl", resume, 5),
+    ("endless", "run", "metrics.jsonl", resume, 5),
+    ("huge", "run", "metrics.jsonl", resume, 5),
+    ("link", "run", ".metrics.jsonl.tmp", resume, 5),
+    ("fifo", "run", "config.yaml", resume, 2),
+    ("endless", "run", "config.yaml", resume, 2),
+    ("huge", "run", "config.yaml", resume, 3),
+    ("endless", "run", "result.json", resume, 0),
+    ("fifo", "run", "result.json", resume, 0),
+    ("link", "run", "checkpoints/.manifest.json.tmp", resume, 5),
+    ("fifo", "run", "checkpoints/.manifest.json.tmp", resume, 5),
+    ("fifo", "run", "checkpoints/manifest.json", resume, 3),
+    ("huge", "run", "checkpoints/manifest.json", resume, 3),
+    ("link", "study", ".lock", resume_study, 5),
+    ("fifo", "study", ".lock", resume_study, 5),
+    ("link", "study", ".sweep.json.tmp", resume_study, 5),
+    ("fifo", "study", "sweep.json", resume_study, 2),
+    ("endless", "study", "sweep.json", resume_study, 2),
+    ("huge", "study", "sweep.json", resume_study, 2),
+    ("link", "run", "new/run.log", evaluate, 5),
+    ("link", "run", "new/.lock", evaluate, 5),
+    ("link", "run", "new/confusion.png", evaluate, 5),
+    ("link", "run", "new/.hydra/overrides.yaml", evaluate, 5),
+    ("link", "run", "new/.evaluation.json.tmp", evaluate, 5),
+    ("link", "run", "new/.hydra/config.yaml", begin, 5),
+    ("fifo", "run", "new/.hydra/hydra.yaml", begin, 5),
+    ("link", "run", "export/model.safetensors", export, 2),
+    ("fifo", "run", "export/model.safetensors", export, 2),
+    ("link", "run", "export/export.json", export, 0),
+    ("fifo", "run", "export/export.json", export, 0),
+    ("endless", "study", "report/environment.json", report, 0),
+    ("fifo", "study", "report/table.md", report, 5),
+    ("link", "study", "report/table.md", report, 0),
+    ("endless", "study", "sweep.json", report, 0),
+]
+# What `make test` tries; the others are for `make faults`.
+QUICK = {("link", ".lock"), ("link", "run.log"), ("fifo", "metrics.jsonl"), ("huge", "sweep.json")}
+
+
+@pytest.mark.parametrize(
+    ("what", "of", "name", "command", "code"),
+    [
+        pytest.param(*case, id=f"{case[0]} {case[1]}/{case[2]} {case[3].__name__}",
+                     marks=[] if (case[0], case[2]) in QUICK and case[1] == "run"
+                     else [pytest.mark.slow])
+        for case in CASES
+    ],
+)  # fmt: skip
+def test_what_somebody_left_in_a_folder_is_neither_followed_nor_waited_for(
+    shell: Shell, made: Path, what: str, of: str, name: str, command: Callable[..., Done], code: int
+) -> None:
+    folder, victim = foreign(shell, made, of)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    PLANTS[what](folder / name, victim)
+    done = timed(command, shell, folder)
+    assert done.returncode == code, done.stderr
+    lines = done.stderr.splitlines()
+    if code:
+        assert len(lines) == 1, done.stderr
+        assert LINE.fullmatch(lines[0]), done.stderr
+        assert "please report" not in done.stderr
+    assert victim.read_text() == PRECIOUS
+
+
+@pytest.mark.slow
+def test_a_folder_of_checkpoints_that_is_a_link_to_another_disk_is_written_to(
+    shell: Shell, made: Path
+) -> None:
+    folder, _ = foreign(shell, made, "run")
+    (folder / "checkpoints").rename(shell.folder / "large")
+    (folder / "checkpoints").symlink_to(shell.folder / "large")
+    done = resume(shell, folder)
+    assert done.returncode == 0, done.stderr
+    assert read(shell.folder / "large" / "last.pt")["step"] == 2
+
+
+# Checkpoints that are larger than they look
+
+
+def deflated(good: Path, bad: Path) -> None:
+    """A copy of a checkpoint whose pickle begins with what unpacks to gigabytes."""
+    with zipfile.ZipFile(good) as source, zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            with target.open(name, "w", force_zip64=True) as part:
+                if name.endswith("data.pkl"):
+                    for _ in range(2000):
+                        part.write(bytes(1 << 20))
+                part.write(source.read(name))
+
+
+def expanded(good: Path, bad: Path) -> None:
+    content = torch.load(good, weights_only=True)
+    torch.save({**content, "model": {"x": torch.zeros(1).expand(10**12)}}, bad)
+
+
+def holding_itself(good: Path, bad: Path) -> None:
+    content = torch.load(good, weights_only=True)
+    tree: list[object] = [1]
+    for _ in range(60):
+        tree = [tree, tree]
+    torch.save({**content, "extra": tree}, bad)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [deflated, *(pytest.param(c, marks=pytest.mark.slow) for c in (expanded, holding_itself))],
+)
+@pytest.mark.parametrize("use", ["evaluate", pytest.param("init", marks=pytest.mark.slow)])
+def test_a_checkpoint_that_claims_more_than_its_file_has_is_refused_in_little_memory(
+    shell: Shell, made: Path, change: Callable[[Path, Path], None], use: str
+) -> None:
+    path = shell.folder / "x.pt"
+    change(made / "run" / "checkpoints" / "last.pt", path)
+    if use == "evaluate":
+        done = timed(shell.evaluate, f"ckpt={path}", "launch.inline=true")
+    else:
+        done = timed(shell.train, f"init={path}", *SMALL)
+    refused(done, 3, "ckpt=" if use == "evaluate" else "init=", hint="it cannot be read")
+
+
+# Exports
+
+
+@contextmanager
+def disk(folder: Path, options: str) -> Iterator[None]:
+    """A file system in memory at `folder` while the block runs; only root can have it."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["safetensors", "onnx", "pt2"])
+@pytest.mark.parametrize("options", ["size=100k", "size=4k", "nr_inodes=1"])
+def test_an_export_to_a_full_disk_is_one_line_that_names_the_mount(
+    shell: Shell, kind: str, options: str
+) -> None:
+    run_folder(shell.folder / "run")
+    with disk(shell.folder / "m", options):
+        done = shell.run(
+            "-m", "ninefold.export", f"ckpt={shell.folder}/run", f"format={kind}", f"out=m/x.{kind}"
+        )
+        refused(done, 5, f"out={shell.folder}/m/x.{kind}", hint=f"free on {shell.folder}/m; make")
+        assert list((shell.folder / "m").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_recording_without_end_takes_no_memory_and_one_line(shell: Shell, made: Path) -> None:
+    report(shell, made / "study")
+    for what in (endless, fifo, huge):
+        folder = shell.folder / what.__name__
+        shutil.copytree(made / "study" / "report", folder)
+        what(folder / "environment.json", folder)
+        refused(timed(report, shell, folder), 2, "environment.json=")
+    (folder / "environment.json").write_bytes(b"[" * 100_000)
+    refused(timed(report, shell, folder), 2, "environment.json=", hint="nested")
+    (folder / "environment.json").write_text(json.dumps({"sweep": 7}))
+    refused(timed(report, shell, folder), 2, "environment.json=", hint="sweep in it is no dict")

@@ -1,0 +1,47 @@
+"""The lock of a run folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from ninefold.errors import Busy
+from ninefold.launch import run_folder
+from ninefold.launch.run_folder import exclusive
+
+
+def test_a_lock_changes_nothing_in_its_file(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("precious")
+    with exclusive(tmp_path, 0):
+        pass
+    assert (tmp_path / ".lock").read_text() == "precious"
+
+
+def test_a_folder_has_one_writer_until_the_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder, "PATIENCE", 0.0)
+    with exclusive(tmp_path, 0), pytest.raises(Busy), exclusive(tmp_path, 0):
+        pass
+    with exclusive(tmp_path, 0):
+        pass
+
+
+def test_a_process_that_was_forked_under_the_lock_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder, "PATIENCE", 0.0)
+    with exclusive(tmp_path, 0):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        with exclusive(tmp_path, 0):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
