@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import ClassVar
 
 from ninefold.secrets import redact
@@ -169,6 +174,68 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
             )
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+def users_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of the traceback that is in the user's own code; None if none is.
+
+    Neither ninefold's code nor that of Python and of installed packages is. Of an error that was
+    raised from another, that one's frames count where its own are all in libraries.
+    """
+    for each in chain(error):
+        frames = traceback.extract_tb(each.__traceback__)
+        if isinstance(each, SyntaxError) and each.filename:  # no frame is in a file that has one
+            frames.append(traceback.FrameSummary(each.filename, each.lineno, "<module>"))
+        theirs = [frame for frame in frames if is_users(frame.filename)]
+        if theirs:
+            return theirs[-1]
+    return None
+
+
+def users_line(error: BaseException) -> str | None:
+    """`path/file.py:LINE` of the user's code that `error` comes from; None if none took part."""
+    frame = users_frame(error)
+    return None if frame is None else f"{frame.filename}:{frame.lineno}"
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """`error`, then what it was raised from, and so on, as a traceback shows them."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        yield each
+        seen.add(id(each))
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+
+
+@functools.cache
+def is_users(file: str) -> bool:
+    """Whether a file of code is the user's own: not ours, Python's or an installed package's."""
+    root = Path(__file__).parents[1]
+    ours = (*(root / name for name in ("train.py", "evaluate.py")), root / "hydra_plugins")
+    installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    return not (
+        file.startswith("<")  # such as <frozen importlib>
+        or {"site-packages", "dist-packages"} & {*Path(file).parts}
+        or any(Path(file).is_relative_to(n) for n in (Path(__file__).parent, *ours, *installed))
+    )
+
+
+def located(error: BaseException, details: str = "") -> str:
+    """`details`, behind the line of the user's code that `error` comes from, if one took part."""
+    return ", ".join(filter(None, (users_line(error), details)))
+
+
+def left_by(error: BaseException) -> ConfigError | None:
+    """The failure of the user's code that ends this process, as sys.exit does; None for others.
+
+    That is anything raised there that is no Exception, but Ctrl-C.
+    """
+    line = users_line(error)
+    if line is None or isinstance(error, Exception | KeyboardInterrupt):
+        return None
+    what = f"it raised {type(error).__name__}: {error}".rstrip(": ")
+    return ConfigError("code", line, what, "that ends the process", "raise an Exception instead")
 
 
 # What is wrong where the kernel, or a person, has killed a process of a run.

@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 from ninefold import machine, ranks, signals
 from ninefold.config import overrides, resolvers
 from ninefold.config.job import ROOT, Job, TrainJob, job_of
-from ninefold.errors import Failure, Interrupted, Preempted
+from ninefold.errors import Failure, Interrupted, Preempted, left_by
 from ninefold.launch import Outcome, Refused, concurrent
 from ninefold.launch.run import failure_of, first_to_report, follow, leave, run, settled
 from ninefold.launch.run_folder import record
@@ -118,8 +118,6 @@ class Command:
             if first_to_report(refused.failures[0]):
                 self._print(refused.failures)
             return refused.failures[0].code
-        except SystemExit as leaving:
-            return leaving.code if isinstance(leaving.code, int) else 1
         except BrokenPipeError:
             raise
         except Exception as error:
@@ -127,6 +125,13 @@ class Command:
             if first_to_report(failure):
                 self._print([failure])
             return self._code or failure.code
+        except BaseException as leaving:  # of the user's code, or a SystemExit of ours or Hydra's
+            if (unasked := left_by(leaving)) is not None:
+                self._print([unasked])
+                return self._code or unasked.code
+            if not isinstance(leaving, SystemExit):
+                raise
+            return leaving.code if isinstance(leaving.code, int) else 1
 
     def _hydra(self) -> None:
         """Have Hydra compose the configuration and call the task, once for each run."""

@@ -28,6 +28,7 @@ from ninefold.errors import (
     ResourceError,
     memory_failure,
     resource_failure,
+    users_line,
 )
 from ninefold.files import write_durably
 from ninefold.launch import Launcher, Outcome, forkserver
@@ -266,11 +267,14 @@ def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
 
 
 def _failure_of(error: Exception, argv: Sequence[str]) -> Failure:
-    if short := memory_failure(error, "a run needs a few GB to import torch alone"):
+    line = users_line(error)
+    if short := memory_failure(error, line or "a run needs a few GB to import torch alone"):
         return short
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
         return overrides.of_composition(error, ROOT / "conf", argv)
     if isinstance(error, OSError):
+        if line is not None:
+            return resource_failure(error, line, "see that it is there and can be used")
         return resource_failure(
             error, "a run writes its folder", "choose another hydra.run.dir or hydra.sweep.dir"
         )
@@ -286,4 +290,6 @@ def _failure_of(error: Exception, argv: Sequence[str]) -> Failure:
             "this Hydra plugin failed",
             "correct what it was given; HYDRA_FULL_ERROR=1 shows where",
         )
+    if line is not None:
+        return Failure("code", line, what, "HYDRA_FULL_ERROR=1 shows how", "correct it there")
     return Failure("ninefold", "bug", what, "HYDRA_FULL_ERROR=1 shows where", "please report it")

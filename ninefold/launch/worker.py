@@ -31,8 +31,10 @@ from ninefold.errors import (
     PeerError,
     Preempted,
     ResourceError,
+    located,
     memory_failure,
     resource_failure,
+    users_line,
 )
 from ninefold.launch import forkserver, mailbox
 from ninefold.launch.concurrent import show_one_gpu
@@ -221,7 +223,7 @@ PEER_GONE = (
 
 def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
     """Convert `error` to a failure, with an error line and an exit code."""
-    details = f"traceback in {log_file(folder, rank)}"
+    details = located(error, f"traceback in {log_file(folder, rank)}")
     text = redact(str(error))  # before it is shortened: half a secret is one too
     if isinstance(error, Failure):
         return error
@@ -265,4 +267,6 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
             details,
             "see the other ranks' logs; launch.timeout is how long one waits",
         )
-    return Failure("rank", rank, f"{type(error).__name__}: {text}", details, "please report it")
+    what = f"{type(error).__name__}: {text}".rstrip(": ")
+    do = "please report it" if users_line(error) is None else "correct it there"
+    return Failure("rank", rank, what, details, do)

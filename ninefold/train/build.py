@@ -22,7 +22,14 @@ from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import Gathered, Loading
 from ninefold.dataset.preparation import ImagePreparation, Preparation
 from ninefold.dataset.resident import padded_once, source_of
-from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
+from ninefold.errors import (
+    CheckpointError,
+    ConfigError,
+    Failure,
+    located,
+    memory_failure,
+    users_line,
+)
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.clock import Clock
@@ -62,7 +69,7 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
     try:
         return instantiate(node, *first, _convert_="all", **given)
     except InstantiationException as error:
-        cause = error.__cause__ or error
+        cause, group = error.__cause__ or error, name.partition(".")[0]
         if isinstance(cause, Failure):
             raise cause from error
         if exhausted := memory_failure(cause, f"{name} was being built"):
@@ -71,8 +78,8 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
             name,
             node.get("_target_"),
             "it cannot be built so",
-            str(cause),
-            f"see the keys in conf/{name.partition('.')[0]}/",
+            located(error, str(cause)),
+            "correct it there" if users_line(error) else f"see the keys in conf/{group}/",
         ) from error
 
 
