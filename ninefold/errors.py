@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import functools
-import os
 import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
@@ -142,7 +142,6 @@ NO_MEMORY = (
     "Cannot allocate memory",
     "cannot allocate memory",
     "failed to map segment",
-    "can't start new thread",
     "not enough memory",
     "bad_alloc",
     "Unable to allocate",
@@ -154,14 +153,39 @@ NO_MEMORY = (
 )
 
 
+NO_TASK = ("can't start new thread", "Resource temporarily unavailable", "Thread creation failed")
+
+
+def limit_failure(error: BaseException, found: str) -> ResourceError | None:
+    """The failure if `error`, or its cause, is that a process may open no more files, or start no
+    more processes and threads; None if it is not.
+    """
+    for each in chain(error):
+        number = each.errno if isinstance(each, OSError) else None
+        files = number in (errno.EMFILE, errno.ENFILE)
+        no_task = number in (None, errno.EAGAIN) and any(words in str(each) for words in NO_TASK)
+        if files or no_task:
+            return ResourceError(
+                "files" if files else "processes",
+                "exhausted",
+                str(each).partition("\n")[0],
+                found,
+                f"raise the limit (ulimit {'-n' if files else '-u, docker run --pids-limit'}), or "
+                "lower parallel.processes, threads or loader.workers",
+            )
+    return None
+
+
 def memory_failure(error: BaseException, found: str) -> ResourceError | None:
-    """The failure if `error`, or its cause, is that memory ran out; None if it is not.
+    """The failure if `error`, or its cause, is that memory ran out, or open files or processes as
+    `limit_failure` says; None if it is not.
 
     Only Python has an exception for it: torch raises RuntimeError, the linker ImportError. Of a
     text of many lines, such as NCCL's, the line that says so is quoted.
     """
-    cause: BaseException | None = error
-    while cause is not None:
+    if limited := limit_failure(error, found):
+        return limited
+    for cause in chain(error):
         lines = str(cause).splitlines()
         said = [line for line in lines if any(words in line for words in NO_MEMORY)]
         if said or isinstance(cause, MemoryError):
@@ -172,7 +196,6 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
                 found,
                 "lower batch_size, choose a smaller model or free some (see also ulimit -v)",
             )
-        cause = cause.__cause__ or cause.__context__
     return None
 
 

@@ -31,5 +31,5 @@ gc.disable()
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 for name in filter(None, os.environ.get(TARGETS, "").split(",")):
-    with suppress(Exception, SystemExit):
+    with suppress(BaseException):  # sys.exit too
         importlib.import_module(name)

@@ -31,7 +31,7 @@ from ninefold.errors import (
     users_line,
 )
 from ninefold.files import write_durably
-from ninefold.launch import Launcher, Outcome, forkserver
+from ninefold.launch import Launcher, Outcome, forkserver, limits
 from ninefold.launch.concurrent import seat, takes_one_gpu
 from ninefold.launch.run_folder import exclusive, record
 from ninefold.ranks import slurm, started_by
@@ -113,6 +113,8 @@ def check(job: Job, folder: Path) -> list[Failure]:
             return [failure]
     if not failures and job.resume is None and not job.in_sweep:
         failures = _occupied(job, folder)
+    if not failures and _forks(job) and not job.in_a_step and not job.values["launch"].get("dry"):
+        failures = limits.problems(job.processes)
     if not failures and started_by():
         from ninefold.launch import per_rank  # late, because it imports torch
 
@@ -138,9 +140,14 @@ def problems(job: Job) -> list[Failure]:
 
 def start_importing(job: Job) -> None:
     """Start the forkserver, which imports torch and what else a worker needs, if it forks any."""
-    settings = job.values["launch"]
-    if not started_by() and not settings["inline"] and settings["engine"] != "srun":
+    if _forks(job):
         forkserver.start(job.values)
+
+
+def _forks(job: Job) -> bool:
+    """Whether the job's processes are forked here, unless they are to be a step of srun."""
+    settings = job.values["launch"]
+    return not started_by() and not settings["inline"] and settings["engine"] != "srun"
 
 
 def _too_little_memory() -> list[Failure]:
