@@ -236,17 +236,25 @@ def is_users(file: str) -> bool:
     """Whether a file of code is the user's own: not ours, Python's or an installed package's."""
     root = Path(__file__).parents[1]
     ours = (*(root / name for name in ("train.py", "evaluate.py")), root / "hydra_plugins")
-    installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    not_theirs = (Path(__file__).parent, *ours, *map(Path, installed))
     return not (
         file.startswith("<")  # such as <frozen importlib>
         or {"site-packages", "dist-packages"} & {*Path(file).parts}
-        or any(Path(file).is_relative_to(n) for n in (Path(__file__).parent, *ours, *installed))
+        or any(Path(file).is_relative_to(place) for place in not_theirs)
     )
 
 
 def located(error: BaseException, details: str = "") -> str:
     """`details`, behind the line of the user's code that `error` comes from, if one took part."""
     return ", ".join(filter(None, (users_line(error), details)))
+
+
+def unbuilt(field: str, target: object, error: Exception, group: str) -> ConfigError:
+    """The failure of a `target` that Hydra could not build: its own arguments, or its code."""
+    do = f"see the keys in conf/{group}/" if users_line(error) is None else "correct it there"
+    found = located(error, str(error.__cause__ or error))
+    return ConfigError(field, target, "it cannot be built so", found, do)
 
 
 def left_by(error: BaseException) -> ConfigError | None:

@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from ninefold.config import environment, rules
-from ninefold.errors import ConfigError, left_by, located, memory_failure, users_line
+from ninefold.errors import left_by, memory_failure, unbuilt
 
 Files = dict[str, str]  # of a cache: the path of each file by name
 
@@ -51,13 +51,7 @@ def prepare(
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
-            raise ConfigError(
-                "dataset",
-                option,
-                "it cannot be built so",
-                located(error, str(error.__cause__ or error)),
-                "correct it there" if users_line(error) else "see the keys in conf/dataset/",
-            ) from error
+            raise unbuilt("dataset", option, error, "dataset") from error
         return built, files, _checked[key]
 
 

@@ -221,6 +221,23 @@ PEER_GONE = (
 )
 
 
+def _refused_step(error: Exception) -> tuple[str, str] | None:
+    """The group and the class if `error` was raised by an optimizer or scheduler of torch's.
+
+    By its own `raise`, such as SparseAdam's for gradients that are not sparse.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    raised = traceback.extract_tb(error.__traceback__)
+    if not frames or not (raised[-1].line or "").startswith("raise "):
+        return None
+    frame, _ = frames[-1]
+    module, owner = frame.f_globals.get("__name__", ""), frame.f_locals.get("self")
+    if owner is None or not module.startswith("torch.optim."):
+        return None
+    group = "scheduler" if module == "torch.optim.lr_scheduler" else "optimizer"
+    return group, type(owner).__name__
+
+
 def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
     """Convert `error` to a failure, with an error line and an exit code."""
     details = located(error, f"traceback in {log_file(folder, rank)}")
@@ -268,5 +285,8 @@ def failure_of(error: Exception, folder: Path, rank: int) -> Failure:
             "see the other ranks' logs; launch.timeout is how long one waits",
         )
     what = f"{type(error).__name__}: {text}".rstrip(": ")
+    if (refused := _refused_step(error)) is not None:
+        group, name = refused
+        return ConfigError(group, name, what, details, "correct its arguments, or choose another")
     do = "please report it" if users_line(error) is None else "correct it there"
     return Failure("rank", rank, what, details, do)
