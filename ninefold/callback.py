@@ -13,7 +13,7 @@ from hydra.core.override_parser.types import Override
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from ninefold.config import rules
+from ninefold.config import letters, rules
 from ninefold.config.job import GROUPS, ROOT, UNSAID, Job, job_of, not_a_name
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch import Refused, concurrent
@@ -35,6 +35,7 @@ class Check(Callback):
         try:
             problems = plan.not_honored(config, CONF) or find.problems(config)
             problems = problems or dry.problems(config)
+            problems = problems or letters.references("hydra.run.dir", config.hydra.run.dir)
             if not problems:
                 job = job_of(config, config.hydra)
                 problems = check(job, Path(config.hydra.run.dir))
@@ -84,6 +85,7 @@ class Check(Callback):
         problems = values.problems([*own, *given], sweeper) or odd_options(given)
         problems = problems or plan.not_honored(config, CONF)
         problems = problems or find.problems(config) or dry.problems(config)
+        problems = problems or letters.references("hydra.sweep.dir", config.hydra.sweep.dir)
         if not problems and sweeper != plan.SWEEPER:
             problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
         problems = problems or rules.breach(

@@ -239,7 +239,7 @@ def is_users(file: str) -> bool:
     installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     not_theirs = (Path(__file__).parent, *ours, *map(Path, installed))
     return not (
-        file.startswith("<")  # such as <frozen importlib>
+        not Path(file).is_absolute()  # such as <frozen importlib>, and yaml/_yaml.pyx of Cython
         or {"site-packages", "dist-packages"} & {*Path(file).parts}
         or any(Path(file).is_relative_to(place) for place in not_theirs)
     )

@@ -21,7 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from ninefold import machine, ranks, signals
-from ninefold.config import overrides, resolvers
+from ninefold.config import letters, overrides, resolvers
 from ninefold.config.job import ROOT, Job, TrainJob, job_of
 from ninefold.errors import Failure, Interrupted, Preempted, left_by
 from ninefold.launch import Outcome, Refused, concurrent
@@ -38,6 +38,7 @@ RESUME = "resume the study"  # what to do after a signal; the command is printed
 
 def main(name: str) -> NoReturn:
     """Run the command `name` (train or evaluate) and exit with its documented code."""
+    sys.argv[1:] = letters.quoted(sys.argv[1:])
     command = Command(name, sys.argv[1:])
     resolvers.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here

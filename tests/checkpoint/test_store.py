@@ -29,8 +29,8 @@ from ninefold.errors import CheckpointError, ResourceError
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.train.average import Average
-from ninefold.train.build import restore
 from ninefold.train.losses import LossTracker
+from ninefold.train.restore import restore
 from ninefold.train.schedule import Schedule
 from ninefold.train.state import State
 from tests.faults.writer import content, names, require_whole
@@ -688,10 +688,10 @@ def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_faul
     monkeypatch.setattr(run, "restore", full)
     text = "CUDA error: out of memory"
     with pytest.raises(RuntimeError, match=text):
-        restore(run, checkpoints, Single(), ALONE)
+        restore(run, checkpoints, "", Single(), ALONE)
     text = "size mismatch for 0.weight"
     with pytest.raises(CheckpointError, match=text):
-        restore(run, checkpoints, Single(), ALONE)
+        restore(run, checkpoints, "", Single(), ALONE)
 
 
 def two_processes(run: State) -> dict[str, Any]:
