@@ -42,7 +42,7 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
     if odd := letters.problems(arguments):
         return odd
     try:
-        flags = _parser(command).parse_args(list(arguments))
+        flags = _parser(command).parse_args(letters.quoted(arguments))
     except ConfigError as failure:
         return [failure]
     found = [] if flags.config_path else own_options.problems(flags, conf)

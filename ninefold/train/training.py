@@ -19,7 +19,7 @@ from ninefold.checkpoint.writer import Writer
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Loading, Source
 from ninefold.dataset.preparation import Preparation
-from ninefold.errors import NumericsError, ResourceError, one_line
+from ninefold.errors import NumericsError, ResourceError, located, one_line
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
 from ninefold.measure.link import Link
@@ -356,6 +356,7 @@ def closing(run: Training) -> Iterator[None]:
         try:
             logger.close(run.result)
         except Exception as error:
-            line = f"{type(logger).__name__} could not be closed ({redact(one_line(str(error)))})"
+            said = redact(one_line(located(error, str(error))))
+            line = f"{type(logger).__name__} could not be closed ({said})"
             log.warning(line)
             print(f"warning: {line}", file=sys.stderr, flush=True)
