@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from ninefold.config import rules
+from ninefold.config import letters, rules
 from ninefold.config.job import GROUPS, ROOT, UNSAID, Job, job_of, not_a_name
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch import Refused, concurrent
 from ninefold.launch.run import check, failure_of
 from ninefold.ranks import started_by
-from ninefold.study import dry, find, plan, start, sweep
+from ninefold.study import dry, find, plan, start, sweep, values
 
 CONF = ROOT / "conf" / "train.yaml"
 
@@ -33,6 +35,7 @@ class Check(Callback):
         try:
             problems = plan.not_honored(config, CONF) or find.problems(config)
             problems = problems or dry.problems(config)
+            problems = problems or letters.references("hydra.run.dir", config.hydra.run.dir)
             if not problems:
                 job = job_of(config, config.hydra)
                 problems = check(job, Path(config.hydra.run.dir))
@@ -53,23 +56,11 @@ class Check(Callback):
             task_function.command.job = self._job
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        problems = odd_options(config.hydra.overrides.task) or plan.not_honored(config, CONF)
-        problems = problems or find.problems(config) or dry.problems(config)
-        if not problems and config.hydra.runtime.choices["hydra/sweeper"] != plan.SWEEPER:
-            problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
-        problems = problems or rules.breach(
-            "launch.grace", OmegaConf.select(config, "launch.grace")
-        )
-        if (launcher := started_by()) and not problems:
-            problems = [
-                ConfigError(
-                    "hydra.mode",
-                    "MULTIRUN",
-                    "a sweep starts processes of its own",
-                    f"{launcher} starts one run",
-                    f"leave {launcher} out: python train.py -m ...",
-                )
-            ]
+        """Check a sweep. Raises Refused."""
+        try:
+            problems = self._problems_of_a_sweep(config)
+        except Exception as error:  # Hydra would continue, with a warning
+            problems = [failure_of(error, as_written(config))]
         if problems:
             raise Refused(problems)
         sweep.for_accuracy(config.hydra)
@@ -84,6 +75,34 @@ class Check(Callback):
                 folder, choices.get("experiments"), config.launch.grace, concurrently, shared
             )
 
+    def _problems_of_a_sweep(self, config: DictConfig) -> list[Failure]:
+        sweeper = config.hydra.runtime.choices["hydra/sweeper"]
+        loader = GlobalHydra.instance().config_loader()
+        parser = OverridesParser.create(config_loader=loader)
+        given = parser.parse_overrides(list(config.hydra.overrides.task))
+        params = config.hydra.sweeper.get("params") if sweeper in values.LISTS else None
+        own = parser.parse_overrides([f"{key}={value}" for key, value in (params or {}).items()])
+        problems = values.problems([*own, *given], sweeper) or odd_options(given)
+        problems = problems or plan.not_honored(config, CONF)
+        problems = problems or find.problems(config) or dry.problems(config)
+        problems = problems or letters.references("hydra.sweep.dir", config.hydra.sweep.dir)
+        if not problems and sweeper != plan.SWEEPER:
+            problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
+        problems = problems or rules.breach(
+            "launch.grace", OmegaConf.select(config, "launch.grace")
+        )
+        if (launcher := started_by()) and not problems:
+            problems = [
+                ConfigError(
+                    "hydra.mode",
+                    "MULTIRUN",
+                    "a sweep starts processes of its own",
+                    f"{launcher} starts one run",
+                    f"leave {launcher} out: python train.py -m ...",
+                )
+            ]
+        return problems
+
 
 def as_written(config: DictConfig) -> list[str]:
     """The overrides of the command, unresolved: `key=${other}` reads like a reference."""
@@ -92,14 +111,14 @@ def as_written(config: DictConfig) -> list[str]:
     return [*given["task"], *given["hydra"]]
 
 
-def odd_options(overrides: Sequence[str]) -> list[Failure]:
+def odd_options(overrides: Sequence[Override]) -> list[Failure]:
     """Options in a sweep's overrides that are not names (see Job.problems), and swept keys that
     must not be swept.
 
     They are checked before Hydra creates the sweep's folders, whose names contain the options.
     """
     found: list[Failure] = []
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
+    for override in overrides:
         group = override.key_or_group
         if group in UNSAID and override.is_sweep_override():
             found.append(plan.in_one_cell(group, str(override.input_line).partition("=")[2]))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import functools
+import sysconfig
+import traceback
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import ClassVar
 
 from ninefold.secrets import redact
@@ -143,7 +148,6 @@ NO_MEMORY = (
     "Cannot allocate memory",
     "cannot allocate memory",
     "failed to map segment",
-    "can't start new thread",
     "not enough memory",
     "bad_alloc",
     "Unable to allocate",
@@ -155,14 +159,39 @@ NO_MEMORY = (
 )
 
 
+NO_TASK = ("can't start new thread", "Resource temporarily unavailable", "Thread creation failed")
+
+
+def limit_failure(error: BaseException, found: str) -> ResourceError | None:
+    """The failure if `error`, or its cause, is that a process may open no more files, or start no
+    more processes and threads; None if it is not.
+    """
+    for each in chain(error):
+        number = each.errno if isinstance(each, OSError) else None
+        files = number in (errno.EMFILE, errno.ENFILE)
+        no_task = number in (None, errno.EAGAIN) and any(words in str(each) for words in NO_TASK)
+        if files or no_task:
+            return ResourceError(
+                "files" if files else "processes",
+                "exhausted",
+                str(each).partition("\n")[0],
+                found,
+                f"raise the limit (ulimit {'-n' if files else '-u, docker run --pids-limit'}), or "
+                "lower parallel.processes, threads or loader.workers",
+            )
+    return None
+
+
 def memory_failure(error: BaseException, found: str) -> ResourceError | None:
-    """The failure if `error`, or its cause, is that memory ran out; None if it is not.
+    """The failure if `error`, or its cause, is that memory ran out, or open files or processes as
+    `limit_failure` says; None if it is not.
 
     Only Python has an exception for it: torch raises RuntimeError, the linker ImportError. Of a
     text of many lines, such as NCCL's, the line that says so is quoted.
     """
-    cause: BaseException | None = error
-    while cause is not None:
+    if limited := limit_failure(error, found):
+        return limited
+    for cause in chain(error):
         lines = str(cause).splitlines()
         said = [line for line in lines if any(words in line for words in NO_MEMORY)]
         if said or isinstance(cause, MemoryError):
@@ -173,8 +202,77 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
                 found,
                 "lower batch_size, choose a smaller model or free some (see also ulimit -v)",
             )
-        cause = cause.__cause__ or cause.__context__
     return None
+
+
+def users_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of the traceback that is in the user's own code; None if none is.
+
+    Neither ninefold's code nor that of Python and of installed packages is. Of an error that was
+    raised from another, that one's frames count where its own are all in libraries.
+    """
+    for each in chain(error):
+        frames = traceback.extract_tb(each.__traceback__)
+        if isinstance(each, SyntaxError) and each.filename:  # no frame is in a file that has one
+            frames.append(traceback.FrameSummary(each.filename, each.lineno, "<module>"))
+        theirs = [frame for frame in frames if is_users(frame.filename)]
+        if theirs:
+            return theirs[-1]
+    return None
+
+
+def users_line(error: BaseException) -> str | None:
+    """`path/file.py:LINE` of the user's code that `error` comes from; None if none took part."""
+    frame = users_frame(error)
+    return None if frame is None else f"{frame.filename}:{frame.lineno}"
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """`error`, then what it was raised from, and so on, as a traceback shows them."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        yield each
+        seen.add(id(each))
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+
+
+@functools.cache
+def is_users(file: str) -> bool:
+    """Whether a file of code is the user's own: not ours, Python's or an installed package's."""
+    root = Path(__file__).parents[1]
+    ours = (*(root / name for name in ("train.py", "evaluate.py")), root / "hydra_plugins")
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    not_theirs = (Path(__file__).parent, *ours, *map(Path, installed))
+    return not (
+        not Path(file).is_absolute()  # such as <frozen importlib>, and yaml/_yaml.pyx of Cython
+        or {"site-packages", "dist-packages"} & {*Path(file).parts}
+        or any(Path(file).is_relative_to(place) for place in not_theirs)
+    )
+
+
+def located(error: BaseException, details: str = "") -> str:
+    """`details`, behind the line of the user's code that `error` comes from, if one took part."""
+    return ", ".join(filter(None, (users_line(error), details)))
+
+
+def unbuilt(field: str, target: object, error: Exception, group: str) -> ConfigError:
+    """The failure of a `target` that Hydra could not build: its own arguments, or its code."""
+    do = f"see the keys in conf/{group}/" if users_line(error) is None else "correct it there"
+    found = located(error, str(error.__cause__ or error))
+    return ConfigError(field, target, "it cannot be built so", found, do)
+
+
+def left_by(error: BaseException) -> ConfigError | None:
+    """The failure of the user's code that ends this process, as sys.exit does; None for others.
+
+    That is anything raised there that is no Exception, but Ctrl-C.
+    """
+    line = users_line(error)
+    if line is None or isinstance(error, Exception | KeyboardInterrupt):
+        return None
+    what = f"it raised {type(error).__name__}: {error}".rstrip(": ")
+    return ConfigError("code", line, what, "that ends the process", "raise an Exception instead")
 
 
 # What is wrong where the kernel, or a person, has killed a process of a run.

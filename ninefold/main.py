@@ -21,9 +21,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from ninefold import machine, ranks, signals
-from ninefold.config import overrides, resolvers
+from ninefold.config import letters, overrides, resolvers
 from ninefold.config.job import ROOT, Job, TrainJob, job_of
-from ninefold.errors import Failure, Interrupted, NoReader, Preempted
+from ninefold.errors import Failure, Interrupted, NoReader, Preempted, left_by
 from ninefold.launch import Outcome, Refused, concurrent
 from ninefold.launch.run import (
     failure_of,
@@ -47,6 +47,7 @@ RESUME = "resume the study"  # what to do after a signal; the command is printed
 
 def main(name: str) -> NoReturn:
     """Run the command `name` (train or evaluate) and exit with its documented code."""
+    sys.argv[1:] = letters.quoted(sys.argv[1:])
     command = Command(name, sys.argv[1:])
     open_streams()
     resolvers.register()
@@ -131,8 +132,6 @@ class Command:
             if first_to_report(refused.failures[0]):
                 self._print(refused.failures)
             return refused.failures[0].code
-        except SystemExit as leaving:
-            return leaving.code if isinstance(leaving.code, int) else 1
         except OutputClosed:
             raise
         except Exception as error:
@@ -140,6 +139,13 @@ class Command:
             if first_to_report(failure):
                 self._print([failure])
             return self._code or failure.code
+        except BaseException as leaving:  # of the user's code, or a SystemExit of ours or Hydra's
+            if (unasked := left_by(leaving)) is not None:
+                self._print([unasked])
+                return self._code or unasked.code
+            if not isinstance(leaving, SystemExit):
+                raise
+            return leaving.code if isinstance(leaving.code, int) else 1
 
     def _hydra(self) -> None:
         """Have Hydra compose the configuration and call the task, once for each run."""

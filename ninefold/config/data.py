@@ -13,9 +13,13 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from ninefold.config import environment, rules
-from ninefold.errors import ConfigError, memory_failure
+from ninefold.errors import left_by, memory_failure, unbuilt
 
 Files = dict[str, str]  # of a cache: the path of each file by name
+
+# Datasets that this process has checked, by their configuration, with the classes counted: in a
+# study many runs have the same one, and a class of the user's may take long to build.
+_checked: dict[str, int | None] = {}
 
 
 def prepare(
@@ -24,10 +28,11 @@ def prepare(
     """The dataset with this configuration, its cache, and the number of classes found.
 
     The cache, if this command has made it before; without one the data is checked, and downloaded
-    if asked to. The classes are counted for dataset.classes=null only. option: of the group, for
-    the error. workers: the key loader.workers. Raises Failure.
+    if asked to, once for all runs of a command with this configuration. The classes are counted for
+    dataset.classes=null only. option: of the group, for the error. workers: the key loader.workers.
+    Raises Failure.
     """
-    with environment.noted(), _one_blas_thread():
+    with _users_code():
         from ninefold.dataset import cache  # late, because it imports NumPy
 
         try:
@@ -38,21 +43,16 @@ def prepare(
             counts = node.get("classes", 0) is None
             if counts and not hasattr(built, "count_classes"):
                 raise rules.uncounted(option)
-            files = cache.kept(node)
-            if files is None:
-                built.prepare()
-            classes = built.count_classes() if counts else None
+            files, key = cache.kept(node), f"{os.getcwd()} {node}"
+            if key not in _checked:
+                if files is None:
+                    built.prepare()
+                _checked[key] = built.count_classes() if counts else None
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
-            raise ConfigError(
-                "dataset",
-                option,
-                "it cannot be built so",
-                str(error.__cause__ or error),
-                "see the keys in conf/dataset/",
-            ) from error
-        return built, files, classes
+            raise unbuilt("dataset", option, error, "dataset") from error
+        return built, files, _checked[key]
 
 
 def fill_cache(
@@ -68,7 +68,7 @@ def fill_cache(
     test split only. asked: the configuration before its classes were counted, by which later runs
     of this command find the cache. Raises Failure.
     """
-    with environment.noted(), _one_blas_thread():
+    with _users_code():
         from ninefold.dataset import cache
 
         files = cache.make(built, _resolved(dataset), threads, ("test",) if test else ())
@@ -79,7 +79,7 @@ def fill_cache(
 
 def fill_cache_of(text: str, test: bool) -> Files | None:
     """The same for the frozen job `text`, on another host than its launcher's. Raises Failure."""
-    with environment.noted(), _one_blas_thread():
+    with _users_code():
         job = OmegaConf.create(text)
         built = instantiate(_resolved(job.dataset), _convert_="all")
     return fill_cache(built, job.dataset, job.threads, test)
@@ -90,7 +90,7 @@ def fingerprint_of(text: str, check: bool) -> str:
 
     check: check the data first, and download it if the job says so. Raises Failure.
     """
-    with environment.noted(), _one_blas_thread():
+    with _users_code():
         job = OmegaConf.create(text)
         node = _resolved(job.dataset)
     if check:
@@ -108,7 +108,7 @@ def fingerprint_of(text: str, check: bool) -> str:
 
 def training_examples(dataset: Mapping[str, Any]) -> int:
     """The number of training examples, without those to select on. Raises DataError."""
-    with environment.noted(), _one_blas_thread():
+    with _users_code():
         built = instantiate({**dataset}, _convert_="all")
         count = len(built.load("train"))
     share = 0 if "val" in getattr(built, "splits", ()) else getattr(built, "val", 0)
@@ -120,6 +120,20 @@ def _resolved(dataset: Mapping[Any, Any]) -> dict[str, Any]:
     tree = OmegaConf.to_container(OmegaConf.create({**dataset}), resolve=True)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
+
+
+@contextmanager
+def _users_code() -> Iterator[None]:
+    """Build a dataset, which may be a class of the user's, in the block: it must not end the
+    process, as sys.exit does. Raises ConfigError if it tries.
+    """
+    with environment.noted(), _one_blas_thread():
+        try:
+            yield
+        except BaseException as error:
+            if (failure := left_by(error)) is None:
+                raise
+            raise failure from error
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ninefold.config import letters, own_options
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
 from ninefold.config.rules import breach, nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure, not_installed
@@ -38,17 +39,19 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
     Hydra stops at the first mistake and accepts some, such as two values for one key.
     `command` is the name of the configuration in the folder `conf`.
     """
+    if odd := letters.problems(arguments):
+        return odd
     try:
-        flags = _parser(command).parse_args(list(arguments))
+        flags = _parser(command).parse_args(letters.quoted(arguments))
     except ConfigError as failure:
         return [failure]
+    found = [] if flags.config_path else own_options.problems(flags, conf)
     if flags.config_path or (flags.config_name or command) != command:
         conf, command = Path(), ""  # a configuration folder of the user, whose keys are unknown
     elif flags.config_dir or any("hydra.searchpath=" in text for text in flags.overrides):
         command = ""  # options may be in those folders too
     if flags.shell_completion:
         return []
-    found: list[Failure] = []
     given: dict[str, Override] = {}
     # An overlay of experiments/ sets the mode itself; if it does not, Hydra notices.
     sweeps = flags.multirun or any(
@@ -72,7 +75,8 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
                     key.strip() if re.fullmatch(r"\s*[^\s=]+\s*", key) else "override",
                     value if re.fullmatch(r"\s*[^\s=]+\s*", key) else repr(text),
                     "not an override",
-                    "key=value is allowed, the value in quotes where it holds , : = or brackets",
+                    "key=value is allowed, the value in quotes where it holds , : = or brackets"
+                    + ("" if text.isascii() else ", or letters such as é"),
                     "correct it, and quote it for your shell",
                 )
             )

@@ -16,10 +16,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ninefold.config import losses, rules
+from ninefold.config import losses, rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.errors import CheckpointError
-from ninefold.files import require_plain_yaml
+from ninefold.files import flat, require_plain_yaml
 
 CONF = Path(__file__).parents[2] / "conf"
 EVALUATED = (
@@ -153,6 +153,34 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         group: name if rules.NAME.fullmatch(name) else "unknown" for group, name in names.items()
     }
     return taken
+
+
+def edited(saved: object, now: str) -> list[str]:
+    """How the job `now` of a resumed run differs from `saved`, the one in its checkpoint.
+
+    As `key=now (was before)`, of the keys that may not change in a resumed run and affect its
+    results. Where the data lies may differ: it may have been moved. Both are YAML; an older
+    checkpoint may have none.
+    """
+    if not isinstance(saved, str):
+        return []
+    try:
+        before, after = (_fixed(parse(text)) for text in (saved, now))
+    except ValueError:
+        return []  # the weights have been verified, and that text has no other use here
+    return [
+        f"{key}={rules.spelled(after.get(key, 'absent'))} "
+        f"(was {rules.spelled(before.get(key, 'absent'))})"
+        for key in {**before, **after}
+        if before.get(key, "absent") != after.get(key, "absent")
+    ]
+
+
+def _fixed(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, flat, that a resumed run must have in common with the run that it continues."""
+    other = (*schema.MAY_CHANGE, *schema.WITHOUT_EFFECT, "choices", "dataset.root")
+    found = schema.without_defaults(flat(job))
+    return {key: value for key, value in found if not schema.is_any_of(key, other)}
 
 
 def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:

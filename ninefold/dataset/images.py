@@ -56,10 +56,13 @@ class Tree:
         """The entries of `folder`, except hidden files, which macOS adds."""
         try:
             with os.scandir(folder) as entries:
-                return [entry for entry in entries if not entry.name.startswith(".")]
+                found = [entry for entry in entries if not entry.name.startswith(".")]
+            for entry in found:
+                entry.is_dir()  # fails where a link leads to itself, here and not later
+            return found
         except OSError as error:
             raise self.wrong(
-                f"{folder} cannot be read",
+                f"{error.filename or folder} cannot be read",
                 error.strerror or type(error).__name__,
                 "see that it can be read",
             ) from error

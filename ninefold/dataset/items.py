@@ -5,15 +5,11 @@ Random generators are seeded for each item, which is safe where one thread of a 
 
 from __future__ import annotations
 
-import os
 import random
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,18 +18,11 @@ from PIL import Image
 
 from ninefold.dataset import Rows, Unread
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
-from ninefold.errors import DataError, Failure, memory_failure
+from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 
 LOOKED_AT = 8  # items whose masks are looked at before the start
 DIVIDE = "divide black and white masks by 255 in the class"
 COMPARED = 16  # items that are read in two epochs to see whether they may be cached
-NOT_THEIRS = tuple(
-    os.path.join(folder, "")
-    for folder in (
-        *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
-        str(Path(__file__).parents[1]),
-    )
-)
 
 
 class Items:
@@ -342,21 +331,9 @@ def raised(field: str, target: str, what: str, error: BaseException, log: str) -
         return error
     if exhausted := memory_failure(error, f"{target} was being read"):
         return exhausted
-    frame = their_frame(error)
+    frame = users_frame(error)
     where = "no line of the class took part"
     if frame is not None:
-        where = f"{frame.filename}, line {frame.lineno}, in {frame.name}: {frame.line}"
+        where = f"{users_line(error)} in {frame.name}: {frame.line}"
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     return DataError(field, target, f"{what} raised {said}", where, f"correct it; {log}")
-
-
-def their_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The innermost frame of `error` or of its causes that is in no library and not in ninefold."""
-    chain: BaseException | None = error
-    mine: traceback.FrameSummary | None = None
-    while chain is not None:
-        for frame in traceback.extract_tb(chain.__traceback__):
-            if not frame.filename.startswith((*NOT_THEIRS, "<")):
-                mine = frame
-        chain = chain.__cause__
-    return mine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -15,8 +15,8 @@ from hydra.utils import instantiate
 
 from ninefold.dataset import Examples, Split
 from ninefold.dataset.class_numbers import ClassNumbers
-from ninefold.dataset.items import Items, Part, first_cause, generators, raised, their_frame
-from ninefold.errors import ConfigError, DataError
+from ninefold.dataset.items import Items, Part, first_cause, generators, raised
+from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
 
 
@@ -48,6 +48,8 @@ class Mapped:
     cache_rate: float = 1.0
     cache_dir: str = "~/.cache/ninefold"
     resident: bool | str = "auto"
+    # What was built for each split: a class may read all of its files when it is built.
+    _built: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
         """Build both classes and read their first items, in the launcher: what they download is
@@ -120,13 +122,21 @@ class Mapped:
         """The items of a split. log: where the traceback of an error in the class can be read."""
         node = self._node(split)
         field, target = f"dataset.{split}", node["_target_"]
+        if split not in self._built:
+            self._built[split] = self._build(field, node, log)
+        numbers = ClassNumbers(self.classes, self.ignore)
+        return Items(self._built[split], tuple(self.shape), numbers, self.keys, field, target, log)
+
+    def _build(self, field: str, node: Mapping[str, Any], log: str) -> Any:
+        """The object of the user's class that `node`, the value of `field`, describes."""
+        target = node["_target_"]
         try:
             with generators(0, 0):
                 data = instantiate(node, _convert_="all")
         except InstantiationException as error:
             located = "Error locating target" not in str(error)
             cause = (error.__cause__ or error) if located else first_cause(error)
-            if not located and their_frame(cause) is None:
+            if not located and users_frame(cause) is None:
                 raise ConfigError(
                     f"{field}._target_",
                     target,
@@ -145,5 +155,4 @@ class Mapped:
                 "__len__ and __getitem__ are needed",
                 "an iterable one cannot be shuffled or resumed: give items by number",
             )
-        numbers = ClassNumbers(self.classes, self.ignore)
-        return Items(data, tuple(self.shape), numbers, self.keys, field, target, log)
+        return data

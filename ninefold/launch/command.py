@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from ninefold.config import resolvers
+from ninefold.config import letters, resolvers
 from ninefold.config.job import ROOT
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch import Refused
@@ -59,7 +59,9 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
 
     arguments: overrides, and --config-dir. example: of how they are typed. Raises ConfigError.
     """
-    overrides, folder = _config_folder(arguments)
+    overrides, folder = _config_folder(letters.quoted(arguments))
+    if wrong := letters.problems(arguments):
+        raise Refused(wrong)
     if odd := [word for word in overrides if word.startswith("-")]:
         raise ConfigError(
             "arguments",

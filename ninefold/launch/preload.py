@@ -36,5 +36,5 @@ os.environ["PYTHONSAFEPATH"] = os.environ.pop(UNSAFE_PATH, "")
 if not os.environ["PYTHONSAFEPATH"]:
     del os.environ["PYTHONSAFEPATH"]  # programs that users start may rely on it
 for name in filter(None, os.environ.get(TARGETS, "").split(",")):
-    with suppress(Exception, SystemExit):
+    with suppress(BaseException):  # sys.exit too
         importlib.import_module(name)

@@ -28,9 +28,10 @@ from ninefold.errors import (
     ResourceError,
     memory_failure,
     resource_failure,
+    users_line,
 )
 from ninefold.files import require_regular, write_durably
-from ninefold.launch import Launcher, Outcome, forkserver
+from ninefold.launch import Launcher, Outcome, forkserver, limits
 from ninefold.launch.concurrent import seat, takes_one_gpu
 from ninefold.launch.run_folder import exclusive, record
 from ninefold.process import OWN_END, OutputClosed, no_reader
@@ -131,6 +132,8 @@ def check(job: Job, folder: Path) -> list[Failure]:
             return [failure]
     if not failures and job.resume is None and not job.in_sweep:
         failures = _occupied(job, folder)
+    if not failures and _forks(job) and not job.in_a_step and not job.values["launch"].get("dry"):
+        failures = limits.problems(job.processes)
     if not failures and started_by():
         from ninefold.launch import per_rank  # late, because it imports torch
 
@@ -156,9 +159,14 @@ def problems(job: Job) -> list[Failure]:
 
 def start_importing(job: Job) -> None:
     """Start the forkserver, which imports torch and what else a worker needs, if it forks any."""
-    settings = job.values["launch"]
-    if not started_by() and not settings["inline"] and settings["engine"] != "srun":
+    if _forks(job):
         forkserver.start(job.values)
+
+
+def _forks(job: Job) -> bool:
+    """Whether the job's processes are forked here, unless they are to be a step of srun."""
+    settings = job.values["launch"]
+    return not started_by() and not settings["inline"] and settings["engine"] != "srun"
 
 
 def _too_little_memory() -> list[Failure]:
@@ -299,11 +307,14 @@ def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
 
 
 def _failure_of(error: Exception, argv: Sequence[str]) -> Failure:
-    if short := memory_failure(error, "a run needs a few GB to import torch alone"):
+    line = users_line(error)
+    if short := memory_failure(error, line or "a run needs a few GB to import torch alone"):
         return short
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
         return overrides.of_composition(error, ROOT / "conf", argv)
     if isinstance(error, OSError):
+        if line is not None:
+            return resource_failure(error, line, "see that it is there and can be used")
         return resource_failure(
             error, "a run writes its folder", "choose another hydra.run.dir or hydra.sweep.dir"
         )
@@ -319,4 +330,6 @@ def _failure_of(error: Exception, argv: Sequence[str]) -> Failure:
             "this Hydra plugin failed",
             "correct what it was given; HYDRA_FULL_ERROR=1 shows where",
         )
+    if line is not None:
+        return Failure("code", line, what, "HYDRA_FULL_ERROR=1 shows how", "correct it there")
     return Failure("ninefold", "bug", what, "HYDRA_FULL_ERROR=1 shows where", "please report it")

@@ -32,8 +32,10 @@ from ninefold.errors import (
     PeerError,
     Preempted,
     ResourceError,
+    located,
     memory_failure,
     resource_failure,
+    users_line,
 )
 from ninefold.launch import forkserver, mailbox
 from ninefold.launch.concurrent import show_one_gpu
@@ -264,9 +266,26 @@ PEER_GONE = (
 )
 
 
+def _refused_step(error: BaseException) -> tuple[str, str] | None:
+    """The group and the class if `error` was raised by an optimizer or scheduler of torch's.
+
+    By its own `raise`, such as SparseAdam's for gradients that are not sparse.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    raised = traceback.extract_tb(error.__traceback__)
+    if not frames or not (raised[-1].line or "").startswith("raise "):
+        return None
+    frame, _ = frames[-1]
+    module, owner = frame.f_globals.get("__name__", ""), frame.f_locals.get("self")
+    if owner is None or not module.startswith("torch.optim."):
+        return None
+    group = "scheduler" if module == "torch.optim.lr_scheduler" else "optimizer"
+    return group, type(owner).__name__
+
+
 def failure_of(error: BaseException, folder: Path, rank: int) -> Failure:
     """Convert `error` to a failure, with an error line and an exit code."""
-    details = f"traceback in {log_file(folder, rank)}"
+    details = located(error, f"traceback in {log_file(folder, rank)}")
     text = redact(str(error))  # before it is shortened: half a secret is one too
     if isinstance(error, Failure):
         return error
@@ -312,4 +331,9 @@ def failure_of(error: BaseException, folder: Path, rank: int) -> Failure:
             details,
             "see the other ranks' logs; launch.timeout is how long one waits",
         )
-    return Failure("rank", rank, f"{type(error).__name__}: {text}", details, "please report it")
+    what = f"{type(error).__name__}: {text}".rstrip(": ")
+    if (refused := _refused_step(error)) is not None:
+        group, name = refused
+        return ConfigError(group, name, what, details, "correct its arguments, or choose another")
+    do = "please report it" if users_line(error) is None else "correct it there"
+    return Failure("rank", rank, what, details, do)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.errors import ConfigError, Failure, memory_failure
+from ninefold.errors import ConfigError, Failure, located, memory_failure
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def check(
             "model",
             name,
             f"it cannot be trained on examples of {list(inputs.shape[1:])}",
-            str(error).strip() or type(error).__name__,
+            located(error, str(error).strip() or type(error).__name__),
             "choose another model, dataset or task, or set model.input_size",
         ) from error
     finally:

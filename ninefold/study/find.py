@@ -14,7 +14,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
-from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, ResourceError
+from ninefold.errors import (
+    ConfigError,
+    Failure,
+    Interrupted,
+    NumericsError,
+    Preempted,
+    ResourceError,
+)
 from ninefold.files import read_json, write_json
 from ninefold.launch.run import start
 from ninefold.ranks import started_by
@@ -22,6 +29,7 @@ from ninefold.study import max_batch
 from ninefold.study.plan import key_and_value
 from ninefold.study.screen import Announcements
 
+SMALLEST, LARGEST = 2.0**-126, 3.4e38  # of a learning rate: of the normal float32 numbers
 RATES = "lr.json"  # what find=lr leaves in its folder, besides lr.png
 
 
@@ -55,8 +63,22 @@ def against_one_new_job(config: DictConfig, started: str) -> tuple[str, str] | N
 
 def _rates_at_odds(config: DictConfig) -> list[Failure]:
     low, high = config.find_lr.low, config.find_lr.high
-    if not all(isinstance(rate, int | float) for rate in (low, high)) or low < high:
+    if not all(isinstance(rate, int | float) for rate in (low, high)):
         return []  # what is no number is refused with the other keys
+    wrong = [key for key in ("low", "high") if not SMALLEST <= config.find_lr[key] <= LARGEST]
+    if wrong:
+        return [
+            ConfigError(
+                f"find_lr.{key}",
+                config.find_lr[key],
+                "float32, in which networks train, has no such number",
+                f"{SMALLEST:g} to {LARGEST:g} are allowed",
+                f"correct find_lr.{key}",
+            )
+            for key in wrong
+        ]
+    if low < high:
+        return []
     return [
         ConfigError(
             "find_lr.low",
@@ -102,6 +124,14 @@ def _learning_rate(job: TrainJob, folder: Path) -> tuple[list[str], str]:
     )
     start(spec, job)
     found = read_json(folder / RATES)
+    if None in (found["steepest"], found["suggestion"]):  # as JSON has no other
+        raise NumericsError(
+            "find",
+            "lr",
+            "what its losses say is not finite",
+            f"they are in {folder / RATES}",
+            "try a smaller range of learning rates: find_lr.low and find_lr.high",
+        )
     lines = [f"learning rate {found['steepest']:.2g}: there the loss falls fastest"]
     if found["diverges"] is None:
         lines.append(f"the loss does not diverge up to {rates['high']:g}")

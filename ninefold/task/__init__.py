@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from ninefold.errors import DataError
+
 LOSS = "loss"  # the name of the loss in a profile
 
 
@@ -122,6 +124,17 @@ class Objective(nn.Module):
 def named(names: Sequence[str], count: int) -> list[str]:
     """`names` if they are `count` different ones, else the numbers from 0."""
     return list(names) if len(set(names)) == count else [str(number) for number in range(count)]
+
+
+def unlabeled(label: str, found: str) -> DataError:
+    """The failure of a set of which nothing is scored: no example of it has a `label`."""
+    return DataError(
+        "dataset",
+        "test",
+        f"no example of the set has {label}, so that there is nothing to score",
+        found,
+        "see its labels; a validation split (dataset.val) needs some too",
+    )
 
 
 def counted(cells: Tensor, size: int) -> Tensor:

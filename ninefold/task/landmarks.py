@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
-from ninefold.task import Scores, named
+from ninefold.task import Scores, named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 TAIL = 1e-12  # of a Gaussian along one axis; smaller values are 0, as subnormal numbers are slow
@@ -98,12 +98,17 @@ class Landmarks(nn.Module):
         return output.flatten(2)
 
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
-        """The share of annotated landmarks within `within` mm; mean errors in mm."""
+        """The share of annotated landmarks within `within` mm; mean errors in mm.
+
+        Raises DataError if none is annotated.
+        """
         annotated, found, errors = sums.cpu().numpy().T
         count = float(annotated.sum())
+        if not count:
+            raise unlabeled("a landmark", "all of its points are NaN")
         return Scores(
-            score=float(found.sum()) / count if count else 0.0,
-            others={"mean error mm": float(errors.sum()) / count if count else None},
+            score=float(found.sum()) / count,
+            others={"mean error mm": float(errors.sum()) / count},
             each={
                 name: float(error) / float(times) if times else None
                 for name, error, times in zip(

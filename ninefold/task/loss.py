@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError, Failure, located
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -52,7 +52,7 @@ def explained(loss: Loss, target: str) -> Loss:
                 "task.loss",
                 target,
                 f"it fails on outputs {list(output.shape)} and targets {list(targets.shape)}",
-                f"{type(error).__name__}: {error}",
+                located(error, f"{type(error).__name__}: {error}"),
                 "correct it or its arguments, or choose another",
             ) from error
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
-from ninefold.task import Scores, counted, named
+from ninefold.task import Scores, counted, named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 UNUSED = -100  # torch's own ignore_index where nothing is to be ignored
@@ -75,22 +75,25 @@ class Segmentation(nn.Module):
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
         """Mean IoU over the classes that occur in truth or prediction; IoU of each class.
 
-        All of it from the counts of a whole set, never a mean over images.
+        All of it from the counts of a whole set, never a mean over images. Raises DataError if
+        every pixel of it is void.
         """
         counts = sums.cpu().numpy()
         hits = counts.diagonal()
         both = counts.sum(axis=1) + counts[:, : self.classes].sum(axis=0)
         pixels = int(counts.sum())
+        if not pixels:
+            raise unlabeled("a class in any pixel", f"all are {self.ignore}, which is void")
         occurs = both > 0
         iou, dice = hits[occurs] / (both - hits)[occurs], 2 * hits[occurs] / both[occurs]
         each = dict.fromkeys(named(names, self.classes), None) | dict(
             zip(np.array(named(names, self.classes))[occurs].tolist(), iou.tolist(), strict=True)
         )
         return Scores(
-            score=float(iou.mean()) if pixels else 0.0,
+            score=float(iou.mean()),
             others={
-                "pixel accuracy": int(hits.sum()) / pixels if pixels else None,
-                "mean Dice": float(dice.mean()) if pixels else None,
+                "pixel accuracy": int(hits.sum()) / pixels,
+                "mean Dice": float(dice.mean()),
             },
             each=each,
             each_name="IoU",

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
 from ninefold.amp import Amp, verify
-from ninefold.checkpoint.store import Checkpoints, read
+from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
 from ninefold.dataset import Dataset, Examples, train_and_val
 from ninefold.dataset.batches import Batches, evaluation_batch, shard
@@ -22,7 +22,7 @@ from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import Gathered, Loading
 from ninefold.dataset.preparation import ImagePreparation, Preparation
 from ninefold.dataset.resident import padded_once, source_of
-from ninefold.errors import CheckpointError, ConfigError, Failure, memory_failure
+from ninefold.errors import ConfigError, Failure, memory_failure, unbuilt
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.clock import Clock
@@ -43,12 +43,12 @@ from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.graph import step_graph
-from ninefold.train.hand_out import handed_out
 from ninefold.train.kernels import choose_kernels, memory_format
 from ninefold.train.losses import LossTracker
 from ninefold.train.optimizer import parameter_groups, require_options, start_momentum
 from ninefold.train.process import give_back_freed, keep_freed, seed_generators
 from ninefold.train.reading import memory_of, reading
+from ninefold.train.restore import restore
 from ninefold.train.schedule import schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training
@@ -67,13 +67,7 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
             raise cause from error
         if exhausted := memory_failure(cause, f"{name} was being built"):
             raise exhausted from error
-        raise ConfigError(
-            name,
-            node.get("_target_"),
-            "it cannot be built so",
-            str(cause),
-            f"see the keys in conf/{name.partition('.')[0]}/",
-        ) from error
+        raise unbuilt(name, node.get("_target_"), error, name.partition(".")[0]) from error
 
 
 def built_dataset(job: DictConfig, workers: int) -> Dataset:
@@ -195,7 +189,7 @@ def training(
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
-        restore(state, checkpoints, parallel, place)
+        restore(state, checkpoints, text, parallel, place)
     clock = Clock(place.device, job.clock.sample, meter(place), place.gpus)
     clock.seconds = state.train_seconds
     if resume:
@@ -332,30 +326,6 @@ def initial_state(
         Average(model, job.ema, bool(job.get("ema_warmup"))),
         LossTracker(optimizer, scaler, place.device, skip),
     )
-
-
-def restore(state: State, checkpoints: Checkpoints, parallel: Parallel, place: Place) -> None:
-    """Load the newest checkpoint that verifies into `state`. Every process must call it.
-
-    Raises CheckpointError if there is none, or it is of another model or optimizer.
-    """
-    path = checkpoints.folder.parent
-    found = None
-    if place.rank == 0:  # the folder may be on this host only
-        path = checkpoints.newest()
-        found = read(path, "resume")
-    try:
-        state.restore(handed_out(found, parallel, place), parallel, place)
-    except (KeyError, ValueError, RuntimeError) as error:
-        if memory_failure(error, "a run was being resumed"):
-            raise
-        raise CheckpointError(
-            "resume",
-            path,
-            "it does not fit this run",
-            str(error).splitlines()[0],
-            "resume with the configuration that wrote it",
-        ) from error
 
 
 def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: str) -> list[Logger]:

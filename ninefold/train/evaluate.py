@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
-from ninefold.errors import CheckpointError, ConfigError, one_line
+from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_line
 from ninefold.files import write_json
 from ninefold.parallel import Parallel, Place, device_names, of_rank_0, of_rank_0_text
 from ninefold.secrets import redact, redacted
@@ -50,6 +51,7 @@ def evaluate(spec: RunSpec) -> None:
         if place.rank == 0:
             found.tell()
         found.require_complete(wanted.load.partial)
+        found.require_finite()
         examples, prepare, layout = build.examples_and_preparation(
             job, amp, place, spec.cache, parallel.shards
         )
@@ -67,6 +69,14 @@ def evaluate(spec: RunSpec) -> None:
             place=place,
             names=class_names(job, examples),
         )
+        if not math.isfinite(result.loss):
+            raise NumericsError(
+                "test_loss",
+                result.loss,
+                "not finite",
+                f"the weights in {found.path} are, computed in {amp.dtype}",
+                "choose a wider amp.dtype, or see what task.loss does with the examples",
+            )
         notes = found.notes + parallel.notes(place) + amp.notes(place.device)
         if place.rank != 0:
             return
@@ -151,6 +161,24 @@ class Restored:
                 str(self.report),
                 "choose the right model, or load.partial=true",
             )
+
+    def require_finite(self) -> None:
+        """Raise NumericsError if a weight is NaN or infinite; -inf in a buffer masks, as usual."""
+        parameters = dict(self.model.named_parameters())
+        for name, tensor in self.model.state_dict().items():
+            if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+                continue
+            bad = ~tensor.isfinite()
+            if name not in parameters:
+                bad &= tensor != -math.inf
+            if count := int(bad.sum()):
+                raise NumericsError(
+                    "ckpt",
+                    self.path,
+                    f"{name} in it is not finite",
+                    f"{count} of its {tensor.numel()} values are NaN or infinite",
+                    "choose another checkpoint, as best.pt",
+                )
 
 
 def restored(

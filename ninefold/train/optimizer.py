@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -49,10 +50,12 @@ def parameter_groups(
 def require_options(
     groups: Sequence[Mapping[str, Any]] | None, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Raise ConfigError for an option in `groups` that the optimizer lacks, or that is no number.
+    """Raise ConfigError for an option in `groups` that the optimizer lacks, or that is no number,
+    and for an optimizer whose step needs a closure.
 
     torch keeps any option of a group, and looks at none.
     """
+    _require_plain_step(optimizer)
     known = optimizer.defaults
     for number, group in enumerate(groups or ()):
         for option in sorted({*group} - {"match"}):
@@ -73,6 +76,21 @@ def require_options(
                     "a number of at least 0 is allowed",
                     "correct it or leave it out",
                 )
+
+
+def _require_plain_step(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ConfigError if `optimizer.step()` cannot be called without arguments, as LBFGS'."""
+    parameters = inspect.signature(optimizer.step).parameters.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p.name for p in parameters if p.kind in positional and p.default is p.empty]
+    if needed:
+        raise ConfigError(
+            "optimizer",
+            type(optimizer).__name__,
+            f"its step needs an argument ({', '.join(needed)})",
+            "optimizers that compute a step from the gradients of one batch are allowed",
+            "choose another",
+        )
 
 
 def _is_at_least_0(value: object) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,11 @@ from ninefold.parallel import Parallel, Place, gather
 from ninefold.train.average import Average
 from ninefold.train.losses import LossTracker
 from ninefold.train.schedule import Schedule
+
+COUNTERS = ("step", "measured", "best_step", "skipped")
+FIGURES = ("train_seconds", "evaluate_seconds", "best_accuracy")
+# Of the values in a checkpoint besides tensors by name; a learning rate may be a tensor.
+KINDS: tuple[Any, ...] = ((int, float, Tensor), str, Mapping, (list, tuple))
 
 
 @dataclass
@@ -100,6 +106,32 @@ class State:
         for parameter in self._parameters:
             parameter.grad = None
 
+    def misfit(self, saved: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The key of a value in a checkpoint that is of another kind than here, and what it is.
+
+        None if there is none. At the tensors of model and optimizer torch looks itself.
+        """
+        for key in COUNTERS:
+            if key in saved and (type(saved[key]) is not int or saved[key] < 0):
+                return key, f"a count is expected, it is {one_line(repr(saved[key]))}"
+        groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in self.optimizer.state_dict()["param_groups"]
+        ]
+        here = {
+            "model": {},
+            "optimizer": {"param_groups": groups, "state": {}},
+            "scheduler": self.schedule.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "rng": [torch.empty(0)],
+            "losses": torch.empty(0),
+            "epoch_seconds": [0.0],
+            "origin": [],
+            **dict.fromkeys(FIGURES, 0.0),
+        }
+        found = (_misfit(saved[key], here[key], key) for key in here if key in saved)
+        return next(filter(None, found), None)
+
     def restore(self, saved: Mapping[str, Any], parallel: Parallel, place: Place) -> None:
         """Continue from what `capture` or `handed_out` returned. Every process must call it.
 
@@ -108,18 +140,23 @@ class State:
         """
         parallel.load(saved, self.model, self.optimizer, self.average.named())
         self.average.updates = saved["step"]
-        self.schedule.load_state_dict(saved["scheduler"])
-        if saved["scaler"]:
-            self.scaler.load_state_dict(saved["scaler"])
+        with _restoring("scheduler"):
+            self.schedule.load_state_dict(saved["scheduler"])
+        with _restoring("scaler"):
+            if saved["scaler"]:
+                self.scaler.load_state_dict(saved["scaler"])
         self.scaler.skipped.fill_(saved["skipped"])
         losses = saved["losses"]
-        same = len(losses) == place.world_size
-        if same:
-            _set_rng([rows[place.data_rank] for rows in saved["rng"]], place)
+        with _restoring("losses"):
+            same = len(losses) == place.world_size
+        with _restoring("rng"):
+            if same:
+                _set_rng([rows[place.data_rank] for rows in saved["rng"]], place)
         # Only their mean over the processes is used in the end.
         own = same and place.data_size > 1
-        total, bad = (losses[place.rank] if own else losses.mean(dim=0)).tolist()
-        self.losses.start_epoch(total, bad)
+        with _restoring("losses"):
+            total, bad = (losses[place.rank] if own else losses.mean(dim=0)).tolist()
+            self.losses.start_epoch(total, bad)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
         self.best_accuracy = saved["best_accuracy"]
@@ -129,6 +166,35 @@ class State:
         origin = saved.get("origin", [])  # older checkpoints lack it
         self.origin = [one_line(str(note)) for note in origin]
         self.restores += 1
+
+
+def _misfit(found: Any, wanted: Any, place: str) -> tuple[str, str] | None:
+    """Where `found` has a value of another kind than `wanted`, and what it is; None if nowhere.
+
+    Where not `needed`, either may be None: a scheduler sets some values later.
+    """
+    kind = next((kind for kind in KINDS if isinstance(wanted, kind)), None)
+    needed = "." not in place or place in ("optimizer.param_groups", "optimizer.state")
+    if kind is None or (found is None and not needed):
+        return None
+    if not isinstance(found, kind):
+        return place, f"a {type(wanted).__name__} is expected, it is a {type(found).__name__}"
+    pairs: list[tuple[Any, Any, Any]] = []
+    if isinstance(wanted, Mapping):
+        pairs = [(key, found[key], wanted[key]) for key in wanted if key in found]
+    elif isinstance(wanted, list | tuple) and wanted:
+        pairs = [(n, each, wanted[min(n, len(wanted) - 1)]) for n, each in enumerate(found)]
+    wrong = (_misfit(each, like, f"{place}.{key}") for key, each, like in pairs)
+    return next(filter(None, wrong), None)
+
+
+@contextmanager
+def _restoring(key: str) -> Iterator[None]:
+    """Name the key of a checkpoint in the error of a value that cannot be used. ValueError."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{key}: {type(error).__name__}: {error}") from error
 
 
 def _rng(place: Place) -> list[Tensor]:

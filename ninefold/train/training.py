@@ -18,7 +18,7 @@ from ninefold.checkpoint.writer import Writer
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Loading, Source
 from ninefold.dataset.preparation import Preparation
-from ninefold.errors import NumericsError, PeerError, ResourceError, one_line
+from ninefold.errors import NumericsError, PeerError, ResourceError, located, one_line
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
 from ninefold.measure.link import Link
@@ -357,7 +357,8 @@ def closing(run: Training) -> Iterator[None]:
         try:
             close(logger, run.result, run)
         except Exception as error:
-            line = f"{type(logger).__name__} could not be closed ({redact(one_line(str(error)))})"
+            said = redact(one_line(located(error, str(error))))
+            line = f"{type(logger).__name__} could not be closed ({said})"
             log.warning(line)
             print(f"warning: {line}", file=sys.stderr, flush=True)
 

@@ -25,13 +25,13 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ninefold.amp import Amp
-from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.errors import CheckpointError, ResourceError
+from ninefold.checkpoint.store import Checkpoints, _write, read
+from ninefold.errors import CheckpointError, ConfigError, ResourceError
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.train.average import Average
-from ninefold.train.build import restore
 from ninefold.train.losses import LossTracker
+from ninefold.train.restore import restore
 from ninefold.train.schedule import Schedule
 from ninefold.train.state import State
 from tests.faults.writer import content, names, require_whole
@@ -695,10 +695,72 @@ def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_faul
     monkeypatch.setattr(run, "restore", full)
     text = "CUDA error: out of memory"
     with pytest.raises(RuntimeError, match=text):
-        restore(run, checkpoints, Single(), ALONE)
+        restore(run, checkpoints, "", Single(), ALONE)
     text = "size mismatch for 0.weight"
     with pytest.raises(CheckpointError, match=text):
-        restore(run, checkpoints, Single(), ALONE)
+        restore(run, checkpoints, "", Single(), ALONE)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("step", "abc", "step in it is damaged; a count is expected, it is 'abc'"),
+        ("step", -1, "step in it is damaged; a count is expected, it is -1"),
+        ("skipped", None, "skipped in it is damaged"),
+        ("rng", None, "rng in it is damaged; a list is expected, it is a NoneType"),
+        ("rng", [None], "it does not fit this run; rng: TypeError"),
+        ("losses", 5, "it does not fit this run; losses: "),
+        ("scheduler", 7, "scheduler in it is damaged; a dict is expected, it is a int"),
+        ("scheduler.best", "x", "scheduler.best in it is damaged"),
+        ("scaler.scale", [1], "scaler.scale in it is damaged"),
+        ("optimizer", None, "optimizer in it is damaged"),
+        ("optimizer.state", 3, "optimizer.state in it is damaged"),
+        ("optimizer.param_groups", None, "optimizer.param_groups in it is damaged"),
+        ("optimizer.param_groups.0.lr", "x", "optimizer.param_groups.0.lr in it is damaged"),
+        ("model", [1], "model in it is damaged; a dict is expected"),
+        ("best_accuracy", None, "best_accuracy in it is damaged"),
+        ("epoch_seconds", ["x"], "epoch_seconds.0 in it is damaged"),
+    ],
+)
+def test_a_damaged_value_in_a_checkpoint_that_verifies_is_named_by_its_key(
+    tmp_path: Path, key: str, value: object, told: str
+) -> None:
+    run = fresh(0)
+    advance(run, 3)
+    content = run.capture(Single(), ALONE)
+    *outer, last = key.split(".")
+    place: Any = content
+    for name in outer:
+        place = place[int(name)] if isinstance(place, list) else place[name]
+    place[last] = value
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
+    checkpoints.begin()
+    checkpoints.save({**content, "step": 3}, best=False)
+    if key == "step":
+        content = {**content, "step": value}
+        entry = _write(tmp_path / "checkpoints" / ".new.pt", content)
+        checkpoints.take(tmp_path / "checkpoints" / ".new.pt", {**entry, "step": 4}, best=False)
+    with pytest.raises(CheckpointError) as caught:
+        restore(fresh(1), checkpoints, "", Single(), ALONE)
+    assert told in str(caught.value)
+    assert f"resume={tmp_path}/checkpoints/" in str(caught.value)
+
+
+def test_a_scheduler_may_have_set_a_value_that_it_did_not_have_at_first() -> None:
+    run = fresh(0)
+    content = run.capture(Single(), ALONE)
+    content["scheduler"] |= {"best": None, "_last_lr": [0.1], "of_a_later_version": "x"}
+    assert run.misfit(content) is None
+
+
+def test_a_job_that_was_edited_after_the_checkpoint_is_not_resumed(tmp_path: Path) -> None:
+    run = fresh(0)
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    content = {**run.capture(Single(), ALONE), "config": "seed: 0\nepochs: 2\n"}
+    checkpoints.save(content, best=False)
+    restore(fresh(1), checkpoints, "seed: 0\nepochs: 3\n", Single(), ALONE)
+    with pytest.raises(ConfigError, match=r"its config.yaml was edited: seed=1 \(was 0\)"):
+        restore(fresh(1), checkpoints, "seed: 1\nepochs: 2\n", Single(), ALONE)
 
 
 def two_processes(run: State) -> dict[str, Any]:

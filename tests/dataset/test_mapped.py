@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ninefold.checkpoint.store import read
+from ninefold.config import data
 from ninefold.dataset import train_and_val
 from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.loader import Gathered
@@ -20,6 +21,7 @@ from ninefold.dataset.preparation import TypedPreparation
 from ninefold.errors import ConfigError, DataError
 from ninefold.parallel import Place
 from tests.conftest import Shell, metrics, result
+from tests.dataset import mine
 from tests.dataset.mine import made
 from tests.faults.runs import fault, fired, last_step, one_after_another, state_hash
 
@@ -47,6 +49,42 @@ def item(kind: str, **more: Any) -> Mapped:
 def noise(**more: Any) -> Mapped:
     node = {"_target_": f"{MINE}.Digits", "count": 50}
     return Mapped(node, node, shape=(1, 8, 8), **more)
+
+
+def test_a_class_is_built_once_for_each_split_however_often_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[int] = []
+    monkeypatch.setattr(mine.Item, "__init__", counting(mine.Item.__init__, built))
+    dataset = item("hwc")
+    dataset.prepare()
+    dataset.load("train")
+    dataset.load("test")
+    assert len(built) == 2
+
+
+def test_the_runs_of_a_command_check_the_data_of_one_configuration_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # another command's data would be another
+    built: list[int] = []
+    monkeypatch.setattr(mine.Item, "__init__", counting(mine.Item.__init__, built))
+    node = {"_target_": f"{MINE}.Item", "kind": "hwc"}
+    job = {"_target_": "ninefold.dataset.mapped.Mapped", "_recursive_": False, "classes": 5,
+           "train": node, "test": node, "shape": [3, 6, 4]}  # fmt: skip
+    for _ in range(3):
+        data.prepare(job, "mapped", 0)
+    assert len(built) == 2
+    data.prepare({**job, "classes": 6}, "mapped", 0)
+    assert len(built) == 4
+
+
+def counting(call: Any, calls: list[int]) -> Any:
+    def counted(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        return call(*arguments, **options)
+
+    return counted
 
 
 @pytest.mark.parametrize("kind", ["hwc", "chw", "pil", "tensor", "mapping"])

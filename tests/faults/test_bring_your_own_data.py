@@ -111,10 +111,7 @@ def test_an_error_of_the_users_class_names_its_file_line_and_code() -> None:
     number = next(
         n for n, text in enumerate(file.read_text().splitlines(), 1) if '{}["cat"]' in text
     )
-    assert (
-        f"dataset.test={MINE}.Item: item 17 raised KeyError: 'cat'; {file}, line {number}, in"
-        in line
-    )
+    assert f"dataset.test={MINE}.Item: item 17 raised KeyError: 'cat'; {file}:{number} in" in line
     assert line.endswith('"raises": lambda: {}["cat"],; correct it; traceback in run.log')
 
 
@@ -170,7 +167,7 @@ def test_a_mapped_dataset_that_fails_ends_its_run_with_one_line_and_the_tracebac
         assert any("KeyError: 'cat'" in log and "Traceback" in log for log in logs)
     assert (three.returncode, three.stderr.count("\n")) == (4, 1), three.stderr
     assert "the import of its module raised ZeroDivisionError: division by zero" in three.stderr
-    assert "broken.py, line 2, in <module>: 1 / 0" in three.stderr
+    assert "broken.py:2 in <module>: 1 / 0" in three.stderr
     for done, key in (
         (four, "loader.workers=2"),
         (five, "dataset.keys=5"),

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, DataError
 from ninefold.task import Objective
 from ninefold.task.landmarks import Landmarks, heatmaps, positions
 
@@ -160,10 +160,9 @@ def test_errors_are_millimeters_along_each_axis() -> None:
     assert Landmarks(SPACING, within=2.5).score == "within 2.5 mm"
 
 
-def test_nothing_annotated_has_no_mean_error() -> None:
-    scores = Landmarks(SPACING).scores(torch.zeros(2, 3, dtype=torch.float64), [])
-    assert (scores.score, scores.others) == (0, {"mean error mm": None})
-    assert scores.each == {"0": None, "1": None}
+def test_a_set_without_any_landmark_is_refused() -> None:
+    with pytest.raises(DataError, match="no example of the set has a landmark"):
+        Landmarks(SPACING).scores(torch.zeros(2, 3, dtype=torch.float64), [])
 
 
 def test_an_objective_gives_the_loss_where_the_network_runs() -> None:

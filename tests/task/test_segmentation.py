@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from sklearn.metrics import confusion_matrix
 from torch import Tensor, nn
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, DataError
 from ninefold.task import Objective
 from ninefold.task.segmentation import Segmentation
 
@@ -98,10 +98,9 @@ def test_a_prediction_outside_the_classes_is_wrong() -> None:
     assert (scores.score, scores.others["pixel accuracy"]) == (0.5, 0.5)
 
 
-def test_a_set_of_void_alone_has_no_figures() -> None:
-    scores = Segmentation(2).scores(torch.zeros(2, 3, dtype=torch.int64), [])
-    assert scores.score == 0
-    assert set(scores.others.values()) | set(scores.each.values()) == {None}
+def test_a_set_of_void_alone_is_refused() -> None:
+    with pytest.raises(DataError, match="no example of the set has a class in any pixel"):
+        Segmentation(2, VOID).scores(torch.zeros(2, 3, dtype=torch.int64), [])
 
 
 def test_logits_are_resized_to_the_mask() -> None:

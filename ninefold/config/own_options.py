@@ -1,0 +1,50 @@
+"""Folders of the user's own options: what Hydra would leave out of them without a word."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+from ninefold.errors import ConfigError, Failure
+
+SEARCHED = "hydra.searchpath"
+
+
+def problems(flags: Namespace, conf: Path) -> list[Failure]:
+    """What is wrong with the folders that a command adds to `conf`, or takes from it."""
+    for text in flags.overrides:
+        key, _, value = text.lstrip("+~").partition("=")
+        kept = "${project_root:}" in value or f"file://{conf.parent}" in value
+        if key == SEARCHED and not kept:
+            return [
+                ConfigError(
+                    SEARCHED,
+                    value or "~",
+                    "it takes the studies in experiments/ away",
+                    f"file://{conf.parent} is searched for them",
+                    "use --config-dir FOLDER for options of your own",
+                )
+            ]
+    return [
+        ConfigError(
+            "option",
+            own,
+            "it is not used, as one of ours has its name",
+            f"Hydra takes {conf / name}",
+            "give it another name",
+        )
+        for own, name in _both(flags, conf)
+    ]
+
+
+def _both(flags: Namespace, conf: Path) -> Iterator[tuple[Path, Path]]:
+    """Files of the user's that are at the same place in `conf`, with another content."""
+    folder = Path(flags.config_dir).absolute() if flags.config_dir else None
+    if folder is None or folder == conf:
+        return
+    for ours in sorted(conf.glob("*/*.yaml")) + sorted(conf.glob("*.yaml")):
+        name = ours.relative_to(conf)
+        own = folder / name
+        if own.is_file() and own.read_bytes() != ours.read_bytes():
+            yield own, name

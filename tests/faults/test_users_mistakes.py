@@ -1,0 +1,308 @@
+"""What a user did is one line that says where: her code by file and line, never "please report it".
+
+Whole commands, with a model, loss, logger and dataset of a user's in a folder of her own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.conftest import ROOT, Shell
+from tests.faults.refusals import refused
+
+CODE = """
+import os, sys
+import torch
+from torch import nn
+from ninefold.task import Scores
+FAULT = os.environ.get("FAULT_OF_USER", "")
+def reach(name):
+    if FAULT != name: return
+    raise ValueError(f"in {name}")
+def leave(name):
+    if FAULT == name: sys.exit(0)
+class Odd(BaseException): pass
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        reach("construction")
+        self.layer, self.steps = nn.Linear(64, 10), 0
+    def forward(self, images):
+        if self.training and not images.is_meta:
+            self.steps += 1
+            if self.steps == 3:
+                reach("forward")
+                if FAULT == "open": open("/nowhere/at/all")
+        if FAULT == "shape": return self.layer(images)
+        return self.layer(images.flatten(1))
+class Task(nn.Module):
+    score = "accuracy"
+    def loss(self, output, target):
+        if not output.is_meta and output.requires_grad: reach("loss")
+        return nn.functional.cross_entropy(output, target)
+    def measure(self, output, target):
+        reach("measure")
+        return torch.zeros(1)
+    def scores(self, sums, names):
+        reach("scores")
+        return Scores(0.5)
+class Log:
+    def __init__(self, run): reach("logger")
+    def log(self, step, values): reach("log")
+    def close(self, result): pass
+class Data:
+    def __init__(self):
+        leave("data")
+        if FAULT == "odd": raise Odd("no Exception")
+    def __len__(self): return 96
+    def __getitem__(self, number):
+        if number == 40: reach("item")
+        return torch.rand(1, 8, 8), number % 10
+class Masks(Data):
+    def __init__(self, number): self.number = number
+    def __getitem__(self, number): return torch.rand(1, 16, 16), torch.full((16, 16), self.number)
+"""
+OPTIONS = {
+    "model/u": "net: {_target_: u.Net}\ninput_channels: 1\ninput_size: null\noutput: null\n"
+    "memory_format: auto\n",
+    "task/u": "_target_: u.Task\n",
+    "logger/u": "u: {_target_: u.Log}\n",
+    "optimizer/lbfgs": "_target_: torch.optim.LBFGS\n_partial_: true\n",
+    "optimizer/sparse": "_target_: torch.optim.SparseAdam\n_partial_: true\n",
+    "scheduler/once": "_target_: torch.optim.lr_scheduler.OneCycleLR\n_partial_: true\n"
+    "max_lr: 0.1\ntotal_steps: 2\nper: step\n",
+    "dataset/u": "defaults: [mapped]\nshape: [1, 8, 8]\ntrain: {_target_: u.Data}\n"
+    "test: {_target_: u.Data}\n",
+    "dataset/v": "defaults: [mapped]\nshape: [1, 16, 16]\nclasses: 2\nignore: 7\n"
+    "train: {_target_: u.Masks, number: 1}\ntest: {_target_: u.Masks, number: 7}\n",
+}
+FEW = ["batch_size=32", "max_steps=4", "clock.warmup=0", "hydra.run.dir=run"]
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture
+def mine(shell: Shell) -> Path:
+    """The folder of the user's code and options."""
+    folder = shell.folder / "mine"
+    for name, text in OPTIONS.items():
+        path = folder / "conf" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "u.py").write_text(CODE)
+    return folder
+
+
+def train(
+    shell: Shell, mine: Path, fault: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    env = {"PYTHONPATH": str(mine), "FAULT_OF_USER": fault}
+    model = [] if any(word.startswith("model=") for word in arguments) else ["model=u"]
+    return shell.train("--config-dir=mine/conf", *model, *FEW, *arguments, env=env)
+
+
+def line_of(mine: Path, text: str) -> str:
+    """Where in the user's file `text` is, as lines on the screen have it."""
+    number = next(n for n, line in enumerate(CODE.splitlines(), 1) if text in line)
+    return f"{mine / 'u.py'}:{number}"
+
+
+QUIET = "logger=quiet"
+ERRORS = [
+    pytest.param("forward", [QUIET], "rank=0: ValueError: in forward", 1, id="forward"),
+    pytest.param("loss", [QUIET, "task=u"], "rank=0: ValueError: in loss", 1, id="loss"),
+    pytest.param("measure", [QUIET, "task=u"], "rank=0: ValueError", 1, id="measure", marks=SLOW),
+    pytest.param("scores", [QUIET, "task=u"], "rank=0: ValueError", 1, id="scores", marks=SLOW),
+    pytest.param("logger", ["logger=u"], "rank=0: ValueError", 1, id="logger", marks=SLOW),
+    pytest.param("log", ["logger=u"], "rank=0: ValueError: in log", 1, id="log", marks=SLOW),
+    pytest.param("item", [QUIET, "dataset=u"], "dataset.train=u.Data: item 40 raised", 4,
+                 id="item", marks=SLOW),
+    pytest.param("construction", [QUIET], "model.net=u.Net: it cannot be built so", 2,
+                 id="construction", marks=SLOW),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "arguments", "field", "code"), ERRORS)
+def test_an_error_in_a_users_code_names_its_file_and_line(
+    shell: Shell, mine: Path, fault: str, arguments: list[str], field: str, code: int
+) -> None:
+    done = train(shell, mine, fault, *arguments)
+    refused(done, code, field, hint=line_of(mine, "raise ValueError"))
+    assert "please report it" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "arguments", "code", "field", "text"),
+    [
+        pytest.param("shape", [], 2, "model=u", "if FAULT == \"shape\"", marks=SLOW),
+        pytest.param("open", [], 5, "file=/nowhere/at/all", "open(", marks=SLOW),
+        pytest.param("data", ["dataset=u"], 2, "code=", "sys.exit"),
+        pytest.param("odd", ["dataset=u"], 2, "code=", "raise Odd", marks=SLOW),
+    ],
+)  # fmt: skip
+def test_other_failures_of_a_users_code_name_the_line_too(
+    shell: Shell, mine: Path, fault: str, arguments: list[str], code: int, field: str, text: str
+) -> None:
+    done = train(shell, mine, fault, QUIET, *arguments)
+    refused(done, code, field, hint=line_of(mine, text))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        pytest.param(["optimizer=lbfgs"], "optimizer=LBFGS: its step needs an argument (closure)"),
+        pytest.param(["optimizer=sparse"], "optimizer=SparseAdam: RuntimeError: ", marks=SLOW),
+        pytest.param(["scheduler=once"], "scheduler=OneCycleLR: ValueError: Tried to step",
+                     marks=SLOW),
+    ],
+)  # fmt: skip
+def test_an_optimizer_or_scheduler_that_refuses_its_step_is_configuration(
+    shell: Shell, mine: Path, arguments: list[str], field: str
+) -> None:
+    refused(train(shell, mine, "", QUIET, *arguments), 2, field)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fields"),
+    [
+        (["-m", "seed=range(0)"], 2, ["seed=range(0): it has no values"]),
+        (["-m", "seed=glob(*)"], 2, ["seed=glob(*): it has no values"]),
+        (["-m", "seed=range(0,1,0)"], 2, ["seed=range(0,1,0): its step is 0"]),
+        (["-m", "model=glob(zz*)"], 2, ["model=glob(zz*): it has no values"]),
+        (["-m", "+hydra.sweeper.params={seed:'range(0)'}"], 2, ["seed=range(0): it has no"]),
+        (["find=lr", "find_lr.low=1e-300", "find_lr.high=1e308"], 2,
+         ["find_lr.low=1e-300: float32", "find_lr.high=1e+308: float32"]),
+        (["parallel=ddp", "parallel.processes=300", "batch_size=3000"], 2,
+         ["parallel.processes=300: too many for one command"]),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else None,
+)  # fmt: skip
+def test_what_cannot_be_run_is_refused_before_anything_starts(
+    shell: Shell, arguments: list[str], code: int, fields: list[str]
+) -> None:
+    done = shell.train(*arguments, QUIET)
+    refused(done, code, *fields)
+    assert os.listdir(shell.folder) == []
+
+
+def test_too_few_open_files_are_told_before_anything_starts(shell: Shell) -> None:
+    command = "ulimit -n 100; exec $0 $1 parallel=ddp parallel.processes=20 batch_size=20"
+    process = shell.spawn(["bash", "-c", command, sys.executable, str(ROOT / "train.py")])
+    out, err = process.communicate(timeout=120)
+    done = subprocess.CompletedProcess(command, process.returncode, out, err)
+    refused(done, 5, "RLIMIT_NOFILE=100: too few files are allowed here")
+    assert os.listdir(shell.folder) == []
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shell = Shell(tmp_path_factory.mktemp("trained"))
+    done = shell.train("max_steps=2", "hydra.run.dir=run", QUIET)
+    assert done.returncode == 0, done.stderr
+    return shell.folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("features.0.weight", math.nan, "ckpt={}: features.0.weight in it is not finite"),
+        pytest.param("features.1.bias", math.inf, "ckpt={}: features.1.bias in it is not finite",
+                     marks=SLOW),
+        pytest.param("features.0.weight", 1e38, "test_loss=nan: not finite", marks=SLOW),
+    ],
+)  # fmt: skip
+def test_an_evaluation_without_a_finite_figure_is_numerics(
+    shell: Shell, trained: Path, name: str, value: float, field: str
+) -> None:
+    content: dict[str, Any] = torch.load(trained / "checkpoints" / "last.pt", weights_only=True)
+    assert name in content["model"], list(content["model"])
+    content["model"][name][0] = value
+    torch.save(content, shell.folder / "odd.pt")
+    done = shell.evaluate("ckpt=odd.pt", "hydra.run.dir=evaluation")
+    refused(done, 6, field.format(shell.folder / "odd.pt"))
+    assert not (shell.folder / "evaluation" / "evaluation.json").exists()
+
+
+def test_masks_that_are_void_everywhere_are_data_without_a_figure(shell: Shell, mine: Path) -> None:
+    few = ["dataset=v", "task=segmentation", "model=unet", "model.net.width=2"]
+    done = train(shell, mine, "", QUIET, *few)
+    refused(done, 4, "dataset=test: no example of the set has a class in any pixel")
+
+
+@pytest.mark.parametrize("words", [("seed: 0", "seed: 1"), ("lr: 0.001", "lr: 0.01")], ids=str)
+def test_a_run_whose_configuration_was_edited_is_not_resumed(
+    shell: Shell, trained: Path, words: tuple[str, str]
+) -> None:
+    subprocess.run(["cp", "-r", str(trained), "run"], cwd=shell.folder, check=True)
+    path = shell.folder / "run" / "config.yaml"
+    before = path.read_text()
+    path.write_text(before.replace(*words))
+    assert path.read_text() != before
+    done = shell.train("resume=run", "max_steps=3")
+    key, value = words[1].split(": ")
+    refused(
+        done, 2, f"resume={path.parent}: its config.yaml was edited: ", hint=f"{key}={value} (was 0"
+    )
+    path.write_text(before)
+    done = shell.train("resume=run", "max_steps=3", "log_every=1")  # which may change
+    assert done.returncode == 0, done.stderr
+
+
+@SLOW
+def test_an_older_run_without_a_newer_key_is_resumed(shell: Shell, trained: Path) -> None:
+    subprocess.run(["cp", "-r", str(trained), "run"], cwd=shell.folder, check=True)
+    path = shell.folder / "run" / "config.yaml"
+    path.write_text(path.read_text().replace("init_partial: false\n", ""))
+    done = shell.train("resume=run", "max_steps=3", "parallel=ddp", "launch.cpu_processes=2")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_class_folder_that_links_to_itself_is_data(shell: Shell) -> None:
+    for place in ("train/a", "train/b", "test/a", "test/b"):
+        (shell.folder / "data" / place).mkdir(parents=True)
+        image = Image.fromarray(np.zeros((8, 8, 3), np.uint8))
+        image.save(shell.folder / "data" / place / "0.png")
+    (shell.folder / "data" / "train" / "c").symlink_to("c")
+    done = shell.train("dataset=folder", "dataset.root=data", "dataset.shape=[3,8,8]", QUIET)
+    refused(done, 4, "dataset.root=data: ", hint="data/train/c cannot be read")
+
+
+def test_a_folder_with_letters_outside_ascii_needs_no_quotes(shell: Shell) -> None:
+    done = shell.train("hydra.run.dir=dé/数据", "max_steps=1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (shell.folder / "dé" / "数据" / "result.json").exists()
+    done = shell.evaluate("ckpt=dé/数据", "hydra.run.dir=é")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["${HOME}", "${oc.env:HOME}"])
+def test_a_working_directory_that_reads_as_a_reference_is_refused(shell: Shell, name: str) -> None:
+    shell.folder = shell.folder / name
+    shell.folder.mkdir()
+    done = shell.train("max_steps=1", QUIET)
+    refused(done, 2, f"directory={shell.folder}: its name holds ${{")
+    assert os.listdir(shell.folder) == []
+
+
+@SLOW
+def test_letters_that_the_locale_cannot_decode_are_told_with_what_to_set(shell: Shell) -> None:
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = shell.train("hydra.run.dir=dé", "max_steps=1", env=env, fresh=True)
+    refused(done, 2, "arguments=hydra.run.dir='d", hint="set LC_ALL=C.UTF-8 or PYTHONUTF8=1")
+
+
+def test_an_option_of_ones_own_with_the_name_of_ours_is_refused(shell: Shell, mine: Path) -> None:
+    own = mine / "conf" / "model" / "convnet.yaml"
+    own.write_text((mine / "conf" / "model" / "u.yaml").read_text())
+    done = shell.train("--config-dir=mine/conf", "model=convnet", "hydra.run.dir=run")
+    refused(done, 2, f"option={own}", hint=str(ROOT / "conf" / "model" / "convnet.yaml"))
+    assert not (shell.folder / "run").exists()
