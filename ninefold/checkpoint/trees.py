@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CONTAINERS = Mapping | list | tuple | set
+CONTAINERS = (Mapping, list, tuple, set)
 MOST, DEEPEST = 1_000_000, 100  # containers of a content, and levels: of 10,000 tensors 10,000
 SMALL = 1 << 20  # bytes that a tensor may claim whatever its file has: some are expanded
 
@@ -35,7 +35,7 @@ def require_bounded(tree: Any, size: int) -> None:
 
     A few bytes can claim a tensor of any shape, or lists that hold each other without an end.
     """
-    left = [(tree, 0)] if isinstance(tree, Tensor | CONTAINERS) else []
+    left = [(tree, 0)] if isinstance(tree, (Tensor, *CONTAINERS)) else []
     seen = scanned = 0
     while left:
         node, depth = left.pop()
@@ -50,4 +50,4 @@ def require_bounded(tree: Any, size: int) -> None:
         seen, scanned = seen + 1, scanned + len(inner)
         if depth > DEEPEST or seen > MOST or scanned > 100 * MOST:
             raise ValueError(f"it is nested over {DEEPEST} deep, or has over {MOST:,} containers")
-        left += [(v, depth + 1) for v in inner if isinstance(v, Tensor | CONTAINERS)]
+        left += [(v, depth + 1) for v in inner if isinstance(v, (Tensor, *CONTAINERS))]
