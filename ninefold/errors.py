@@ -106,6 +106,10 @@ class PeerError(Failure):
     code = 7
 
 
+class Unended(PeerError):
+    """A process has done its work, and something of the user's does not let it end."""
+
+
 class NoReader(Failure):
     """stdout is a pipe that nobody reads any more: a command then ends without a word."""
 
@@ -289,6 +293,7 @@ KINDS: dict[str, type[Failure]] = {
         ResourceError,
         NumericsError,
         PeerError,
+        Unended,
         NoReader,
         Slower,
         Preempted,

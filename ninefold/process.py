@@ -21,7 +21,7 @@ from types import FrameType
 from typing import IO, Any, NoReturn, TypeVar
 
 from ninefold import signals
-from ninefold.errors import Failure, NoReader, PeerError, ResourceError
+from ninefold.errors import Failure, NoReader, ResourceError, Unended
 
 Answer = TypeVar("Answer")
 SCRATCH = "ninefold-"  # the beginning of a temporary folder's name
@@ -279,9 +279,9 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
-def not_ended(field: str, value: object, seconds: float) -> PeerError:
+def not_ended(field: str, value: object, seconds: float) -> Unended:
     """The failure of a process that has done its work and waits for what the user's code left."""
-    return PeerError(
+    return Unended(
         field,
         value,
         f"it did not end in {seconds:g} s after its work was done",

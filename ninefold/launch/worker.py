@@ -123,7 +123,8 @@ def tell(spec: RunSpec, failure: Failure) -> None:
         print(failure, file=sys.stderr, flush=True)
         return
     ranks = found(os.environ)
-    mailbox.write(spec.mailbox, ranks.rank, ranks.attempt, failure)
+    with suppress(FileNotFoundError):  # the launcher has given up waiting, and ended
+        mailbox.write(spec.mailbox, ranks.rank, ranks.attempt, failure)
 
 
 def run(spec: RunSpec, inline: bool = False) -> None:

@@ -18,7 +18,7 @@ from ninefold.checkpoint.writer import Writer
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Loading, Source
 from ninefold.dataset.preparation import Preparation
-from ninefold.errors import NumericsError, PeerError, ResourceError, located, one_line
+from ninefold.errors import NumericsError, ResourceError, Unended, located, one_line
 from ninefold.logger import Logger
 from ninefold.measure.clock import Clock
 from ninefold.measure.link import Link
@@ -366,8 +366,8 @@ def closing(run: Training) -> Iterator[None]:
 def close(logger: Logger, result: Result | None, run: Training) -> None:
     """Close `logger`, or end this process if that takes longer than peers wait for each other."""
 
-    def late() -> PeerError:
-        return PeerError(
+    def late() -> Unended:
+        return Unended(
             "rank",
             run.place.rank,
             f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s",

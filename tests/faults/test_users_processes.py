@@ -243,7 +243,8 @@ def test_a_run_waits_for_a_users_thread_or_process_as_long_as_for_a_peer_and_nam
     assert took < timeout + 12
     assert code == 7, run.stderr()
     assert re.fullmatch(LINE, run.stderr()), run.stderr()
-    assert run.stderr().startswith("error: rank=0: "), run.stderr()
+    who = "process=" if kind == "inline" else "rank=0: "  # inline it is the command that waits
+    assert run.stderr().startswith(f"error: {who}"), run.stderr()
     assert {"mpprocess": "reader", "thread": "feeder"}[mode] in run.stderr()
     assert result(run.folder)["status"] == "ok"
     assert set(found) <= set(left), "a process of ours is left"
