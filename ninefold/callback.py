@@ -9,7 +9,6 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
@@ -79,10 +78,11 @@ class Check(Callback):
         sweeper = config.hydra.runtime.choices["hydra/sweeper"]
         loader = GlobalHydra.instance().config_loader()
         parser = OverridesParser.create(config_loader=loader)
-        given = parser.parse_overrides(list(config.hydra.overrides.task))
+        texts = list(config.hydra.overrides.task)
         params = config.hydra.sweeper.get("params") if sweeper in values.LISTS else None
         own = parser.parse_overrides([f"{key}={value}" for key, value in (params or {}).items()])
-        problems = values.problems([*own, *given], sweeper) or odd_options(given)
+        problems = values.problems([*own, *parser.parse_overrides(texts)], sweeper)
+        problems = problems or odd_options(texts, parser)
         problems = problems or plan.not_honored(config, CONF)
         problems = problems or find.problems(config) or dry.problems(config)
         problems = problems or letters.references("hydra.sweep.dir", config.hydra.sweep.dir)
@@ -111,14 +111,15 @@ def as_written(config: DictConfig) -> list[str]:
     return [*given["task"], *given["hydra"]]
 
 
-def odd_options(overrides: Sequence[Override]) -> list[Failure]:
+def odd_options(overrides: Sequence[str], parser: OverridesParser | None = None) -> list[Failure]:
     """Options in a sweep's overrides that are not names (see Job.problems), and swept keys that
     must not be swept.
 
     They are checked before Hydra creates the sweep's folders, whose names contain the options.
+    parser: one that knows the options of groups, where an override may glob them.
     """
     found: list[Failure] = []
-    for override in overrides:
+    for override in (parser or OverridesParser.create()).parse_overrides(list(overrides)):
         group = override.key_or_group
         if group in UNSAID and override.is_sweep_override():
             found.append(plan.in_one_cell(group, str(override.input_line).partition("=")[2]))
