@@ -25,6 +25,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.
 IGNORED = (signal.SIG_IGN, None)
 _STEP = struct.Struct("=q")
 _PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)  # here, as a forked process should not load anything
 
 
 def follow_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
@@ -37,7 +38,7 @@ def follow_parent(parent: int | None = None, number: int = signal.SIGKILL) -> No
         return
     if parent is None:
         parent = os.getppid()
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:  # it died before prctl took effect
         os.kill(os.getpid(), number)
