@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ninefold.errors import ConfigError, Failure
+from ninefold.files import read_bytes
 
 SEARCHED = "hydra.searchpath"
 
@@ -46,5 +47,5 @@ def _both(flags: Namespace, conf: Path) -> Iterator[tuple[Path, Path]]:
     for ours in sorted(conf.glob("*/*.yaml")) + sorted(conf.glob("*.yaml")):
         name = ours.relative_to(conf)
         own = folder / name
-        if own.is_file() and own.read_bytes() != ours.read_bytes():
+        if own.is_file() and read_bytes(own) != read_bytes(ours):
             yield own, name
