@@ -209,7 +209,7 @@ CONFIGURATION = [
     Case('seed="a', 'seed="a', "key=value"),
     Case("seed=[1,2", "seed=[1,2", "key=value"),
     Case("héé=3", "héé=3", "key=value"),
-    Case("epochs=١", "epochs=١", "key=value"),
+    Case("epochs=١", "epochs=١", "a whole number of at least 0"),
     Case("model.net.width=\x00", "model.net.width=777", "5000 characters"),
     Case("--mutlirun", "arguments=--mutlirun", "did you mean --multirun"),
     Case("seed=0 -m epochs=1", "arguments=epochs=1", "put the flags first"),
