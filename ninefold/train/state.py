@@ -171,7 +171,7 @@ class State:
 def _misfit(found: Any, wanted: Any, place: str) -> tuple[str, str] | None:
     """Where `found` has a value of another kind than `wanted`, and what it is; None if nowhere.
 
-    Where not `needed`, either may be None: a scheduler sets some values later.
+    Inside a value either may be None: a scheduler sets some of its own later.
     """
     kind = next((kind for kind in KINDS if isinstance(wanted, kind)), None)
     needed = "." not in place or place in ("optimizer.param_groups", "optimizer.state")
