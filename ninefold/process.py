@@ -45,6 +45,15 @@ def until(found: Callable[[], Answer], seconds: float = math.inf, look: float = 
     return answer
 
 
+def locked(file: int | IO[str]) -> bool:
+    """Lock an open file for this process; False if another has it locked. Raises OSError."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 # The environment of programs that are started
 
 # An interpreter that is started with -c or -m looks for modules in the working directory first, and
@@ -187,7 +196,7 @@ def _locked_folder(root: Path) -> Path | None:
         )
     with suppress(FileNotFoundError):
         descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # until this process has ended
+        until(lambda: locked(descriptor))  # until this process has ended
         if (folder / LOCK).exists():
             return folder
         os.close(descriptor)
@@ -200,8 +209,8 @@ def _remove_abandoned(folder: Path) -> None:
             return
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            if locked(descriptor):
+                shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(descriptor)
 

@@ -106,6 +106,12 @@ def by_default() -> None:
         signal.signal(number, python)
 
 
+def ignore() -> None:
+    """Ignore SIGNALS from now on: what is left to do in this process ends soon by itself."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def forks_begin_anew() -> None:
     """Give processes that any code forks from this one default handlers, and no blocked signal.
 

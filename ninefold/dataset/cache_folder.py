@@ -15,6 +15,7 @@ from pathlib import Path
 from ninefold.dataset.packing import Content, refused, size_text
 from ninefold.errors import ResourceError
 from ninefold.files import mount_of, opener, read_json, sync_folder, write_durably
+from ninefold.process import locked, until
 
 META = "meta.json"
 LEFT = 0.05  # share of the free space of a disk that stays free
@@ -111,10 +112,10 @@ def _remove_abandoned(above: Path) -> None:
     """Remove what processes that were killed have left of their caches, whose locks are free."""
     for lock in above.glob(".*.lock"):
         with suppress(OSError), open(lock, "r+", opener=opener) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for word in (".tmp", ".old"):
-                shutil.rmtree(lock.with_suffix(word), ignore_errors=True)
-            lock.unlink()
+            if locked(file):
+                for word in (".tmp", ".old"):
+                    shutil.rmtree(lock.with_suffix(word), ignore_errors=True)
+                lock.unlink()
 
 
 @contextmanager
@@ -123,11 +124,9 @@ def _alone(folder: Path, source: str) -> Iterator[None]:
     path = folder.with_name(f".{folder.name}.lock")
     while True:
         with open(path, "a", opener=opener) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not locked(file):
                 print(f"waiting for another process that packs {source}", file=sys.stderr)
-                fcntl.flock(file, fcntl.LOCK_EX)
+                until(lambda: locked(file))
             try:
                 # Its last owner removed it: another process may lock a new one of this name.
                 ours = os.stat(path).st_ino == os.fstat(file.fileno()).st_ino

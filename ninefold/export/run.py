@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -22,10 +21,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninefold.amp import Amp
 from ninefold.dataset import Examples
-from ninefold.errors import ConfigError, NumericsError, ResourceError, one_line
+from ninefold.errors import ConfigError, ResourceError, one_line
 from ninefold.export import check, formats, graph
 from ninefold.files import mount_of, read_json, sync_folder, write_durably, write_json
 from ninefold.parallel import Place
+from ninefold.process import locked, until
 from ninefold.secrets import redact, redacted
 from ninefold.task import Task
 from ninefold.train import build
@@ -60,7 +60,7 @@ def export(wanted: Wanted) -> None:
     found = restored(job)
     found.tell()
     found.require_complete(job.load.partial)
-    require_finite(found)
+    found.require_finite()
     torch.set_num_threads(found.job.threads)
     here = Place(0, 1, torch.device("cpu"))
     fp32 = Amp(dtype="float32")
@@ -112,24 +112,6 @@ def export(wanted: Wanted) -> None:
     )
 
 
-def require_finite(found: Restored) -> None:
-    """Raise NumericsError if a weight is not finite: nothing could be compared with the file.
-
-    A buffer may hold infinity, as masks of attention do.
-    """
-    wrong = [(name, ~value.isfinite()) for name, value in found.model.named_parameters()]
-    wrong += [(name, value.isnan()) for name, value in found.model.named_buffers()]
-    for name, where in wrong:
-        if count := int(where.sum()):
-            raise NumericsError(
-                "ckpt",
-                found.path,
-                f"{name} in it is not finite",
-                f"{count:,} of its {where.numel():,} values are NaN or infinite",
-                "export an earlier checkpoint, or train again with a lower learning rate",
-            )
-
-
 @contextmanager
 def writing(file: Path, size: int) -> Iterator[None]:
     """Make the folder of `file`; raise ResourceError if it, of `size` bytes, cannot be written."""
@@ -162,7 +144,7 @@ def alone(parent: Path) -> Iterator[str]:
     descriptor = os.open(parent, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            until(lambda: locked(descriptor))
         except OSError:
             left = []
         else:

@@ -77,6 +77,8 @@ def work(spec: RunSpec, met: Meeting) -> None:
     try:
         worker.run(spec)
     except Failure as failure:
+        if ranks.started_by() == "torchrun":
+            signals.ignore()  # its agent may have found the same, and gives ranks 30 s to end in
         if met.ranks.rank != 0:
             ends.tell(failure)
             log_end(spec, ends, ends.cause or failure)

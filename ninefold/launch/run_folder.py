@@ -17,7 +17,7 @@ from typing import IO, Any
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import Busy, Failure, resource_failure
 from ninefold.files import opener
-from ninefold.process import until
+from ninefold.process import locked, until
 from ninefold.progress import ToLog
 from ninefold.result import Result
 from ninefold.secrets import redact
@@ -106,7 +106,7 @@ def exclusive(
         yield
         return
     with open(folder / ".lock", "a", opener=opener) as file:
-        if not until(lambda: _locked(file), PATIENCE, look=0.1):
+        if not until(lambda: locked(file), PATIENCE, look=0.1):
             raise Busy(
                 field,
                 folder,
@@ -118,14 +118,6 @@ def exclusive(
             yield
         finally:  # not by closing it: a process that was forked meanwhile has it open too
             fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _locked(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def stopped(number: int, folder: Path) -> Failure:

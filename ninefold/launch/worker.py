@@ -91,8 +91,7 @@ def work(spec: RunSpec) -> None:
         failure = error
     else:
         # The run is finished, and elastic would wait forever for a worker that is killed now.
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        signals.ignore()
         # Called first when this process exits, which is when its peers have finished as well.
         util.Finalize(None, end_in_time, args=(spec,), exitpriority=FIRST)
         return

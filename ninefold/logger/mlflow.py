@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from ninefold import secrets
 from ninefold.files import opener, read_text, write_durably
 from ninefold.logger import Run
 from ninefold.logger.tracking import Point, Tracked
+from ninefold.process import locked, until
 
 DEFAULT = Path("outputs", "mlflow.db")
 SQLITE = "sqlite:///"
@@ -124,5 +124,5 @@ def alone(uri: str) -> Iterator[None]:
     path = Path(uri.removeprefix(SQLITE))
     os.chdir(path.parent)  # where MLflow makes a folder for artifacts
     with open(path.with_name(f".{path.name}.lock"), "a", opener=opener) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        until(lambda: locked(file))
         yield

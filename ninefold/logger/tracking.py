@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from ninefold import signals
 from ninefold.errors import Failure, one_line, require_package
 from ninefold.files import read_text, write_durably
 from ninefold.logger import Run
@@ -30,7 +31,6 @@ from ninefold.process import safe_path
 from ninefold.progress import say
 from ninefold.result import Result
 from ninefold.secrets import redact, redacted
-from ninefold.signals import SIGNALS
 
 ID = "tracking_id"  # in the run folder
 LOCAL = 60.0  # seconds at the end of a run for what is done on this machine
@@ -237,8 +237,7 @@ def serve(answers: int) -> None:
 
     A signal to all processes of a service is for the run, which then says how it has ended.
     """
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    signals.ignore()
 
     def answer(text: str) -> None:
         os.write(answers, text.encode() + b"\n")

@@ -163,7 +163,7 @@ class Restored:
             )
 
     def require_finite(self) -> None:
-        """Raise NumericsError if a weight is NaN or infinite; -inf in a buffer masks, as usual."""
+        """Raise NumericsError unless all weights are finite; -inf in a buffer is a mask's."""
         parameters = dict(self.model.named_parameters())
         for name, tensor in self.model.state_dict().items():
             if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
@@ -176,8 +176,8 @@ class Restored:
                     "ckpt",
                     self.path,
                     f"{name} in it is not finite",
-                    f"{count} of its {tensor.numel()} values are NaN or infinite",
-                    "choose another checkpoint, as best.pt",
+                    f"{count:,} of its {tensor.numel():,} values are NaN or infinite",
+                    "choose an earlier checkpoint, or train again with a lower learning rate",
                 )
 
 

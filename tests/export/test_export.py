@@ -30,7 +30,7 @@ from ninefold.errors import ConfigError, NumericsError
 from ninefold.export import check, formats, graph
 from ninefold.export.__main__ import SUFFIXES, main
 from ninefold.export.resize import Resize
-from ninefold.export.run import alone, require_finite
+from ninefold.export.run import alone
 from ninefold.model import Output
 from ninefold.parallel import Place
 from ninefold.task import Objective
@@ -415,15 +415,15 @@ def test_weights_that_are_not_finite_are_named(
     assert os.listdir(tmp_path) == ["checkpoints"]
 
 
-def test_infinity_in_a_buffer_is_exported_and_nan_is_not(tmp_path: Path) -> None:
+def test_the_infinity_of_a_mask_in_a_buffer_is_accepted_and_nan_is_not(tmp_path: Path) -> None:
     network = torch.nn.BatchNorm1d(2)
     found = Restored(network, OmegaConf.create({}), tmp_path, "raw", LoadReport([], [], [], []))
     assert network.running_mean is not None
     network.running_mean[0] = -math.inf  # as a mask of attention has it
-    require_finite(found)
+    found.require_finite()
     network.running_mean[0] = math.nan
     with pytest.raises(NumericsError, match="running_mean in it is not finite; 1 of its 2 values"):
-        require_finite(found)
+        found.require_finite()
 
 
 @pytest.mark.parametrize("what", ["a symbolic link", "a FIFO"])
