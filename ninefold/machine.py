@@ -22,6 +22,7 @@ GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, 
 
 # Set in this process once the ranks of a host have met: the CPUs that they may use together.
 CORES = "NINEFOLD_CORES"
+COMMIT = "COMMIT"  # the file of a packed copy, see `benchmarks.gpu --pack`
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 PROCESSOR = Path("/proc/cpuinfo")
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them; the last one on ARM
@@ -42,7 +43,7 @@ def environment(processes: int = 1) -> dict[str, Any]:
     for package in ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy"):
         versions[package] = installed(package)
     root = Path(__file__).parents[1]
-    commit = _output("git", "-C", str(root), "rev-parse", "HEAD")
+    commit = _output("git", "-C", str(root), "rev-parse", "HEAD") or _packed_commit(root)
     changes = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
     return {
         "versions": versions,
@@ -64,6 +65,12 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _packed_commit(root: Path) -> str | None:
+    """The commit that files without their repository were copied from, as they say themselves."""
+    file = root / COMMIT
+    return file.read_text().strip() if file.is_file() else None
 
 
 def _output(*command: str) -> str | None:
@@ -137,6 +144,26 @@ def gpu_models() -> list[str]:
         for line in path.read_text().splitlines()
         if line.startswith("Model:")
     ]
+
+
+def gpu_count() -> int:
+    """How many GPUs CUDA shows this process; CUDA_VISIBLE_DEVICES can still be changed after it.
+
+    torch asks NVML. Where that does not answer it starts CUDA, which reads the variable only once:
+    another process does it then.
+    """
+    import pynvml
+    import torch
+
+    if not gpu_driver():
+        return 0
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        code = "import torch; print(torch.cuda.device_count())"
+        return int(_output(sys.executable, "-I", "-c", code) or 0)
+    pynvml.nvmlShutdown()
+    return torch.cuda.device_count()
 
 
 def gpus() -> list[str]:

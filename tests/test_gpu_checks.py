@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
+import shutil
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -15,7 +18,7 @@ from typing import Any, ClassVar
 import pytest
 
 from benchmarks import ours
-from benchmarks.gpu import command, timings
+from benchmarks.gpu import command, pack, timings
 from benchmarks.gpu.check import AS_EXPECTED, NO_BOUND, NOT, Check, Expectation, shown
 from benchmarks.gpu.race import Contestant, race
 from benchmarks.gpu.record import FILE, LOG, Record, table
@@ -64,7 +67,7 @@ def test_figures_are_shown_short() -> None:
 
 
 def given(output: Path, **more: Any) -> argparse.Namespace:
-    return argparse.Namespace(output=output, dry=True, again=False, minutes=1.0, **more)
+    return argparse.Namespace(output=output, dry=True, again=False, until=math.inf, **more)
 
 
 def toy(name: str, calls: list[str], value: Any = 1.0, seconds: float = 0) -> Check:
@@ -100,7 +103,7 @@ def test_what_is_done_is_not_repeated_and_a_check_that_fails_stops_no_other(tmp_
     assert "no room" in (tmp_path / "smoke" / LOG).read_text()
 
 
-def test_a_part_begins_no_check_that_it_has_no_time_for(tmp_path: Path) -> None:
+def test_no_check_begins_that_there_is_no_time_for(tmp_path: Path) -> None:
     calls: list[str] = []
     record = Record(tmp_path, "steps", MACHINE, False, {})
     with (tmp_path / LOG).open("w") as log:
@@ -108,9 +111,49 @@ def test_a_part_begins_no_check_that_it_has_no_time_for(tmp_path: Path) -> None:
         long, short = toy("long", calls, seconds=60), toy("short", calls, seconds=40)
         why = [command.result(check, session, record, False) for check in (long, short)]
     assert calls == ["short"]
-    assert why == ["the part had no time left; the same command goes on with it", None]
+    assert why == ["the command had no time left; given again, it goes on with it", None]
     assert record.done(short)
     assert not record.done(long)
+
+
+def test_a_record_without_a_commit_has_its_table(tmp_path: Path) -> None:
+    """As where files travel without their repository."""
+    environment = {**MACHINE["environment"], "commit": None}
+    (tmp_path / "rest").mkdir()
+    record = Record(tmp_path / "rest", "rest", {**MACHINE, "environment": environment}, False, {})
+    record.add(toy("one", []), {"x": 1}, 0.0)
+    text, _ = table(tmp_path, command.PARTS)
+    assert "commit" not in text
+
+
+def test_files_that_travel_without_their_repository_know_their_commit(tmp_path: Path) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    shutil.copytree(ROOT / "ninefold", tmp_path / "ninefold")
+    (tmp_path / "COMMIT").write_text(f"{commit}\n")
+    code = "from ninefold import machine; print(machine.environment()['commit'])"
+    done = Shell(tmp_path).run("-c", code, env={"PYTHONPATH": str(tmp_path)})
+    assert done.stdout.strip() == commit, done.stderr
+
+
+def test_what_travels_and_what_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = next((ROOT / "experiments" / "larger_batch").glob("*/report.json")).parent
+    there = tmp_path / "there" / "gpu"
+    shutil.copytree(recording, there / "study" / "nine_way")
+    (there / "rest").mkdir()
+    Record(there / "rest", "rest", MACHINE, False, {}).add(toy("one", []), {"x": 1}, 0.0)
+    with tarfile.open(tmp_path / "found.tgz", "w:gz") as archive:
+        archive.add(there, "gpu")
+    monkeypatch.setattr(pack, "ROOT", tmp_path)
+    where, answer = pack.unpack([tmp_path / "found.tgz"], tmp_path / "outputs")
+    assert where.startswith("experiments/nine_way/2026-11-22_")
+    assert "Train with" in answer
+    assert (tmp_path / where.rstrip(":") / "report.html").exists()
+    text, _ = table(tmp_path / "outputs" / pack.FOUND, command.PARTS)
+    assert "rest/one" in text
+    with pytest.raises(ConfigError, match=r"unpack=.*; found.tgz of a sitting is expected"):
+        pack.unpack([Path(__file__)], tmp_path / "outputs")
+    with pytest.raises(ConfigError, match=r"pack=.*: it exists"):
+        pack.pack(tmp_path)
 
 
 def test_figures_of_several_machines_or_of_a_dry_run_are_not_mixed(tmp_path: Path) -> None:

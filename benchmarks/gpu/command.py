@@ -1,15 +1,19 @@
-"""Find out on a GPU what a CPU cannot tell: four parts, each under ten minutes on one H200.
+"""Find out on a GPU what a CPU cannot tell: four parts of ten minutes or less on one H200.
 
     python -m benchmarks.gpu [PART[/CHECK] ...] [--output FOLDER] [--again] [--dry] [--table]
+    python -m benchmarks.gpu --pack FOLDER
+    python -m benchmarks.gpu --unpack FOUND.tgz ... [--output FOLDER]
 
 Each part keeps log.txt and figures.json in FOLDER/PART. Checks that are done are not repeated when
-the command is given again, unless --again says so. Nothing is installed and no network is used.
+the command is given again, unless --again says so. Nothing is installed and no network is used but
+by --pack, which makes what travels to a machine without a network, see sitting.sh.
 The exit code is 0 if every check is done and all is as expected, else 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import sys
 import tempfile
@@ -20,29 +24,36 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import rest, smoke, steps, study
+from benchmarks.gpu import pack, rest, smoke, steps, study
 from benchmarks.gpu.check import NEEDS, NO_BOUND, Check, needed
 from benchmarks.gpu.record import LOG, NOT_DONE, Record, table
 from benchmarks.gpu.session import Session
 from ninefold.errors import ConfigError, Failure
 from ninefold.files import write_durably
-from ninefold.machine import gpu_driver
 
 PARTS = {
     module.__name__.rpartition(".")[2]: module.CHECKS for module in (smoke, steps, study, rest)
 }
 TABLE = "table.md"
 NEEDED = ("torch", "torchvision", "hydra", "omegaconf", "sklearn", "matplotlib")
-DRY = 60.0  # minutes that a part of a dry run may take
-END = 10.0  # seconds of a part's time that are kept for its end
+END = 10.0  # seconds of --minutes that are kept for the end
 
 Chosen = dict[str, list[Check]]
 
 
 def main() -> int:
+    began = time.monotonic()
     arguments = parse()
+    arguments.until = began + 60 * arguments.minutes - END
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends what runs
     try:
+        if arguments.pack is not None:
+            pack.pack(arguments.pack)
+            print(f"on the machine with the GPU: bash {arguments.pack.name}/{pack.SCRIPT} first")
+            return 0
+        if arguments.unpack:
+            print("\n".join(pack.unpack(arguments.unpack, arguments.output)))
+            arguments.output, arguments.table = arguments.output / pack.FOUND, True
         require_packages()
         chosen = selected(arguments.names)
         if arguments.list:
@@ -50,16 +61,26 @@ def main() -> int:
                 print("\n".join(f"{part}/{check.name}: {check.asks}" for check in checks))
             return 0
         left = [] if arguments.table else run(chosen, arguments, machine(arguments.dry))
-        text, unexpected = table(arguments.output, PARTS)
+        text, unexpected = tabled(arguments.output, left)
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.code
+    print(f"\n{text}")
+    return 1 if left or unexpected else 0
+
+
+def tabled(folder: Path, left: Sequence[str]) -> tuple[str, int]:
+    """The table of what is recorded in `folder` and what is `left`; how much is not as expected."""
+    text, unexpected = table(folder, PARTS)
     if left:
         text += "\n\nNot done:\n\n" + "\n".join(f"- {line}" for line in left)
-    print(f"\n{text}")
-    if not arguments.table:
-        write_durably(arguments.output / TABLE, f"{text}\n".encode())
-    return 1 if left or unexpected else 0
+    return text, unexpected
+
+
+def write_table(folder: Path, left: Sequence[str]) -> None:
+    """Write the table of what is recorded by now."""
+    text, _ = tabled(folder, left)
+    write_durably(folder / TABLE, f"{text}\n".encode())
 
 
 def parse() -> argparse.Namespace:
@@ -67,10 +88,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=description)
     parser.add_argument("names", nargs="*", metavar="PART[/CHECK]", help="all if none is named")
     parser.add_argument("--output", type=Path, default=Path("outputs", "gpu"), metavar="FOLDER")
-    parser.add_argument("--minutes", type=float, default=9.5, help="that a part has")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="that the command has")
     parser.add_argument("--again", action="store_true", help="repeat checks that are done")
     parser.add_argument("--dry", action="store_true", help="on the CPU at tiny size")
     parser.add_argument("--table", action="store_true", help="print what is recorded, run nothing")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make what travels")
+    parser.add_argument(
+        "--unpack", type=Path, nargs="+", default=(), metavar="FILE", help="read what came back"
+    )
     parser.add_argument("--list", action="store_true", help="list the checks, and end")
     return parser.parse_args()
 
@@ -114,11 +139,9 @@ def machine(dry: bool) -> dict[str, Any]:
 
     Raises ConfigError if it has no GPU and this is no dry run.
     """
-    found: dict[str, Any] = {"gpus": []}
-    if dry or gpu_driver():
-        with tempfile.TemporaryDirectory() as folder, Path(folder, LOG).open("w") as log:
-            session = Session(log, Path(folder), 0, dry, time.monotonic() + 300)
-            found = session.call("machine")
+    with tempfile.TemporaryDirectory() as folder, Path(folder, LOG).open("w") as log:
+        session = Session(log, Path(folder), 0, dry, time.monotonic() + 300)
+        found: dict[str, Any] = session.call("machine")
     if not found["gpus"] and not dry:
         raise ConfigError(
             "device",
@@ -140,12 +163,11 @@ def run(chosen: Chosen, arguments: argparse.Namespace, machine: dict[str, Any]) 
             (record.folder / LOG).open("a") as log,
             tempfile.TemporaryDirectory(prefix="gpu-checks-") as scratch,
         ):
-            minutes = DRY if arguments.dry else arguments.minutes
-            until = time.monotonic() + 60 * minutes - END
-            session = Session(log, Path(scratch), machine["gpus"], arguments.dry, until)
+            session = Session(log, Path(scratch), machine["gpus"], arguments.dry, arguments.until)
             for check in checks:
                 if why := result(check, session, record, arguments.again):
                     left.append(f"{part}/{check.name}: {why}")
+        write_table(arguments.output, left)  # the command may be ended before the next part is
     return left
 
 
@@ -161,7 +183,7 @@ def result(check: Check, session: Session, record: Record, again: bool) -> str |
         return None
     if session.left < session.size(check.seconds, 0):
         print(f"{name}: no time left", flush=True)
-        return "the part had no time left; the same command goes on with it"
+        return "the command had no time left; given again, it goes on with it"
     print(f"{name}: {check.asks}", flush=True)
     session.begin(check.name, f"{name}: {check.asks}")
     began = time.monotonic()

@@ -106,7 +106,7 @@ def versions(machine: dict[str, Any]) -> str:
     names = ("python", "torch", "cuda")
     found = [f"{name} {known['versions'][name]}" for name in names if known["versions"].get(name)]
     found += [f"driver {known['driver']}"] * bool(known["driver"])
-    found += [f"commit {known['commit'][:12]}"] * bool(known["commit"])
+    found += [f"commit {known['commit'][:12]}"] if known["commit"] else []
     found += ["with changes"] * bool(known["dirty"])
     return ", ".join([*found, known["time"][:10]])
 

@@ -1,11 +1,12 @@
-"""The part `rest`: checkpoints beside steps, decoding, and what a long run leaves behind."""
+"""The part `rest`: checkpoints beside steps, decoding, what a long run keeps, the largest batch."""
 
 from __future__ import annotations
 
 import os
 
-from benchmarks.gpu.check import Check, Expectation, Figures, first_bad
-from benchmarks.gpu.session import Session
+from benchmarks.gpu.check import Check, Expectation, Figures, ends_with, first_bad
+from benchmarks.gpu.session import Session, read
+from benchmarks.gpu.study import SMALLEST, swept
 
 WORKERS = ("0", "4", "auto")  # of loader.workers
 
@@ -51,6 +52,21 @@ def folder(session: Session) -> Figures:
 def events(session: Session) -> Figures:
     """350,000 CUDA events, with a log point each 50 steps."""
     return session.call("events", steps=session.size(50000, 200), every=50)
+
+
+def max_batch(session: Session) -> Figures:
+    full = ("amp=bf16", "model=resnet18", "dataset=synthetic", "dataset.train_count=32768")
+    done = swept(
+        session, "-m", *session.size(full, SMALLEST), "max_steps=2", "checkpoint.every=null",
+        "study.max_batch=true",
+    )  # fmt: skip
+    found = read(done.folder / "sweep.json").get("max_batch") or {}
+    return {
+        "exit code": done.code,
+        "largest batches": [f"{name}: {each['batch_size']}" for name, each in found.items()],
+        "searches that failed": sum(each["status"] == "failed" for each in found.values()),
+        "why": [each["why"] for each in found.values()],
+    }
 
 
 CHECKS = [
@@ -116,5 +132,22 @@ CHECKS = [
             Expectation("steps whose phases are known"),
         ],
         seconds=20,
+    ),
+    Check(
+        "max_batch",
+        "Is the largest batch found, and is every refusal about memory?",
+        max_batch,
+        [
+            ends_with(),
+            Expectation("largest batches", gpus=0),
+            Expectation(
+                "searches that failed",
+                high=0,
+                gpus=0,
+                means="the search met an error that it does not take for memory: see why",
+            ),
+            Expectation("why", gpus=0),
+        ],
+        seconds=90,
     ),
 ]

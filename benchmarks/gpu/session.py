@@ -52,7 +52,7 @@ class Session:
     scratch: an empty folder for runs, removed with the part.
     gpus: that there are; 0 in a dry run.
     dry: everything at tiny size on the CPU.
-    until: time.monotonic() at which the part has to be over.
+    until: time.monotonic() at which the command has to be over; it may be infinite.
     check: the name of the check that runs.
     """
 
@@ -66,7 +66,7 @@ class Session:
 
     @property
     def left(self) -> float:
-        """Seconds until the part has to be over."""
+        """Seconds until the command has to be over."""
         return self.until - time.monotonic()
 
     def size(self, full: Any, tiny: Any) -> Any:
@@ -130,7 +130,7 @@ class Session:
         """Run Python with `arguments` in the scratch folder.
 
         watch: is called with the process and `folder` while it runs.
-        Raises TimeoutError after `limit` seconds, or at the end of the part's time.
+        Raises TimeoutError after `limit` seconds, or at the end of the command's time.
         """
         folder = folder or self.scratch
         self.say(f"\n$ python {' '.join(arguments)}")

@@ -44,21 +44,6 @@ def alexnet(session: Session) -> Figures:
     return found
 
 
-def max_batch(session: Session) -> Figures:
-    full = ("amp=bf16", "model=resnet18", "dataset=synthetic", "dataset.train_count=32768")
-    done = swept(
-        session, "-m", *session.size(full, SMALLEST), "max_steps=2", "checkpoint.every=null",
-        "study.max_batch=true",
-    )  # fmt: skip
-    found = read(done.folder / "sweep.json").get("max_batch") or {}
-    return {
-        "exit code": done.code,
-        "largest batches": [f"{name}: {each['batch_size']}" for name, each in found.items()],
-        "searches that failed": sum(each["status"] == "failed" for each in found.values()),
-        "why": [each["why"] for each in found.values()],
-    }
-
-
 def swept(session: Session, *overrides: str) -> Done:
     folder = session.new_folder()
     options = (*overrides, f"hydra.sweep.dir={folder}")
@@ -177,22 +162,5 @@ CHECKS = [
             ),
         ],
         seconds=110,
-    ),
-    Check(
-        "max_batch",
-        "Is the largest batch found, and is every refusal about memory?",
-        max_batch,
-        [
-            ends_with(),
-            Expectation("largest batches", gpus=0),
-            Expectation(
-                "searches that failed",
-                high=0,
-                gpus=0,
-                means="the search met an error that it does not take for memory: see why",
-            ),
-            Expectation("why", gpus=0),
-        ],
-        seconds=90,
     ),
 ]

@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.trees import copied
+from ninefold.progress import say
 
 ALIGNED = 64  # bytes; where a part of the staging block may begin: a cache line, and any dtype
 PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every GPU of the process
@@ -204,8 +206,11 @@ class Block:
         self._memory = mmap.mmap(-1, max(size, 1))
         if device.type == "cuda":
             address = torch.frombuffer(self._memory, dtype=torch.uint8).data_ptr()
-            lock(address, len(self._memory))
-            weakref.finalize(self, unlock, address).atexit = False
+            if code := lock(address, len(self._memory), device):
+                why = torch.cuda.CudaError(code)
+                say(f"note: the GPU cannot lock memory here ({why}); saving takes longer")
+            else:
+                weakref.finalize(self, unlock, address).atexit = False
 
     def part(self, place: int, shape: Shape) -> Tensor:
         """A tensor of this shape, in a storage of exactly its bytes that begins at `place`."""
@@ -216,10 +221,17 @@ class Block:
         return part.view(shape.dtype).as_strided(shape.sizes, shape.strides)
 
 
-def lock(address: int, size: int) -> None:
-    """Lock the pages of this memory, so that copies from a GPU need not wait. Raises CudaError."""
-    if code := int(torch.cuda.cudart().cudaHostRegister(address, size, PORTABLE)):
-        raise torch.cuda.CudaError(code)
+def lock(address: int, size: int, device: torch.device) -> int:
+    """Lock the pages of this memory, so that copies from a GPU need not wait.
+
+    Returns CUDA's error code, 0 if there is none. Sandboxes such as gVisor refuse to lock memory,
+    and so does a limit on it.
+    """
+    code = int(torch.cuda.cudart().cudaHostRegister(address, size, PORTABLE))
+    if code:
+        with suppress(RuntimeError):  # CUDA keeps an error until it is asked: by any next kernel
+            torch.ones(1, device=device)
+    return code
 
 
 def unlock(address: int) -> None:

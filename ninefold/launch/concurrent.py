@@ -30,7 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ninefold import signals
+from ninefold import machine, signals
 from ninefold.launch import forkserver, mailbox
 from ninefold.process import prepended, safe_path, scratch, until
 
@@ -172,9 +172,7 @@ def show_one_gpu(number: int) -> None:
 
     CUDA looks at the variable when it is used for the first time.
     """
-    import torch
-
-    shown = gpus_shown(os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count())
+    shown = gpus_shown(os.environ.get("CUDA_VISIBLE_DEVICES"), machine.gpu_count())
     if len(shown) > 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = shown[number % len(shown)]
 

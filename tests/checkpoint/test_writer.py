@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ninefold.amp import Amp
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, arranged
+from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, arranged, lock
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Gathered, Loading
@@ -187,6 +187,22 @@ def test_what_is_staged_from_a_gpu_is_page_locked_and_what_it_was(tmp_path: Path
     gc.collect()
     assert block() is None
     assert not any(part.is_pinned() for part in parts.values())
+
+
+@pytest.mark.gpu
+def test_where_memory_cannot_be_locked_checkpoints_are_staged_as_well_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def twice(*given: Any) -> int:
+        """Locking what is locked is refused, as in a sandbox."""
+        assert lock(*given) == 0
+        return lock(*given)
+
+    monkeypatch.setattr("ninefold.checkpoint.writer.lock", twice)
+    weights = torch.randn(300).cuda()
+    copies = Staging(torch.device("cuda", 0)).copy({"weights": weights})
+    assert torch.equal(copies["weights"], weights.cpu())  # CUDA has no error left to raise
+    assert "note: the GPU cannot lock memory here (" in capsys.readouterr().out
 
 
 # In a run

@@ -267,8 +267,8 @@ def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host
 def test_on_a_gpu_a_run_says_that_its_set_is_there(shell: Shell) -> None:
     options = ("device=cuda", "max_steps=2", "logger=quiet", "clock.probe=0")
     for asked, line in (("auto", True), ("true", True), ("false", False)):
-        folder = f"hydra.run.dir={asked}"
+        folder = f"hydra.run.dir=run-{asked}"
         done = shell.train(*options, f"dataset.resident={asked}", folder)
         assert done.returncode == 0, done.stderr
         assert ("of examples are copied to the GPU once" in done.stdout) == line
-        assert (result(shell.folder / asked)["resident_bytes"] > 0) == line
+        assert (result(shell.folder / f"run-{asked}")["resident_bytes"] > 0) == line

@@ -63,14 +63,14 @@ def test_gpus_have_the_names_that_the_process_was_started_with(
 @pytest.mark.parametrize(("seat", "shown"), [(0, "4"), (1, "6"), (2, "4"), (5, "6")])
 def test_seats_go_around_the_gpus(monkeypatch: pytest.MonkeyPatch, seat: int, shown: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("ninefold.machine.gpu_count", lambda: 2)
     show_one_gpu(seat)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == shown
 
 
 def test_a_process_without_several_gpus_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("ninefold.machine.gpu_count", lambda: 1)
     show_one_gpu(1)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
 

@@ -167,10 +167,12 @@ def test_between_log_points_the_host_never_waits_for_the_gpu(amp: str, resident:
 
         def watched(*arguments: Any) -> Iterator[tuple[Tensor, Tensor]]:
             """Waiting is an error from the second batch on, until the loop asks past the last."""
-            for batch in epoch(*arguments):
-                yield batch
-                torch.cuda.set_sync_debug_mode("error")
-            torch.cuda.set_sync_debug_mode("default")
+            try:
+                for batch in epoch(*arguments):
+                    yield batch
+                    torch.cuda.set_sync_debug_mode("error")
+            finally:  # the loop ends at its last step, and does not ask for another batch
+                torch.cuda.set_sync_debug_mode("default")
 
         run.batches.epoch = watched  # type: ignore[method-assign]
         try:

@@ -386,11 +386,13 @@ def test_between_log_points_the_host_never_waits_for_a_replayed_step(
 
         def watched(*arguments: Any) -> Iterator[tuple[Tensor, Tensor]]:
             """Waiting is an error from the third batch on: the second step is recorded."""
-            for number, batch in enumerate(epoch(*arguments)):
-                if number > 1:
-                    torch.cuda.set_sync_debug_mode("error")
-                yield batch
-            torch.cuda.set_sync_debug_mode("default")
+            try:
+                for number, batch in enumerate(epoch(*arguments)):
+                    if number > 1:
+                        torch.cuda.set_sync_debug_mode("error")
+                    yield batch
+            finally:  # the loop ends at its last step, and does not ask for another batch
+                torch.cuda.set_sync_debug_mode("default")
 
         run.warmup_steps = 0
         run.batches.epoch = watched  # type: ignore[method-assign]

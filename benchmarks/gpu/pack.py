@@ -1,0 +1,84 @@
+"""What travels to a machine with a GPU that has torch and no network, and what comes back."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.gpu.session import ROOT
+from ninefold.errors import ConfigError
+from ninefold.machine import COMMIT
+
+# What a machine that is made for torch lacks, all of it without compiled code.
+WHEELS = ("hydra-core", "omegaconf", "antlr4-python3-runtime")
+SCRIPT = "sitting.sh"
+FOUND = "gpu"  # in what comes back: the folder of the checks
+# Of the part `study`: which option of `experiments` each study is.
+STUDIES = {"nine_way": "nine_way", "nine_way_gpu": "nine_way_gpu", "alexnet": "alexnet_cifar10"}
+
+
+def pack(folder: Path) -> None:
+    """Put a copy of HEAD, its commit, wheels and the script of a sitting into a new `folder`.
+
+    Raises ConfigError if it exists, or if this is no clone of the repository.
+    """
+    if folder.exists():
+        raise ConfigError("pack", folder, "it exists", "a new folder is made", "name another")
+    try:
+        archive = _git("archive", "HEAD")
+        commit = _git("rev-parse", "HEAD")
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip()
+        raise ConfigError(
+            "pack", ROOT, f"git cannot read it ({said})", "a clone is needed", "clone it"
+        ) from error
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+    (folder / COMMIT).write_bytes(commit)
+    shutil.copy(Path(__file__).with_name(SCRIPT), folder / SCRIPT)
+    names = [f"{name}=={version(name)}" for name in WHEELS]
+    wheel = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps")
+    subprocess.run([*wheel, "--wheel-dir", str(folder / "wheels"), *names], check=True)
+
+
+def unpack(files: Iterable[Path], output: Path) -> list[str]:
+    """Put what sittings brought back into `output`, that of later files over that of earlier ones.
+
+    Each study becomes a recording in `experiments/`. Returns two lines for each: where it is, and
+    the answer with its conditions, as the README has them.
+    Raises ConfigError if a file is not there or is no archive of a sitting.
+    """
+    for path in files:
+        try:
+            with tarfile.open(path) as found:
+                found.extractall(output, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            raise ConfigError(
+                "unpack", path, str(error), "found.tgz of a sitting is expected", "name that"
+            ) from error
+    reports = ((STUDIES[study], output / FOUND / "study" / study) for study in STUDIES)
+    return [line for name, report in reports if report.exists() for line in recorded(name, report)]
+
+
+def recorded(experiment: str, report: Path) -> list[str]:
+    """Copy the `report` of a study into `experiments/`; returns what `unpack` does."""
+    found = json.loads((report / "report.json").read_text())
+    environment = found["environment"]["environment"]
+    gpu = re.sub(r"\W+", "-", ", ".join(environment["hosts"][0]["gpus"]) or "no gpu").lower()
+    folder = ROOT / "experiments" / experiment / f"{environment['time']['first'][:10]}_{gpu}"
+    shutil.copytree(report, folder, dirs_exist_ok=True)
+    return [f"{folder.relative_to(ROOT)}:", f"  {found['machine']} {found['answer']['sentence']}"]
+
+
+def _git(*command: str) -> bytes:
+    return subprocess.run(
+        ["git", "-C", str(ROOT), *command], capture_output=True, check=True
+    ).stdout
