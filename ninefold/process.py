@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, NoReturn, TypeVar
@@ -59,6 +60,8 @@ def locked(file: int | IO[str]) -> bool:
 # An interpreter that is started with -c or -m looks for modules in the working directory first, and
 # that may be anybody's. From Python 3.11 on this prevents it.
 SAFE_PATH = ("PYTHONSAFEPATH", "1")
+# Of the resource tracker: it also cleans up after a killed launcher.
+NO_WARNING = ("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker", ",")
 
 
 @contextmanager
@@ -88,6 +91,21 @@ def safe_path() -> Iterator[None]:
     """Have interpreters that are started in the block import nothing from the working directory."""
     with replaced(*SAFE_PATH):
         yield
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Start processes of multiprocessing in the block, with SIGNALS blocked and a safe path.
+
+    Its resource tracker, which cleans up after processes that are killed, is started before: a
+    SIGUSR1 to all processes would end it if that were not blocked, and multiprocessing unblocks
+    SIGINT and SIGTERM once it has started it, so that they would reach the first process.
+    """
+    with safe_path():
+        with prepended(*NO_WARNING), signals.held_back():
+            resource_tracker.ensure_running()
+        with signals.held_back():
+            yield
 
 
 # Standard streams

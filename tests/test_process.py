@@ -35,6 +35,41 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+SPAWNING = """
+import multiprocessing, signal, sys
+from pathlib import Path
+from ninefold.process import starting
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=theirs.recv, daemon=True)
+    with starting():
+        process.start()
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (blocked,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")]
+    print([number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+           for number in range(1, 20) if int(blocked, 16) >> (number - 1) & 1].count(True),
+          signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    process.kill()
+"""
+
+
+def test_the_first_process_that_is_started_has_signals_blocked_from_its_first_moment(
+    temporary: Path,
+) -> None:
+    """Starting it starts multiprocessing's resource tracker, which unblocks two of them."""
+    (temporary / "spawning.py").write_text(SPAWNING)
+    done = subprocess.run(
+        [sys.executable, str(temporary / "spawning.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "3 set()\n", done.stderr
+
+
 def test_a_wait_ends_with_its_answer_or_at_its_deadline() -> None:
     answers = iter([0, 0, 5])
     assert until(lambda: next(answers), 10, look=0.001) == 5

@@ -47,7 +47,7 @@ print(f"torch {torch.__version__}, GPUs {torch.cuda.device_count()}")
 sys.exit(not torch.cuda.is_available())
 PYTHON
   if [ "$1" = first ]; then
-    MINUTES=3
+    MINUTES=6
     train plain 120 || return 92
     train graph 90 graph=true amp=scaler
     train ddp 90 parallel=ddp amp=autocast

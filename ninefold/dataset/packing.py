@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ninefold import signals
 from ninefold.dataset import Array, Rows
 from ninefold.errors import DataError, Failure, ResourceError, memory_failure, relay
-from ninefold.process import safe_path
+from ninefold.process import starting
 from ninefold.progress import bar
 
 BYTES, ROWS = 8 * 2**20, 16  # what a process decodes at a time, at most
@@ -173,10 +173,7 @@ def _in_processes(
         for _ in range(processes):
             ours, theirs = context.Pipe()
             worker = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
-            with (
-                signals.held_back(),
-                safe_path(),
-            ):  # they are for this process, which ends its workers
+            with starting():  # signals are for this process, which ends its workers
                 worker.start()
             theirs.close()
             workers[ours] = worker

@@ -25,14 +25,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from ninefold import machine, signals
-from ninefold.launch import forkserver, mailbox
-from ninefold.process import prepended, safe_path, scratch, until
+from ninefold.launch import mailbox
+from ninefold.process import scratch, starting, until
 
 VARIABLE = "NINEFOLD_SWEEP"  # names the folder, to this process and to those that inherit it
 FILE = "announced.json"
@@ -90,8 +89,8 @@ def announce(
     (folder / FILE).write_text(json.dumps([place, study_name, grace, concurrent]))
     os.environ[VARIABLE] = str(folder)
     if concurrent:
-        with signals.held_back(), prepended(*forkserver.QUIET), safe_path():
-            resource_tracker.ensure_running()  # it cleans up after processes that are killed
+        with starting():
+            pass  # only multiprocessing's resource tracker, which all runs then have in common
 
 
 def _remove(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver, process
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Any
 
 from ninefold.errors import ResourceError
 from ninefold.machine import gpu_driver
-from ninefold.process import SAFE_PATH, prepended, replaced, safe_path, scratch
-from ninefold.signals import SIGNALS
+from ninefold.process import SAFE_PATH, prepended, replaced, scratch, starting
 
 ROOT = Path(__file__).parents[2]
 # See launch.preload, which must not be imported here.
@@ -26,7 +24,6 @@ HARMLESS = ("ninefold", "torch", "torchvision")  # their modules call no driver 
 WITHOUT_DRIVER = ("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 # "1" if that is ours: workers then remove it.
 ASKS_NVML = "NINEFOLD_ASKS_NVML"
-QUIET = ("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker", ",")
 
 
 def start(job: Mapping[str, Any]) -> None:
@@ -42,27 +39,18 @@ def start(job: Mapping[str, Any]) -> None:
         multiprocessing.set_start_method("forkserver", force=True)
     config: dict[str, Any] = process.current_process()._config  # type: ignore[attr-defined]
     config.setdefault("tempdir", str(scratch()))  # else a killed command leaves one there
-    # Multiprocessing's resource tracker, which is started along, would not survive a SIGUSR1 to the
-    # process group: it inherits the mask.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        # A forkserver does not get its parent's sys.path (CPython up to 3.12), and silently skips
-        # modules that it does not find: without launch.preload it would outlive a killed launcher.
-        # The tracker also cleans up after a killed launcher, without a warning.
-        with (
-            prepended("PYTHONPATH", str(ROOT), os.pathsep),
-            prepended(*QUIET),
-            replaced(ASKS_NVML, str(int(WITHOUT_DRIVER[0] not in os.environ))),
-            replaced(*WITHOUT_DRIVER),
-            replaced(TARGETS, ",".join(targets)),
-            replaced(UNSAFE_PATH, os.environ.get(SAFE_PATH[0], "")),
-            safe_path(),
-        ):
-            os.environ[LAUNCHER] = str(os.getpid())
-            forkserver.ensure_running()
-    finally:
-        os.environ.pop(LAUNCHER, None)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    # A forkserver does not get its parent's sys.path (CPython up to 3.12), and silently skips
+    # modules that it does not find: without launch.preload it would outlive a killed launcher.
+    with (
+        prepended("PYTHONPATH", str(ROOT), os.pathsep),
+        replaced(ASKS_NVML, str(int(WITHOUT_DRIVER[0] not in os.environ))),
+        replaced(*WITHOUT_DRIVER),
+        replaced(TARGETS, ",".join(targets)),
+        replaced(UNSAFE_PATH, os.environ.get(SAFE_PATH[0], "")),
+        replaced(LAUNCHER, str(os.getpid())),
+        starting(),
+    ):
+        forkserver.ensure_running()
 
 
 def preloadable(targets: Sequence[str], gpus: bool) -> list[str]:

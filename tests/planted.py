@@ -1,0 +1,178 @@
+"""Plants defects in the code for GPUs, one after the other, and finds which of them the tests see.
+
+    python -m tests.planted COMMAND [WORD ...] [--only DEFECT]
+
+COMMAND: what runs a program as on a machine with a GPU; `env` on one that has it. The tests that
+need a GPU run in a copy of the repository with each defect; docs/reliability.md has what was seen.
+Exit code 1 if they fail without a defect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+BUSY = "test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued"
+LIMIT = 400  # seconds of the tests with one defect
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A mistake: `there` in `file` becomes `planted`."""
+
+    name: str
+    file: str
+    there: str
+    planted: str
+
+
+DEFECTS = [
+    Defect(
+        "a step that waits for its loss", "train/loop.py",
+        "        state.losses.watch(loss)\n",
+        "        state.losses.watch(loss)\n        loss.item()\n",
+    ),
+    Defect(
+        "a loss that keeps its graph", "train/loop.py",
+        "        return loss.detach()\n", "        return loss\n",
+    ),
+    Defect(
+        "a checkpoint's copy that is not awaited", "checkpoint/writer.py",
+        "            torch.cuda.synchronize(gpu)\n", "            pass\n",
+    ),
+    Defect(
+        "a batch that is copied in another stream than it is read in", "train/graph.py",
+        "        self.inputs.copy_(inputs, non_blocking=True)\n",
+        "        with torch.cuda.stream(torch.cuda.Stream()):\n"
+        "            self.inputs.copy_(inputs, non_blocking=True)\n",
+    ),
+    Defect(
+        "targets that a replayed step does not get", "train/graph.py",
+        "        self.targets.copy_(targets, non_blocking=True)\n", "",
+    ),
+    Defect(
+        "a replayed step with the rate it was recorded with", "train/graph.py",
+        'if group["lr"] != self._values[number]:', "if self._values[number] is None:",
+    ),
+    Defect(
+        "the loss of a replayed step, overwritten by the next", "train/graph.py",
+        "return self.loss.clone()", "return self.loss",
+    ),
+    Defect(
+        "a recording that outlives what is restored", "train/graph.py",
+        "self._restores, self._recording = self._state.restores, None",
+        "self._restores = self._state.restores",
+    ),
+    Defect(
+        "an optimizer that is recorded as for the host", "train/graph.py",
+        'group["capturable"] = True', "pass",
+    ),
+    Defect(
+        "a GradScaler's step that does not ask for found_inf", "train/loop.py",
+        "        scaler.step(optimizer)\n",
+        "        if scaler.is_enabled():\n            scaler.unscale_(optimizer)\n"
+        "        optimizer.step()\n",
+    ),
+    Defect(
+        "a scale that is read in each step", "amp.py",
+        "        before = self.scale(self._one)\n",
+        "        before = torch.tensor(self.get_scale(), device=self._one.device)\n",
+    ),
+    Defect(
+        "a resident set that is changed in place", "dataset/resident.py",
+        "        images = self.plain.cut(self.inputs, draw)\n",
+        "        images = self.plain.cut(self.inputs, draw)\n        self.inputs.add_(1)\n",
+    ),
+    Defect(
+        "rows that the host waits for", "dataset/preparation.py",
+        "return tensor.pin_memory().to(device, non_blocking=True)", "return tensor.to(device)",
+    ),
+    Defect(
+        "one cell's peak of memory counted into the next", "measure/memory.py",
+        "            self._most[index] = 0\n"
+        "            torch.cuda.reset_peak_memory_stats(index)\n",
+        "            self._most[index] = 0\n",
+    ),
+    Defect(
+        "an evaluation's memory counted into the training's", "measure/memory.py",
+        "        finally:\n            for index in self._most:\n"
+        "                torch.cuda.reset_peak_memory_stats(index)\n",
+        "        finally:\n            pass\n",
+    ),
+    Defect(
+        "a clock that does not wait for the GPU", "measure/clock.py",
+        "            torch.cuda.synchronize(index)\n", "            pass\n",
+    ),
+    Defect(
+        "a random state of the GPU that is not restored", "train/state.py",
+        "        torch.cuda.set_rng_state(state.clone(), device)\n", "        pass\n",
+    ),
+    Defect(
+        "a loss that is not finite and goes unnoticed", "train/losses.py",
+        "            torch._amp_foreach_non_finite_check_and_unscale_([loss], self._found_bad, "
+        "self._one)\n",
+        "            pass\n",
+    ),
+    Defect(
+        "CUDA in use before workers are forked", "launch/preload.py",
+        "FORKSERVER = os.getpid()  # the parent of the workers\n",
+        "FORKSERVER = os.getpid()\nimport torch\ntorch.zeros(1, device='cuda')\n",
+    ),
+]  # fmt: skip
+
+
+def failed(command: list[str], defect: Defect | None) -> list[str]:
+    """The tests that fail with `defect`; the first one, as the others are not run then."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "copy")
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", "outputs", "__pycache__")
+        )
+        if defect is not None:
+            file = copy / "ninefold" / defect.file
+            text = file.read_text()
+            assert text.count(defect.there) == 1, f"{defect.name}: its place in {file} is gone"
+            file.write_text(text.replace(defect.there, defect.planted))
+        files = [
+            str(path.relative_to(copy))
+            for path in sorted((copy / "tests").rglob("test_*.py"))
+            if "pytest.mark.gpu" in path.read_text() and path.name != "test_launches.py"
+        ]
+        done = subprocess.run(
+            [*command, sys.executable, "-m", "pytest", "-q", "-x", "-m", "gpu", "-W", "default",
+             "-k", f"not {BUSY}", "-p", "no:cacheprovider", *files],
+            cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True,
+            timeout=LIMIT, check=False,
+        )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    assert lines or done.returncode == 0, done.stdout + done.stderr
+    return [line.split(" - ")[0].split("::")[-1] for line in lines]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.planted")
+    parser.add_argument("command", nargs="+")
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    if red := failed(given.command, None):
+        print(f"without a defect: {', '.join(red)}")
+        return 1
+    for defect in DEFECTS:
+        if given.only in defect.name:
+            began = time.monotonic()
+            seen = ", ".join(failed(given.command, defect)) or "not seen"
+            print(f"| {defect.name} | {seen} |", f"{time.monotonic() - began:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
