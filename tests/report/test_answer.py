@@ -300,6 +300,22 @@ def test_the_memory_that_ddp_takes_beside_the_allocator_of_a_gpu_is_a_caveat() -
     ]  # fmt: skip
 
 
+def test_a_gpu_that_holds_more_than_the_others_is_a_caveat() -> None:
+    """As the first one of DataParallel, which gathers outputs and gradients."""
+    runs = [
+        replace(run, devices=["NVIDIA H200"] * 2, peak_memory_bytes=[2**30 * (1 + dp), 2**30])
+        for run in runs_of({"none-fp32": 5.0, "dp-fp32": 4.0})
+        for dp in [run.parallel == "dp"]
+    ]
+    said = [each for each in caveats(evidence(runs), {}) if each.startswith("Memory is spread")]
+    assert said == [
+        "Memory is spread unevenly, and the fullest GPU limits the batch: GPU 0 of dp-fp32 holds 2 "
+        "times what the one with the least does."
+    ]
+    processes = [replace(run, devices=["cpu", "cpu"]) for run in runs]
+    assert not any("unevenly" in each for each in caveats(evidence(processes), {}))
+
+
 def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> None:
     seconds = {"none-fp32": 5.0, "dp-fp32": 7.5, "none-autocast": 4.9}
     runs = runs_of(seconds, peak_memory_bytes=(2**30,))

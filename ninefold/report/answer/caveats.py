@@ -12,11 +12,12 @@ from ninefold.report.answer.wording import UNFINISHED
 from ninefold.report.data.cells import PLAIN, Group, plainness
 from ninefold.report.data.hosts import listed_hosts
 from ninefold.report.data.rounds import asked, others, round_number, rounds_of, timing_rounds
-from ninefold.report.data.runs import finite
+from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import listed_and
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Steady
 
+UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
 BUSY = 0.05  # share of the CPU time from which on what other programs used is told
 
 
@@ -111,6 +112,8 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             "The peak memory of a GPU is that of PyTorch's allocator: the buffers of NCCL and "
             "CUDA's context come on top of it."
         )
+    if uneven := _uneven_memory(evidence.group.runs):
+        found.append(uneven)
     if waits := host_caveat(evidence):
         found.append(waits)
     if evidence.group.dataset == "synthetic":
@@ -138,6 +141,26 @@ def _hosts(evidence: Evidence) -> str | None:
         f"Not every cell ran on the same hosts: {listed_and(where)}. How fast a host is cannot be "
         "told from how fast a cell is, so their times have no verdict; their scores do."
     )
+
+
+def _uneven_memory(runs: Sequence[Run]) -> str | None:
+    """Which cells have a GPU that holds more than the others do, as dp's first one."""
+    found: dict[str, tuple[float, int]] = {}
+    for run in runs:
+        peaks = run.peak_memory_bytes or ()
+        if len(peaks) > 1 and "cpu" not in run.devices and min(peaks) > 0:
+            most = max(peaks)
+            found[run.cell] = max(
+                found.get(run.cell, (0.0, 0)), (most / min(peaks), list(peaks).index(most))
+            )
+    told = {cell: each for cell, each in found.items() if each[0] > UNEVEN}
+    if not told:
+        return None
+    said = [
+        f"GPU {number} of {cell} holds {ratio:.2g} times what the one with the least does"
+        for cell, (ratio, number) in sorted(told.items(), key=lambda item: plainness(item[0]))
+    ]
+    return f"Memory is spread unevenly, and the fullest GPU limits the batch: {listed_and(said)}."
 
 
 def _simplest_first(cells: Sequence[str] | Mapping[str, str]) -> str:
