@@ -19,7 +19,12 @@ from ninefold.config import untrusted
 from ninefold.dataset import Examples, Rows, Selected, resident
 from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.loader import Gathered, Loading, Source
-from ninefold.dataset.preparation import ImagePreparation, Preparation, TypedPreparation
+from ninefold.dataset.preparation import (
+    ImagePreparation,
+    Preparation,
+    TypedPreparation,
+    to_device,
+)
 from ninefold.dataset.resident import Padded, Resident, padded_once, resident_bytes, source_of
 from ninefold.errors import Failure
 from ninefold.parallel import Place
@@ -261,6 +266,17 @@ def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host
     assert same(epoch(*padded_once(on_device, prepare, MUCH), place), expected)
     read = list(shard(Gathered(examples), 14, prepare, place))
     assert same(list(shard(on_device, 14, prepare, place)), read)
+
+
+@pytest.mark.gpu
+def test_the_host_does_not_wait_for_the_rows_that_it_copies_to_a_gpu() -> None:
+    rows = torch.arange(512)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        copied = to_device(rows, GPU)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert copied.tolist() == rows.tolist()
 
 
 @pytest.mark.gpu

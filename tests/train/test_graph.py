@@ -377,6 +377,19 @@ def test_on_a_gpu_a_resumed_run_is_bitwise_the_whole_one(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("graph", ["true", "false"])
+def test_on_a_gpu_the_first_bad_loss_leaves_the_weights_as_they_were(
+    graph: str, tmp_path: Path
+) -> None:
+    how = ("device=cuda", "optimizer.lr=1e30", "log_every=9", "clock.sample=0", f"graph={graph}")
+    with training(tmp_path, *how) as run, pytest.raises(NumericsError, match="at step 2"):
+        train(run)
+    weights = list(run.state.model.parameters())
+    assert max(weight.abs().max().item() for weight in weights) > 1e29  # of the first step
+    assert all(weight.isfinite().all() for weight in weights)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("how", [(), HALF], ids=["fp32", "float16 and a scaler"])
 def test_between_log_points_the_host_never_waits_for_a_replayed_step(
     how: tuple[str, ...], tmp_path: Path
