@@ -443,7 +443,7 @@ def test_a_long_stretch_has_at_least_40_steps_and_a_second() -> None:
 @pytest.mark.parametrize(
     ("minutes", "cells"),
     [
-        (0.3, {"none-fp32"}),
+        (0.45, {"none-fp32"}),
         pytest.param(1, {"none-fp32", "ddp-fp32"}, marks=pytest.mark.slow),
     ],
 )
