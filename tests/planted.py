@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.gpu.runs import gpu_tests
 from tests.conftest import ROOT
 
 BUSY = "test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued"
@@ -142,11 +143,7 @@ def failed(command: list[str], defect: Defect | None) -> list[str]:
             text = file.read_text()
             assert text.count(defect.there) == 1, f"{defect.name}: its place in {file} is gone"
             file.write_text(text.replace(defect.there, defect.planted))
-        files = [
-            str(path.relative_to(copy))
-            for path in sorted((copy / "tests").rglob("test_*.py"))
-            if "pytest.mark.gpu" in path.read_text() and path.name != "test_launches.py"
-        ]
+        files = [file for file in gpu_tests(copy) if not file.endswith("test_launches.py")]
         done = subprocess.run(
             [*command, sys.executable, "-m", "pytest", "-q", "-x", "-m", "gpu", "-W", "default",
              "-k", f"not {BUSY}", "-p", "no:cacheprovider", *files],

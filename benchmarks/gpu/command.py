@@ -77,12 +77,6 @@ def tabled(folder: Path, left: Sequence[str]) -> tuple[str, int]:
     return text, unexpected
 
 
-def write_table(folder: Path, left: Sequence[str]) -> None:
-    """Write the table of what is recorded by now."""
-    text, _ = tabled(folder, left)
-    write_durably(folder / TABLE, f"{text}\n".encode())
-
-
 def parse() -> argparse.Namespace:
     description, _, _ = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=description)
@@ -167,7 +161,8 @@ def run(chosen: Chosen, arguments: argparse.Namespace, machine: dict[str, Any]) 
             for check in checks:
                 if why := result(check, session, record, arguments.again):
                     left.append(f"{part}/{check.name}: {why}")
-        write_table(arguments.output, left)  # the command may be ended before the next part is
+        text, _ = tabled(arguments.output, left)  # the command may be ended in the next part
+        write_durably(arguments.output / TABLE, f"{text}\n".encode())
     return left
 
 

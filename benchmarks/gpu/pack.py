@@ -64,8 +64,11 @@ def unpack(files: Iterable[Path], output: Path) -> list[str]:
             raise ConfigError(
                 "unpack", path, str(error), "found.tgz of a sitting is expected", "name that"
             ) from error
-    reports = ((STUDIES[study], output / FOUND / "study" / study) for study in STUDIES)
-    return [line for name, report in reports if report.exists() for line in recorded(name, report)]
+    lines: list[str] = []
+    for study, experiment in STUDIES.items():
+        if (report := output / FOUND / "study" / study).exists():
+            lines += recorded(experiment, report)
+    return lines
 
 
 def recorded(experiment: str, report: Path) -> list[str]:

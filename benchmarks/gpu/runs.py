@@ -276,11 +276,15 @@ def loader(session: Session) -> Figures:
     return {"exit code": done.code, "loader threads": done.result.get("loader_workers")}
 
 
+def gpu_tests(root: Path) -> list[str]:
+    """The test files of the repository in `root` that have tests for a GPU."""
+    files = sorted((root / "tests").rglob("test_*.py"))
+    return [str(file) for file in files if MARK in file.read_text()]
+
+
 def tests(session: Session) -> Figures:
     """Only files that have such tests: others import packages that a bare machine lacks."""
-    tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    files = [str(file) for file in tests if MARK in file.read_text()]
-    options = ("-q", "-W", "default", "-p", "no:cacheprovider", "-m", "gpu", *files)
+    options = ("-q", "-W", "default", "-p", "no:cacheprovider", "-m", "gpu", *gpu_tests(ROOT))
     done = session.command("-m", "pytest", *options, f"--rootdir={ROOT}", limit=240)
     last = next(iter(done.output.strip().splitlines()[-1:]), "")
     return {"exit code": done.code, "what pytest says": last}
