@@ -149,8 +149,8 @@ def gpu_models() -> list[str]:
 def gpu_count() -> int:
     """How many GPUs CUDA shows this process; CUDA_VISIBLE_DEVICES can still be changed after it.
 
-    torch asks NVML. Where that does not answer it starts CUDA, which reads the variable only once:
-    another process does it then.
+    torch asks NVML. Where NVML does not answer, torch would start CUDA here, which reads that
+    variable only once: a subprocess counts then. 0 if that fails too.
     """
     import pynvml
     import torch

@@ -47,7 +47,10 @@ def until(found: Callable[[], Answer], seconds: float = math.inf, look: float = 
 
 
 def locked(file: int | IO[str]) -> bool:
-    """Lock an open file for this process; False if another has it locked. Raises OSError."""
+    """Lock an open file exclusively, until it is closed, without waiting.
+
+    Returns whether it is locked now: False if somebody else has it locked. Raises OSError.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -95,11 +98,12 @@ def safe_path() -> Iterator[None]:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Start processes of multiprocessing in the block, with SIGNALS blocked and a safe path.
+    """Block SIGNALS while processes of multiprocessing are started, and see to their `safe_path`.
 
-    Its resource tracker, which cleans up after processes that are killed, is started before: a
-    SIGUSR1 to all processes would end it if that were not blocked, and multiprocessing unblocks
-    SIGINT and SIGTERM once it has started it, so that they would reach the first process.
+    Its resource tracker cleans up after processes that are killed. It is started here before the
+    others, with SIGNALS blocked, as a SIGUSR1 would end it. Otherwise multiprocessing would start
+    it together with the first child, and then unblock SIGINT and SIGTERM, which that child would
+    inherit.
     """
     with safe_path():
         with prepended(*NO_WARNING), signals.held_back():
