@@ -45,9 +45,8 @@ class Amp:
             raise ConfigError(
                 "amp.dtype",
                 "bfloat16",
-                "this GPU does not compute in bfloat16",
-                f"{torch.cuda.get_device_name(device)} has float16",
-                "use amp.dtype=float16",
+                f"this GPU does not compute in bfloat16; {torch.cuda.get_device_name(device)} has "
+                "float16; use amp.dtype=float16",
             )
         return settled
 
@@ -172,9 +171,8 @@ def verify(amp: Amp, scaler: CountingScaler, device: torch.device) -> None:
         raise ConfigError(
             "amp.scaler",
             amp.scaler,
-            "the GradScaler disabled itself",
-            f"the device is {device.type}",
-            "use amp.scaler=false here",
+            f"the GradScaler disabled itself; the device is {device.type}; use amp.scaler=false "
+            "here",
         )
     probe = nn.Linear(8, 8, device=device)
     seen: list[torch.dtype] = []
@@ -184,7 +182,6 @@ def verify(amp: Amp, scaler: CountingScaler, device: torch.device) -> None:
         raise ConfigError(
             "amp.dtype",
             amp.dtype,
-            "autocast did not compute in it",
-            f"it computed in {seen[0]} and returned {output.dtype}",
-            "choose another dtype",
+            f"autocast did not compute in it; it computed in {seen[0]} and returned "
+            f"{output.dtype}; choose another dtype",
         )

@@ -96,9 +96,8 @@ class Check(Callback):
                 ConfigError(
                     "hydra.mode",
                     "MULTIRUN",
-                    "a sweep starts processes of its own",
-                    f"{launcher} starts one run",
-                    f"leave {launcher} out: python train.py -m ...",
+                    f"a sweep starts processes of its own; {launcher} starts one run; leave "
+                    f"{launcher} out: python train.py -m ...",
                 )
             ]
         return problems

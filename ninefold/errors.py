@@ -41,13 +41,12 @@ class Failure(Exception):
     code: ClassVar[int] = 1
     status: ClassVar[str] = "failed"
 
-    def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
+    def __init__(self, field: str, value: object, *sentence: str) -> None:
+        """sentence: `<wrong>; <allowed>; <do>`, in one text, or in three if a part is chosen."""
         # Every error line is made here, so this is where secrets are removed. Before and after the
         # text is put on one line: a secret may be known with its line breaks or without them.
-        parts = [
-            short(redact(one_line(redact(str(part)))))
-            for part in (field, value, wrong, allowed, do)
-        ]
+        said = redact("; ".join(sentence)).rsplit("; ", 2)
+        parts = [short(redact(one_line(redact(str(p))))) for p in (field, value, *said)]
         super().__init__(*parts)
         self.field, self.value, self.wrong, self.allowed, self.do = parts
 
@@ -61,7 +60,7 @@ class Failure(Exception):
 
     def repeated(self, where: str) -> Failure:
         """This failure in short, for a line below the whole one. where: the run that it ended."""
-        return type(self)(self.field, self.value, "the same as above", f"in {where}", "see above")
+        return type(self)(self.field, self.value, f"the same as above; in {where}; see above")
 
     @property
     def parts(self) -> list[str]:
@@ -143,7 +142,7 @@ class Interrupted(Failure):
 def resource_failure(error: OSError, found: str, do: str) -> ResourceError:
     """The failure for what the system refused: full disk, missing permission, closed pipe."""
     return ResourceError(
-        "file", error.filename or "?", error.strerror or type(error).__name__, found, do
+        "file", error.filename or "?", f"{error.strerror or type(error).__name__}; {found}; {do}"
     )
 
 
@@ -202,9 +201,8 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
             return ResourceError(
                 "memory",
                 "exhausted",
-                (said or lines or ["out of memory"])[0],
-                found,
-                "lower batch_size, choose a smaller model or free some (see also ulimit -v)",
+                f"{(said or lines or ['out of memory'])[0]}; {found}; lower batch_size, choose a "
+                "smaller model or free some (see also ulimit -v)",
             )
     return None
 
@@ -264,7 +262,7 @@ def unbuilt(field: str, target: object, error: Exception, group: str) -> ConfigE
     """The failure of a `target` that Hydra could not build: its own arguments, or its code."""
     do = f"see the keys in conf/{group}/" if users_line(error) is None else "correct it there"
     found = located(error, str(error.__cause__ or error))
-    return ConfigError(field, target, "it cannot be built so", found, do)
+    return ConfigError(field, target, f"it cannot be built so; {found}; {do}")
 
 
 def left_by(error: BaseException) -> ConfigError | None:
@@ -276,7 +274,7 @@ def left_by(error: BaseException) -> ConfigError | None:
     if line is None or isinstance(error, Exception | KeyboardInterrupt):
         return None
     what = f"it raised {type(error).__name__}: {error}".rstrip(": ")
-    return ConfigError("code", line, what, "that ends the process", "raise an Exception instead")
+    return ConfigError("code", line, f"{what}; that ends the process; raise an Exception instead")
 
 
 # What is wrong where the kernel, or a person, has killed a process of a run.
@@ -323,7 +321,5 @@ def not_installed(field: str, value: object, package: str, extra: str) -> Config
     return ConfigError(
         field,
         value,
-        f"{package} is not installed",
-        f"it is in ninefold[{extra}]",
-        f"pip install 'ninefold[{extra}]'",
+        f"{package} is not installed; it is in ninefold[{extra}]; pip install 'ninefold[{extra}]'",
     )

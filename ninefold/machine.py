@@ -230,9 +230,9 @@ def require_compiler(mode: str, gpu: bool) -> None:
         raise ConfigError(
             "compile.mode",
             mode,
-            f"no working compiler ({wrong})",
-            f"torch.compile calls {default}, or what {variable} names, and needs Python's headers",
-            "install them (Debian: g++ and python3-dev) or leave compile out",
+            f"no working compiler ({wrong}); torch.compile calls {default}, or what {variable} "
+            "names, and needs Python's headers; install them (Debian: g++ and python3-dev) or "
+            "leave compile out",
         )
 
 

@@ -54,17 +54,14 @@ def _job(arguments: Sequence[str]) -> TrainJob:
         raise ConfigError(
             "dataset",
             config.hydra.runtime.choices.get("dataset"),
-            "it has no cache, as it decodes nothing",
-            "datasets with the keys cache, cache_rate and cache_dir are allowed",
-            "choose another, such as dataset=folder",
+            "it has no cache, as it decodes nothing; datasets with the keys cache, cache_rate and "
+            "cache_dir are allowed; choose another, such as dataset=folder",
         )
     if dataset.cache not in (None, "disk"):
         raise ConfigError(
             "dataset.cache",
             dataset.cache,
-            "this command fills a cache on disk",
-            "null and disk are allowed",
-            "leave it out",
+            "this command fills a cache on disk; null and disk are allowed; leave it out",
         )
     dataset.cache = "disk"
     return TrainJob(config, config.hydra)

@@ -177,9 +177,7 @@ def no_reader() -> NoReader:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
-    return NoReader(
-        "stdout", "closed", "its reader has ended", "the command ends with it", "resume it"
-    )
+    return NoReader("stdout", "closed", "its reader has ended; the command ends with it; resume it")
 
 
 # Temporary folder
@@ -212,9 +210,8 @@ def _locked_folder(root: Path) -> Path | None:
         raise ResourceError(
             "TMPDIR",
             root,
-            "its path is too long for the sockets of a command",
-            f"{LONGEST - len(SCRATCH) - 9} bytes are allowed",
-            "name a shorter one",
+            f"its path is too long for the sockets of a command; {LONGEST - len(SCRATCH) - 9} "
+            "bytes are allowed; name a shorter one",
         )
     with suppress(FileNotFoundError):
         descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
@@ -315,9 +312,9 @@ def not_ended(field: str, value: object, seconds: float) -> Unended:
     return Unended(
         field,
         value,
-        f"it did not end in {seconds:g} s after its work was done",
-        f"it waits for {', '.join(_left()) or 'something that it does at its exit'}",
-        "end that in the code which started it, or make it a daemon; launch.timeout is the limit",
+        f"it did not end in {seconds:g} s after its work was done; it waits for "
+        f"{', '.join(_left()) or 'something that it does at its exit'}; end that in the code "
+        "which started it, or make it a daemon; launch.timeout is the limit",
     )
 
 

@@ -31,7 +31,7 @@ def test_a_command_does_not_keep_the_failures_of_its_runs_and_so_their_models(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = Command("train", [])
-    command.keep(Outcome(6, (NumericsError("loss", "nan", "a", "b", "c"),)), tmp_path)
+    command.keep(Outcome(6, (NumericsError("loss", "nan", "a; b; c"),)), tmp_path)
     assert command.outcomes == [Outcome(6)]
     assert "error: loss=nan" in capsys.readouterr().err
 

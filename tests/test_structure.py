@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -151,11 +152,22 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
     assert {m for m in knowing if m not in COMPOSING and package(m) not in COMPOSING} == set()
 
 
+# Lines that a package may have: what it does grows only by what it removes elsewhere.
+MOST_LINES = {
+    "checkpoint": 1450, "config": 4550, "dataset": 4620, "export": 880, "launch": 3500,
+    "logger": 700, "measure": 1030, "model": 760, "parallel": 1480, "ranks": 420,
+    "report": 9900, "study": 3100, "task": 680, "train": 4120, "ground": 2610,
+}  # fmt: skip
+
+
 def test_the_packages_stay_small_enough_to_find_things_in() -> None:
     sources = {module: path.read_text() for module, path in MODULES.items()}
     assert len([module for module in sources if "/" not in module]) <= 15
-    assert {m: n for m, text in sources.items() if (n := text.count("\n")) > 400} == {}
-    assert sum(text.count("fmt: skip") for text in sources.values()) <= 30
+    lines = Counter[str]()
+    for module, text in sources.items():
+        lines[module.partition("/")[0] if "/" in module else "ground"] += text.count("\n")
+    assert {name: n for name, n in lines.items() if n > MOST_LINES[name]} == {}
+    assert sum(text.count("fmt: skip") for text in sources.values()) <= 20
 
 
 # Modules that open, as they are, only files of ours, of the system, or of a folder they just made.

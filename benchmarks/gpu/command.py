@@ -101,9 +101,8 @@ def require_packages() -> None:
             raise ConfigError(
                 "package",
                 name,
-                "it cannot be imported",
-                "the checks install nothing",
-                "unpack its wheel with pip install --target FOLDER, and put FOLDER on PYTHONPATH",
+                "it cannot be imported; the checks install nothing; unpack its wheel with pip "
+                "install --target FOLDER, and put FOLDER on PYTHONPATH",
             )
 
 
@@ -120,9 +119,8 @@ def selected(names: Sequence[str]) -> Chosen:
             raise ConfigError(
                 "check",
                 name,
-                "there is no such check",
-                f"there are {', '.join(known)}",
-                "see python -m benchmarks.gpu --list",
+                f"there is no such check; there are {', '.join(known)}; see python -m "
+                "benchmarks.gpu --list",
             )
         chosen.setdefault(part, []).extend(found)
     return chosen
@@ -140,9 +138,8 @@ def machine(dry: bool) -> dict[str, Any]:
         raise ConfigError(
             "device",
             "cuda",
-            "there is no GPU",
-            "the checks need one",
-            "with --dry all of it runs on the CPU, at tiny size",
+            "there is no GPU; the checks need one; with --dry all of it runs on the CPU, at tiny "
+            "size",
         )
     return found
 

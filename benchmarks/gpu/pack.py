@@ -31,14 +31,14 @@ def pack(folder: Path) -> None:
     Raises ConfigError if it exists, or if this is no clone of the repository.
     """
     if folder.exists():
-        raise ConfigError("pack", folder, "it exists", "a new folder is made", "name another")
+        raise ConfigError("pack", folder, "it exists; a new folder is made; name another")
     try:
         archive = _git("archive", "HEAD")
         commit = _git("rev-parse", "HEAD")
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip()
         raise ConfigError(
-            "pack", ROOT, f"git cannot read it ({said})", "a clone is needed", "clone it"
+            "pack", ROOT, f"git cannot read it ({said}); a clone is needed; clone it"
         ) from error
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(folder, filter="data")
@@ -62,7 +62,7 @@ def unpack(files: Iterable[Path], output: Path) -> list[str]:
                 found.extractall(output, filter="data")
         except (OSError, tarfile.TarError) as error:
             raise ConfigError(
-                "unpack", path, str(error), "found.tgz of a sitting is expected", "name that"
+                "unpack", path, f"{error!s}; found.tgz of a sitting is expected; name that"
             ) from error
     lines: list[str] = []
     for study, experiment in STUDIES.items():

@@ -46,9 +46,8 @@ class Record:
             raise ConfigError(
                 "output",
                 folder,
-                f"its figures of the part {part} were made elsewhere",
-                conditions(found["machine"], found["dry"]),
-                "choose another folder",
+                f"its figures of the part {part} were made elsewhere; "
+                f"{conditions(found['machine'], found['dry'])}; choose another folder",
             )
         return record
 
@@ -120,7 +119,7 @@ def table(folder: Path, parts: Iterable[str]) -> tuple[str, int]:
     found = {part: json.loads(file.read_text()) for part, file in files.items() if file.exists()}
     if not found:
         raise ConfigError(
-            "output", folder, "nothing is recorded in it", "no part was run", "run one first"
+            "output", folder, "nothing is recorded in it; no part was run; run one first"
         )
     rows = [
         (f"{part}/{name}", *cells(row))

@@ -135,10 +135,12 @@ class Checkpoints:
         there = ", ".join(manifest.names(self.folder)) or "none"
         if not files and there != "none":
             raise CheckpointError(
-                "resume", self.folder.parent, f"{manifest.FILE} is missing, damaged or of a newer "
-                "format version, and without it nothing can be verified", f"found {there}",
-                f"put {self.folder / manifest.FILE} back or start the run afresh in a new folder",
-            )  # fmt: skip
+                "resume",
+                self.folder.parent,
+                f"{manifest.FILE} is missing, damaged or of a newer format version, and without "
+                f"it nothing can be verified; found {there}; put {self.folder / manifest.FILE} "
+                "back or start the run afresh in a new folder",
+            )
         digests: dict[object, str | None] = {}
         for name, sha256 in manifest.newest_first(files):
             path = self.folder / name
@@ -152,9 +154,10 @@ class Checkpoints:
             if digests[file] == sha256:
                 return path
         raise CheckpointError(
-            "resume", self.folder.parent, "no checkpoint in it can be used", f"found {there}",
-            "start the run afresh in a new folder",
-        )  # fmt: skip
+            "resume",
+            self.folder.parent,
+            f"no checkpoint in it can be used; found {there}; start the run afresh in a new folder",
+        )
 
     def verifies(self, path: Path) -> bool:
         """Whether the sha256 of the file is one that the manifest lists under its name."""
@@ -174,11 +177,14 @@ class Checkpoints:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         earlier = any(os.path.exists(self.folder / f"last{end}") for end in (WHOLE, SHARDED))
         return ResourceError(
-            "checkpoint", self.folder, f"it could not be written ({error.strerror or error})",
+            "checkpoint",
+            self.folder,
+            f"it could not be written ({error.strerror or error})",
             f"{needed} needed, {free} free on {mount}",
-            ("make room" if full else "see that it can be written to") + ", then "
+            ("make room" if full else "see that it can be written to")
+            + ", then "
             + ("resume: earlier checkpoints are intact" if earlier else "start again"),
-        )  # fmt: skip
+        )
 
 
 def _number(name: str) -> int:
@@ -269,15 +275,19 @@ def _require_honest(path: Path, field: str) -> None:
             require_stored(file)
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            field, path, "it cannot be read", getattr(error, "strerror", None) or str(error),
-            "only files as torch.save writes them are loaded",
-        ) from error  # fmt: skip
+            field,
+            path,
+            f"it cannot be read; {getattr(error, 'strerror', None) or str(error)}; only files as "
+            "torch.save writes them are loaded",
+        ) from error
     free = available_memory()
     if free is not None and size > free:
         raise ResourceError(
-            field, path, f"it has {_amount(size)}, and is read as a whole",
-            f"{_amount(free)} of memory are available", "free some, or use a larger machine",
-        )  # fmt: skip
+            field,
+            path,
+            f"it has {_amount(size)}, and is read as a whole; {_amount(free)} of memory are "
+            "available; free some, or use a larger machine",
+        )
 
 
 def _reason(error: Exception) -> str:
@@ -301,15 +311,17 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     is_folder = path.suffix == SHARDED and path.is_dir()
     if path.name not in listed and is_folder:
         raise CheckpointError(
-            field, path, "it cannot be verified",
-            f"no {manifest.FILE} beside it lists this folder", "use it where its run wrote it",
-        )  # fmt: skip
+            field,
+            path,
+            f"it cannot be verified; no {manifest.FILE} beside it lists this folder; use it where "
+            "its run wrote it",
+        )
     if path.name in listed and digest(path) not in manifest.sums(listed, path.name):
         wrong = "its sha256 is not the one in the manifest"
         if is_folder:
             wrong = difference(listed[path.name][0].get("files", {}), path)
         raise CheckpointError(
-            field, path, "it is damaged", wrong, "use another checkpoint of the folder"
+            field, path, f"it is damaged; {wrong}; use another checkpoint of the folder"
         )
     if is_folder:
         from ninefold.checkpoint import sharded  # torch's part of it takes a while to import
@@ -320,9 +332,10 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     _require_honest(path, field)
     if path.name not in listed and (part := _damaged_part(path)) is not None:
         raise CheckpointError(
-            field, path, "it is damaged", f"the checksum of {part} in it is another",
-            "fetch or copy the file again",
-        )  # fmt: skip
+            field,
+            path,
+            f"it is damaged; the checksum of {part} in it is another; fetch or copy the file again",
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a damaged file is reported once, below
@@ -330,18 +343,23 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
         require_bounded(content, path.stat().st_size)
     except Exception as error:  # torch.load fails in at least five types
         raise CheckpointError(
-            field, path, "it cannot be read", _reason(error),
-            "only tensors and plain containers are loaded",
-        ) from error  # fmt: skip
+            field,
+            path,
+            f"it cannot be read; {_reason(error)}; only tensors and plain containers are loaded",
+        ) from error
     if not isinstance(content, dict):
         raise CheckpointError(
-            field, path, f"it holds a {type(content).__name__}", "a dictionary is expected",
-            "save model.state_dict()",
-        )  # fmt: skip
+            field,
+            path,
+            f"it holds a {type(content).__name__}; a dictionary is expected; save "
+            "model.state_dict()",
+        )
     found = content.get("format")  # a foreign file's need not be a number
     if isinstance(found, int) and found > FORMAT:
         raise CheckpointError(
-            field, path, f"it is of a newer format version, {found}",
-            f"this one reads up to {FORMAT}", "use the version of ninefold that wrote it",
-        )  # fmt: skip
+            field,
+            path,
+            f"it is of a newer format version, {found}; this one reads up to {FORMAT}; use the "
+            "version of ninefold that wrote it",
+        )
     return content

@@ -24,9 +24,8 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "device",
                 device,
-                "this strategy takes several GPUs",
-                "auto, cpu and cuda are allowed with it",
-                f"set parallel.devices=[{number}], or parallel=none",
+                "this strategy takes several GPUs; auto, cpu and cuda are allowed with it; set "
+                f"parallel.devices=[{number}], or parallel=none",
             )
         ]
     if device == "cpu" and numbers_of(chosen):
@@ -34,9 +33,7 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 FIELD,
                 listed(chosen),
-                "these are GPUs, device is cpu",
-                "null is allowed on a CPU",
-                "leave one of them out",
+                "these are GPUs, device is cpu; null is allowed on a CPU; leave one of them out",
             )
         ]
     if "at" in parallel:
@@ -46,9 +43,8 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 FIELD,
                 listed(chosen),
-                "this strategy has a copy of the network on each device, all of them GPUs",
-                allowed,
-                "set parallel.devices=null, or parallel=split",
+                "this strategy has a copy of the network on each device, all of them GPUs; "
+                f"{allowed}; set parallel.devices=null, or parallel=split",
             )
         ]
     return []
@@ -71,10 +67,8 @@ def _of_parts(job: Mapping[str, Any], parallel: Mapping[str, Any], chosen: Any) 
             ConfigError(
                 FIELD,
                 listed(chosen),
-                "cpu is not the first device",
-                "the loss goes to the first one, and values that a GPU sends to the CPU are only "
-                "there once that waits for them",
-                "name cpu first",
+                "cpu is not the first device; the loss goes to the first one, and values that a "
+                "GPU sends to the CPU are only there once that waits for them; name cpu first",
             )
         )
     if cuts and len(chosen) not in (1, len(cuts) + 1):
@@ -82,9 +76,9 @@ def _of_parts(job: Mapping[str, Any], parallel: Mapping[str, Any], chosen: Any) 
             ConfigError(
                 "parallel.at",
                 listed(at),
-                f"it cuts the network into {len(cuts) + 1} parts",
-                f"parallel.devices={listed(chosen)} are {len(chosen)} devices",
-                f"name {len(chosen) - 1} modules, or {len(cuts) + 1} devices",
+                f"it cuts the network into {len(cuts) + 1} parts; "
+                f"parallel.devices={listed(chosen)} are {len(chosen)} devices; name "
+                f"{len(chosen) - 1} modules, or {len(cuts) + 1} devices",
             )
         )
     mode = _section(job, "compile").get("mode")
@@ -93,9 +87,8 @@ def _of_parts(job: Mapping[str, Any], parallel: Mapping[str, Any], chosen: Any) 
             ConfigError(
                 "compile.mode",
                 mode,
-                f"parallel.devices={listed(chosen)} are {len(chosen)} devices",
-                "a network on one device can be compiled",
-                "leave one of them out",
+                f"parallel.devices={listed(chosen)} are {len(chosen)} devices; a network on one "
+                "device can be compiled; leave one of them out",
             )
         )
     if numbers_of(chosen) and gpu_number(chosen[0]) is None:
@@ -113,9 +106,8 @@ def _within_recomputed(cuts: Sequence[str], recomputed: object) -> list[Failure]
         ConfigError(
             "parallel.at",
             f"[{', '.join(cuts)}]",
-            f"{cut} is within {part}, a part of checkpoint_activations",
-            "such a part is computed again on one device",
-            "cut elsewhere, or name smaller parts",
+            f"{cut} is within {part}, a part of checkpoint_activations; such a part is computed "
+            "again on one device; cut elsewhere, or name smaller parts",
         )
         for cut in cuts
         for part in parts
@@ -140,9 +132,8 @@ def _of_two_kinds(job: Mapping[str, Any]) -> list[Failure]:
         ConfigError(
             field,
             value,
-            wrong,
-            "amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu and GPUs",
-            "use these, or GPUs alone",
+            f"{wrong}; amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu "
+            "and GPUs; use these, or GPUs alone",
         )
     ]
 

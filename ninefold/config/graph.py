@@ -28,10 +28,9 @@ def _of_compile(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "compile.mode",
                 mode,
-                f"accumulate={job['accumulate']} adds gradients over micro-batches",
-                "a CUDA graph overwrites those of the previous micro-batch; "
-                "default and max-autotune-no-cudagraphs are allowed with it",
-                "choose one, or accumulate=1",
+                f"accumulate={job['accumulate']} adds gradients over micro-batches; a CUDA graph "
+                "overwrites those of the previous micro-batch; default and "
+                "max-autotune-no-cudagraphs are allowed with it; choose one, or accumulate=1",
             )
         )
     if job.get("graph") is True:
@@ -39,9 +38,8 @@ def _of_compile(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "graph",
                 "true",
-                f"compile.mode={mode} records CUDA graphs of its own",
-                "default and max-autotune-no-cudagraphs are allowed with it",
-                "choose one, or set graph=false",
+                f"compile.mode={mode} records CUDA graphs of its own; default and "
+                "max-autotune-no-cudagraphs are allowed with it; choose one, or set graph=false",
             )
         )
     return found
@@ -56,9 +54,8 @@ def _of_step(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "graph",
                 "true",
-                f"checkpoint_activations={parts} reads the state of the random numbers in a step",
-                "that cannot be recorded; one of the two is allowed",
-                "leave one of them out",
+                f"checkpoint_activations={parts} reads the state of the random numbers in a step; "
+                "that cannot be recorded; one of the two is allowed; leave one of them out",
             )
         )
     if parallel.get("max_processes", 1) != 1:
@@ -66,9 +63,9 @@ def _of_step(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "graph",
                 "true",
-                "this strategy can have several processes, whose communication is not recorded",
-                "none, and dp on one GPU, are allowed with it",
-                "choose parallel=none, or set graph=false",
+                "this strategy can have several processes, whose communication is not recorded; "
+                "none, and dp on one GPU, are allowed with it; choose parallel=none, or set "
+                "graph=false",
             )
         )
     devices = parallel.get("devices")
@@ -77,9 +74,8 @@ def _of_step(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "graph",
                 "true",
-                f"parallel.devices={listed(devices)} are several devices",
-                "a step on one GPU can be recorded",
-                "name one, or set graph=false",
+                f"parallel.devices={listed(devices)} are several devices; a step on one GPU can "
+                "be recorded; name one, or set graph=false",
             )
         )
     target, fused = optimizer.get("_target_"), optimizer.get("fused")
@@ -88,9 +84,9 @@ def _of_step(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "graph",
                 "true",
-                f"the optimizer is {target}, " + ("fused" if fused is True else "not fused"),
-                f"{', '.join(OPTIMIZERS)} with fused=true are allowed with it",
-                "choose optimizer=adamw or sgd with optimizer.fused=true, or set graph=false",
+                f"the optimizer is {target}, {'fused' if fused is True else 'not fused'}; "
+                f"{', '.join(OPTIMIZERS)} with fused=true are allowed with it; choose "
+                "optimizer=adamw or sgd with optimizer.fused=true, or set graph=false",
             )
         )
     return found

@@ -341,9 +341,8 @@ class EvaluateJob(Job):
                 ConfigError(
                     "ckpt",
                     rules.spelled(given),
-                    "nothing is given to evaluate",
-                    "a run folder or a file is allowed",
-                    "set ckpt=PATH",
+                    "nothing is given to evaluate; a run folder or a file is allowed; set "
+                    "ckpt=PATH",
                 )
             ]
         path = Path(str(given)).expanduser().absolute()
@@ -353,9 +352,7 @@ class EvaluateJob(Job):
                 CheckpointError(
                     "ckpt",
                     given,
-                    "no such checkpoint",
-                    f"looked for {file}",
-                    "name a run folder or a file",
+                    f"no such checkpoint; looked for {file}; name a run folder or a file",
                 )
             ]
         self.frozen["checkpoint_file"] = str(file)
@@ -373,9 +370,8 @@ def not_a_name(group: str, option: object) -> ConfigError:
     return ConfigError(
         group,
         option,
-        "not the name of an option",
-        "letters, digits and . _ - are allowed",
-        f"put a yaml into conf/{group}/ and name it",
+        "not the name of an option; letters, digits and . _ - are allowed; put a yaml into "
+        f"conf/{group}/ and name it",
     )
 
 

@@ -15,10 +15,8 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "cudnn_benchmark",
                 "true",
-                "deterministic=true is given",
-                "the algorithm that is fastest when it is tried need not be the same each time; "
-                "one of the two is allowed",
-                "leave one of them out",
+                "deterministic=true is given; the algorithm that is fastest when it is tried need "
+                "not be the same each time; one of the two is allowed; leave one of them out",
             )
         ]
     return []

@@ -30,7 +30,7 @@ def problems(arguments: Sequence[str]) -> list[Failure]:
         here = os.getcwd()
     except OSError as error:
         gone, do = "the working directory is gone", "cd to another"
-        return [ResourceError("directory", "?", gone, error.strerror or "", do)]
+        return [ResourceError("directory", "?", f"{gone}; {error.strerror or ''}; {do}")]
     for field, text in (("directory", here), *(("arguments", word) for word in arguments)):
         try:
             text.encode()
@@ -47,8 +47,7 @@ def references(field: str, path: str) -> list[Failure]:
         ConfigError(
             field,
             path,
-            "its name holds ${",
-            "Hydra takes that for a reference, also in the path of a folder",
+            "its name holds ${; Hydra takes that for a reference, also in the path of a folder; "
             "choose or rename a folder so that it does not",
         )
     ]

@@ -22,8 +22,7 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
         ConfigError(
             "task.ignore",
             "null" if ignored is None else ignored,
-            f"masks have the number {void} where pixels do not count, as dataset.ignore={void}",
-            "the same number is allowed",
-            "leave task.ignore out, and set dataset.ignore",
+            f"masks have the number {void} where pixels do not count, as dataset.ignore={void}; "
+            "the same number is allowed; leave task.ignore out, and set dataset.ignore",
         )
     ]

@@ -74,9 +74,8 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
                 ConfigError(
                     key.strip() if re.fullmatch(r"\s*[^\s=]+\s*", key) else "override",
                     value if re.fullmatch(r"\s*[^\s=]+\s*", key) else repr(text),
-                    "not an override",
-                    "key=value is allowed, the value in quotes where it holds , : = or brackets"
-                    + ("" if text.isascii() else ", or letters such as é"),
+                    "not an override; key=value is allowed, the value in quotes where it holds , "
+                    f": = or brackets{'' if text.isascii() else ', or letters such as é'}; "
                     "correct it, and quote it for your shell",
                 )
             )
@@ -88,9 +87,8 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
                 ConfigError(
                     key,
                     _value(override),
-                    f"it is given twice, before as {_value(before)}",
-                    "one value for a key is allowed",
-                    "leave one of them out",
+                    f"it is given twice, before as {_value(before)}; one value for a key is "
+                    "allowed; leave one of them out",
                 )
             )
         found += _wrong_value(override, key, sweeps)
@@ -101,9 +99,8 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
             ConfigError(
                 "compile",
                 _value(given["compile"]),
-                "it is said twice",
-                f"compile.mode={_value(given['compile.mode'])} compiles as well",
-                "leave one of them out",
+                f"it is said twice; compile.mode={_value(given['compile.mode'])} compiles as "
+                "well; leave one of them out",
             )
         )
     resumed = given["resume"].value() if "resume" in given else None
@@ -112,9 +109,8 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
             ConfigError(
                 "hydra.run.dir",
                 _value(given["hydra.run.dir"]),
-                "a resumed run goes on in its folder",
-                f"resume={_value(given['resume'])} says which",
-                "leave hydra.run.dir out",
+                f"a resumed run goes on in its folder; resume={_value(given['resume'])} says "
+                "which; leave hydra.run.dir out",
             )
         )
     resumed = given["study.resume"].value() if "study.resume" in given else None
@@ -123,9 +119,9 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
             ConfigError(
                 "hydra.sweep.dir",
                 _value(given["hydra.sweep.dir"]),
-                "a study that goes on does so in its folder",
-                f"study.resume={_value(given['study.resume'])} says which",
-                "leave hydra.sweep.dir out",
+                "a study that goes on does so in its folder; "
+                f"study.resume={_value(given['study.resume'])} says which; leave hydra.sweep.dir "
+                "out",
             )
         )
     return found
@@ -140,9 +136,8 @@ def _parser(command: str) -> ArgumentParser:
             raise ConfigError(
                 "arguments",
                 override[1],
-                "it stands behind a flag, others before it",
-                "flags are allowed before all key=value or behind them",
-                "put the flags first",
+                "it stands behind a flag, others before it; flags are allowed before all "
+                "key=value or behind them; put the flags first",
             )
         word = (re.search(r"(?:unrecognized arguments: |argument )(\S+)", message) or [""] * 2)[1]
         word = word.split("/")[0].rstrip(":")
@@ -174,9 +169,8 @@ def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
                 ConfigError(
                     key,
                     _value(override),
-                    "it has several values",
-                    "a command runs one study",
-                    "give them one after the other",
+                    "it has several values; a command runs one study; give them one after the "
+                    "other",
                 )
             ]
         if multirun:
@@ -185,9 +179,8 @@ def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
             ConfigError(
                 key,
                 _value(override),
-                "it has several values",
-                "one run takes one of each",
-                "add -m for a sweep over them, or put a list into brackets",
+                "it has several values; one run takes one of each; add -m for a sweep over them, "
+                "or put a list into brackets",
             )
         ]
     value = _plain(override.value())
@@ -199,9 +192,7 @@ def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
             ConfigError(
                 key,
                 spelled(value),
-                "it names nothing",
-                "a folder or a file is allowed",
-                f"set {key}=PATH or leave it out",
+                f"it names nothing; a folder or a file is allowed; set {key}=PATH or leave it out",
             )
         ]
     # A mapping is merged into the existing one, and checked once it is composed.
@@ -224,16 +215,15 @@ def _wrong_key(
             ConfigError(
                 key,
                 _value(override),
-                "no such key",
-                suggestion(first, {*groups, *sections}),
-                "correct its name, or leave it out",
+                f"no such key; {suggestion(first, {*groups, *sections})}; correct its name, or "
+                "leave it out",
             )
         ]
     if key not in groups:
         return []
     options = ", ".join(groups[key]) + (" are allowed" if len(groups[key]) > 1 else " is allowed")
     if override.is_delete():
-        return [ConfigError(key, "~", "it cannot be taken away", options, "name one of them")]
+        return [ConfigError(key, "~", f"it cannot be taken away; {options}; name one of them")]
     if override.is_sweep_override():
         return []
     option = _plain(override.value())
@@ -245,11 +235,7 @@ def _wrong_key(
         return []  # values for the group's keys, or a reference
     return [
         ConfigError(
-            key,
-            _value(override),
-            "no such option",
-            options,
-            nearest(str(option), groups[key]),
+            key, _value(override), f"no such option; {options}; {nearest(str(option), groups[key])}"
         )
     ]
 
@@ -279,27 +265,23 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
             return ConfigError(
                 group or "config",
                 option,
-                "no such option",
-                f"{', '.join(options)} are allowed",
-                nearest(option, options) if options else "see conf/",
+                f"no such option; {', '.join(options)} are allowed; "
+                f"{nearest(option, options) if options else 'see conf/'}",
             )
         for flag in ("--config-name", "--config-path", "--config-dir"):
             if word := _following(flag, given):
                 return ConfigError(
                     flag,
                     word,
-                    "not found",
-                    text.partition(". ")[0],
-                    f"leave {flag} out, or correct it",
+                    f"not found; {text.partition('. ')[0]}; leave {flag} out, or correct it",
                 )
     if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
         key = match.group(1).partition("=")[0]
         return ConfigError(
             key,
             _given(key, given),
-            "no such key",
-            suggestion(key, keys_near(key, conf)),
-            f"correct its name, or +{key}=... if the target takes it",
+            f"no such key; {suggestion(key, keys_near(key, conf))}; correct its name, or "
+            f"+{key}=... if the target takes it",
         )
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     key = getattr(cause, "full_key", None)
@@ -307,7 +289,7 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
         known = [word.lstrip("+~").partition("=")[0] for word in given if not word.startswith("-")]
         key = next((word for word in known if word and word in text), "config")
     what = str(cause).partition("\n")[0]
-    return ConfigError(key, _given(key, given), what, "see conf/", "correct the override")
+    return ConfigError(key, _given(key, given), f"{what}; see conf/; correct the override")
 
 
 def plugin_of(error: BaseException) -> str | None:
@@ -326,9 +308,8 @@ def of_flags(error: BaseException, given: Sequence[str]) -> ConfigError | None:
     return ConfigError(
         "arguments",
         flags,
-        str(error),
-        "Hydra does not accept this combination",
-        "correct them; --hydra-help lists all flags",
+        f"{error!s}; Hydra does not accept this combination; correct them; --hydra-help lists "
+        "all flags",
     )
 
 
@@ -360,7 +341,7 @@ def unresolved(config: Any, prefix: str = "") -> list[Failure]:
         except OmegaConfBaseException as error:
             raw = OmegaConf.to_container(config, resolve=False)[key]  # type: ignore[index]
             what = str(error).partition("\n")[0]
-            found.append(ConfigError(name, raw, what, "see conf/", f"set {name}=..."))
+            found.append(ConfigError(name, raw, f"{what}; see conf/; set {name}=..."))
             continue
         if isinstance(value, DictConfig | ListConfig):
             found += unresolved(value, f"{name}.")

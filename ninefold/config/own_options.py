@@ -22,18 +22,16 @@ def problems(flags: Namespace, conf: Path) -> list[Failure]:
                 ConfigError(
                     SEARCHED,
                     value or "~",
-                    "it takes the studies in experiments/ away",
-                    f"file://{conf.parent} is searched for them",
-                    "use --config-dir FOLDER for options of your own",
+                    f"it takes the studies in experiments/ away; file://{conf.parent} is searched "
+                    "for them; use --config-dir FOLDER for options of your own",
                 )
             ]
     return [
         ConfigError(
             "option",
             own,
-            "it is not used, as one of ours has its name",
-            f"Hydra takes {conf / name}",
-            "give it another name",
+            f"it is not used, as one of ours has its name; Hydra takes {conf / name}; give it "
+            "another name",
         )
         for own, name in _both(flags, conf)
     ]

@@ -43,11 +43,7 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
         gpus = len(named)
     if device == "cuda" and not gpus:
         raise ConfigError(
-            "device",
-            "cuda",
-            "no usable GPU",
-            "this machine has a CPU",
-            "use device=cpu or device=auto",
+            "device", "cuda", "no usable GPU; this machine has a CPU; use device=cpu or device=auto"
         )
     started = found(os.environ).world_size if started_by() else None
     if wanted == "auto":
@@ -69,18 +65,15 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
         raise ConfigError(
             "parallel.processes",
             wanted,
-            f"torchrun started {started}",
-            f"parallel={strategy} wants {wanted}",
-            f"use {option}",
+            f"torchrun started {started}; parallel={strategy} wants {wanted}; use {option}",
         )
     dry = job["launch"].get("dry")
     if started is None and gpus and wanted > gpus and not dry:
         raise ConfigError(
             "parallel.processes",
             wanted,
-            "more processes than GPUs",
-            f"{gpus} {'found' if named is None else 'named'}",
-            f"use parallel.processes={gpus} or device=cpu",
+            f"more processes than GPUs; {gpus} {'found' if named is None else 'named'}; use "
+            f"parallel.processes={gpus} or device=cpu",
         )
     return int(wanted)
 
@@ -110,18 +103,14 @@ def _require_fitting(
         raise ConfigError(
             "parallel.processes",
             wanted,
-            f"parallel={strategy} runs in {most} process",
-            "ddp takes any number",
-            "use parallel=ddp",
+            f"parallel={strategy} runs in {most} process; ddp takes any number; use parallel=ddp",
         )
     sharding.require_whole_copies(job["parallel"].get("replicas", 1), wanted)
     if job["launch"]["inline"] and wanted != 1:
         raise ConfigError(
             "launch.inline",
             "true",
-            f"the job has {wanted} processes",
-            "one process can run inline",
-            "set parallel.processes=1",
+            f"the job has {wanted} processes; one process can run inline; set parallel.processes=1",
         )
     if "accumulate" in job:  # an evaluation's batches need not divide
         parts = sharding.parts_of_a_batch(job["parallel"], wanted)

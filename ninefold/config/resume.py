@@ -269,8 +269,7 @@ def refusal(folder: Path, wrong: list[str]) -> ConfigError:
     return ConfigError(
         "resume",
         folder,
-        f"{', '.join(wrong)} cannot change in a resumed run",
-        f"{', '.join(schema.MAY_CHANGE)} may",
+        f"{', '.join(wrong)} cannot change in a resumed run; {', '.join(schema.MAY_CHANGE)} may; "
         "leave the others out or start a new run",
     )
 
@@ -280,7 +279,6 @@ def unfit(folder: Path, problem: Failure) -> CheckpointError:
     return CheckpointError(
         "resume",
         folder,
-        "its config.yaml is of another version, or was changed",
-        problem.cause,
-        "put back the one that was written, or start a new run",
+        f"its config.yaml is of another version, or was changed; {problem.cause}; put back the "
+        "one that was written, or start a new run",
     )

@@ -42,17 +42,13 @@ def problems(
             found += _unknown(job[section], set(keys), f"{section}.")
     found += [
         ConfigError(
-            key,
-            spelled(job[key]),
-            "not a section",
-            f"{key}.NAME=value is allowed",
-            f"leave {key} whole",
+            key, spelled(job[key]), f"not a section; {key}.NAME=value is allowed; leave {key} whole"
         )
         for key in SECTIONS
         if key in job and not isinstance(job[key], Mapping)
     ]
     found += [
-        ConfigError(key, "nothing", "it is missing", "a run needs it", f"do not take {key} away")
+        ConfigError(key, "nothing", f"it is missing; a run needs it; do not take {key} away")
         for key in required
         if _lacks(job, key)
     ]
@@ -63,9 +59,7 @@ def problems(
                 ConfigError(
                     f"logger.{name}",
                     spelled(node),
-                    "not allowed",
-                    allowed,
-                    f"take it away with ~logger.{name}",
+                    f"not allowed; {allowed}; take it away with ~logger.{name}",
                 )
             )
     for field in KEYS:
@@ -85,7 +79,7 @@ def breach(field: str, value: Any) -> list[Failure]:
     allowed = KEYS[field].kind(value)
     if allowed is None:
         return []
-    return [ConfigError(field, spelled(value), "not allowed", allowed, f"correct {field}")]
+    return [ConfigError(field, spelled(value), f"not allowed; {allowed}; correct {field}")]
 
 
 def inner_keys(conf: Path, choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str]]:
@@ -119,9 +113,7 @@ def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list
         ConfigError(
             f"{prefix}{key}",
             spelled(node[key]),
-            "no such key",
-            suggestion(key, known),
-            "remove it or correct its name",
+            f"no such key; {suggestion(key, known)}; remove it or correct its name",
         )
         for key in node
         if key not in known
@@ -150,9 +142,8 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 f"dataset.{key}",
                 dataset[key],
-                f"{len(dataset[key])} numbers, {shape[0]} channels",
-                "a number for each channel of dataset.shape, or one for all, is allowed",
-                f"correct dataset.{key}",
+                f"{len(dataset[key])} numbers, {shape[0]} channels; a number for each channel of "
+                f"dataset.shape, or one for all, is allowed; correct dataset.{key}",
             )
             for key in ("mean", "std")
             if isinstance(dataset.get(key), list) and len(dataset[key]) not in (1, shape[0])
@@ -166,9 +157,8 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "model.memory_format",
                 layout,
-                f"dataset.shape={shape} is of {kind}",
-                f"contiguous_format and channels_{allowed} are allowed with it",
-                f"set model.memory_format=channels_{allowed}",
+                f"dataset.shape={shape} is of {kind}; contiguous_format and channels_{allowed} "
+                f"are allowed with it; set model.memory_format=channels_{allowed}",
             )
         )
     for key, other in (("mean", "std"), ("std", "mean")):
@@ -177,9 +167,8 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
                 ConfigError(
                     f"dataset.{key}",
                     "null",
-                    f"dataset.{other} is given",
-                    "both or none are allowed",
-                    f"set dataset.{key}, or dataset.{other}=null",
+                    f"dataset.{other} is given; both or none are allowed; set dataset.{key}, or "
+                    f"dataset.{other}=null",
                 )
             )
     task = job.get("task")
@@ -189,9 +178,8 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "task.classes",
                 "null",
-                f"dataset.classes is {dataset.get('classes', 'not given')}",
-                "a whole number of at least 1 is allowed",
-                "leave task.classes out",
+                f"dataset.classes is {dataset.get('classes', 'not given')}; a whole number of at "
+                "least 1 is allowed; leave task.classes out",
             )
         )
     found += devices.problems(job) + kernels.problems(job) + masks.problems(job)
@@ -202,9 +190,7 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "dataset.cache_rate",
                 dataset["cache_rate"],
-                "cache=disk keeps all",
-                "it goes with cache=ram",
-                "leave it out",
+                "cache=disk keeps all; it goes with cache=ram; leave it out",
             )
         )
     if dataset.get("cache") == "disk" and dataset.get("cache_dir", "") is None:
@@ -212,9 +198,8 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "dataset.cache_dir",
                 "null",
-                "cache=disk keeps decoded examples in it",
-                "a folder is allowed",
-                "name one, or leave it out",
+                "cache=disk keeps decoded examples in it; a folder is allowed; name one, or leave "
+                "it out",
             )
         )
     found += graph.problems(job) + sharding.problems(job)
@@ -223,9 +208,8 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "scheduler.T_max",
                 0,
-                f"the cosine has no end in {job['epochs']} epochs",
-                "a whole number of at least 1 is allowed, epochs by default",
-                "leave it out",
+                f"the cosine has no end in {job['epochs']} epochs; a whole number of at least 1 "
+                "is allowed, epochs by default; leave it out",
             )
         )
     if job.get("clip_grad_norm") is not None and job.get("clip_grad_value") is not None:
@@ -233,9 +217,7 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "clip_grad_value",
                 job["clip_grad_value"],
-                "clip_grad_norm is given",
-                "one of the two is allowed",
-                "set one of them to null",
+                "clip_grad_norm is given; one of the two is allowed; set one of them to null",
             )
         )
     if job.get("ema_warmup") and job.get("ema", 0) is None:
@@ -243,9 +225,8 @@ def _at_odds(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "ema_warmup",
                 "true",
-                "there is no average to warm up, as ema=null",
-                "a decay such as ema=0.999 is allowed with it",
-                "set ema, or leave ema_warmup out",
+                "there is no average to warm up, as ema=null; a decay such as ema=0.999 is "
+                "allowed with it; set ema, or leave ema_warmup out",
             )
         )
     return found
@@ -262,9 +243,8 @@ def _loss_problems(loss: Any) -> list[Failure]:
             ConfigError(
                 losses.PLACE,
                 target,
-                "torch.nn has no such loss of an output and a target",
-                suggestion(name, losses.TORCH),
-                "correct the _target_",
+                "torch.nn has no such loss of an output and a target; "
+                f"{suggestion(name, losses.TORCH)}; correct the _target_",
             )
         ]
     if find_spec(top) is None:
@@ -272,9 +252,8 @@ def _loss_problems(loss: Any) -> list[Failure]:
             ConfigError(
                 losses.PLACE,
                 target,
-                f"there is no module {top}",
-                "a class or function that Python can import is allowed",
-                "put its folder on PYTHONPATH, or correct the _target_",
+                f"there is no module {top}; a class or function that Python can import is "
+                "allowed; put its folder on PYTHONPATH, or correct the _target_",
             )
         ]
     return []
@@ -285,9 +264,7 @@ def uncounted(option: object) -> ConfigError:
     return ConfigError(
         "dataset.classes",
         "null",
-        f"dataset={option} cannot count them",
-        "folder and hf can",
-        "set dataset.classes",
+        f"dataset={option} cannot count them; folder and hf can; set dataset.classes",
     )
 
 
@@ -301,9 +278,8 @@ def misfit(channels: int, wanted: int) -> ConfigError:
     return ConfigError(
         "model.input_channels",
         wanted,
-        f"the images have {channels} channels",
-        f"{channels} is allowed, or gray images for any model",
-        "choose another model or dataset",
+        f"the images have {channels} channels; {channels} is allowed, or gray images for any "
+        "model; choose another model or dataset",
     )
 
 
@@ -336,9 +312,8 @@ def require_division(batch_size: int, processes: int, accumulate: int = 1) -> No
         raise ConfigError(
             "accumulate",
             accumulate,
-            f"the {each} examples of a process do not divide so",
-            "micro-batches are equal",
-            f"choose a divisor of {each}",
+            f"the {each} examples of a process do not divide so; micro-batches are equal; choose "
+            f"a divisor of {each}",
         )
     below, above = (batch_size // processes) * processes, -(-batch_size // processes) * processes
     raise ConfigError(

@@ -31,9 +31,8 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "optimizer.fused",
                 "true",
-                f"fused {target.removeprefix(TORCH)} has no rule for sharded parameters",
-                "Adam and AdamW have one",
-                "set optimizer.fused=false",
+                f"fused {target.removeprefix(TORCH)} has no rule for sharded parameters; Adam and "
+                "AdamW have one; set optimizer.fused=false",
             )
         )
     if (mode := compiled.get("mode")) in COMPILE_MODES:
@@ -41,9 +40,8 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "compile.mode",
                 mode,
-                "a CUDA graph needs parameters at fixed places, and fsdp gathers them anew",
-                "default and max-autotune-no-cudagraphs are allowed with it",
-                "choose one",
+                "a CUDA graph needs parameters at fixed places, and fsdp gathers them anew; "
+                "default and max-autotune-no-cudagraphs are allowed with it; choose one",
             )
         )
     return found
@@ -58,8 +56,7 @@ def at_odds_with_tensor(job: Mapping[str, Any]) -> list[Failure]:
             ConfigError(
                 "parallel",
                 "tensor",
-                "no layer is named to be split",
-                "linear layers that follow each other are allowed",
+                "no layer is named to be split; linear layers that follow each other are allowed; "
                 "set parallel.colwise=[NAME] and parallel.rowwise=[NAME]",
             )
         ]
@@ -83,9 +80,7 @@ def at_odds_with_tensor(job: Mapping[str, Any]) -> list[Failure]:
                     field,
                     "true" if given is True else given,
                     "it does not go with parallel=tensor, where some parameters are whole and "
-                    "some are parts",
-                    "parallel=fsdp and ddp take it",
-                    do,
+                    f"some are parts; parallel=fsdp and ddp take it; {do}",
                 )
             )
     return found

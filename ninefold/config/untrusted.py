@@ -88,9 +88,8 @@ def require_known_targets(
             raise CheckpointError(
                 field,
                 path,
-                f"its configuration names the target {target}",
-                f"at {place or 'its top'}.{key}; only what conf/ names there is built",
-                do,
+                f"its configuration names the target {target}; at {place or 'its top'}.{key}; "
+                f"only what conf/ names there is built; {do}",
             )
 
 
@@ -114,9 +113,7 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         raise CheckpointError(
             "ckpt",
             path,
-            "its configuration cannot be read",
-            str(error),
-            "see config.yaml of a run of ours",
+            f"its configuration cannot be read; {error!s}; see config.yaml of a run of ours",
         ) from error
     require_known_targets(
         tree,
@@ -138,9 +135,8 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
         raise CheckpointError(
             "ckpt",
             path,
-            "its configuration is not used as it is",
-            wrong,
-            "name that group on the command line, as in model=convnet",
+            f"its configuration is not used as it is; {wrong}; name that group on the command "
+            "line, as in model=convnet",
         )
     if "dataset" in taken and "download" in taken["dataset"]:
         taken["dataset"]["download"] = False  # only a command may download

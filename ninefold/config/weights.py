@@ -22,8 +22,7 @@ def prepare(job: Mapping[str, Any]) -> None:
             raise ConfigError(
                 "init",
                 init,
-                f"model.net.{asked[0]}={asked[1]} names weights too",
-                "one of the two is allowed",
+                f"model.net.{asked[0]}={asked[1]} names weights too; one of the two is allowed; "
                 "leave one of them out",
             )
         _require_file(Path(init).expanduser(), init)
@@ -33,9 +32,8 @@ def prepare(job: Mapping[str, Any]) -> None:
                 raise ConfigError(
                     key,
                     "true" if value is True else f"[{','.join(value)}]",
-                    "there is nothing to load, as init=null",
-                    "a weights file or a run folder is allowed as init",
-                    f"set init, or leave {key} out",
+                    "there is nothing to load, as init=null; a weights file or a run folder is "
+                    f"allowed as init; set init, or leave {key} out",
                 )
     if asked is not None and module is not None:
         _fetch(net, module, *asked)
@@ -47,9 +45,7 @@ def _require_file(path: Path, given: str) -> None:
         raise CheckpointError(
             "init",
             given,
-            "no such checkpoint",
-            f"looked for {file.absolute()}",
-            "name a run folder or a file",
+            f"no such checkpoint; looked for {file.absolute()}; name a run folder or a file",
         )
     if file.suffix == ".safetensors":
         require_package("init", file, "safetensors", "safetensors")
@@ -62,8 +58,7 @@ def _fetch(net: Mapping[str, Any], module: str, key: str, value: Any) -> None:
         raise ConfigError(
             f"model.net.{key}",
             value,
-            "each process would download it",
-            "model=torchvision and model=timm fetch it once, before the run",
-            f"use one of them, or model.net.{key}=null with init=FILE",
+            "each process would download it; model=torchvision and model=timm fetch it once, "
+            f"before the run; use one of them, or model.net.{key}=null with init=FILE",
         )
     fetch(**{name: each for name, each in net.items() if name != "_target_"})

@@ -261,9 +261,8 @@ def _in_memory(
         raise ConfigError(
             "dataset.cache",
             "ram",
-            "this system has no memory that processes share by name",
-            "Linux has",
-            "use dataset.cache=disk",
+            "this system has no memory that processes share by name; Linux has; use "
+            "dataset.cache=disk",
         )
     content = _content(dataset, node, splits, dataset.cache_rate)
     free = available_memory()
@@ -273,9 +272,8 @@ def _in_memory(
         raise ResourceError(
             "dataset.cache",
             "ram",
-            f"{size_text(content.size)} are needed",
-            f"{size_text(OF_MEMORY * free)}, 80 % of what is free, are allowed",
-            f"use dataset.cache=disk, {lower}or a smaller dataset.shape",
+            f"{size_text(content.size)} are needed; {size_text(OF_MEMORY * free)}, 80 % of what "
+            f"is free, are allowed; use dataset.cache=disk, {lower}or a smaller dataset.shape",
         )
     descriptors: list[int] = []
     try:

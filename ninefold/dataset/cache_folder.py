@@ -102,9 +102,9 @@ def _require_room(folder: Path, size: int) -> None:
     raise ResourceError(
         "dataset.cache",
         "disk",
-        f"{size_text(size)} are needed",
-        f"{size_text(allowed)}, 95 % of what is free on {mount_of(folder)}, are allowed",
-        "choose another dataset.cache_dir or a smaller dataset.shape",
+        f"{size_text(size)} are needed; {size_text(allowed)}, 95 % of what is free on "
+        f"{mount_of(folder)}, are allowed; choose another dataset.cache_dir or a smaller "
+        "dataset.shape",
     )
 
 

@@ -77,9 +77,8 @@ class ClassNumbers:
             raise ConfigError(
                 "dataset.classes",
                 self.classes,
-                "masks hold numbers of 16 bits",
-                f"{MOST} classes at most are allowed",
-                "lower dataset.classes",
+                f"masks hold numbers of 16 bits; {MOST} classes at most are allowed; lower "
+                "dataset.classes",
             )
         # Otherwise a class may be void on purpose, as the 0 of masks that count from 1.
         chosen = self.values is None and self.ignore != 255
@@ -87,9 +86,9 @@ class ClassNumbers:
             raise ConfigError(
                 "dataset.ignore",
                 self.ignore,
-                f"it is also one of {self.classes} classes",
-                f"a number from {self.classes} to {MOST}, or null, is allowed",
-                f"set dataset.ignore={self.classes} or dataset.ignore=null",
+                f"it is also one of {self.classes} classes; a number from {self.classes} to "
+                f"{MOST}, or null, is allowed; set dataset.ignore={self.classes} or "
+                "dataset.ignore=null",
             )
 
 

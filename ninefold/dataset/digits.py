@@ -59,7 +59,7 @@ def _file() -> Path:
     raise DataError(
         "dataset",
         "digits",
-        "the digits file of scikit-learn is not there",
-        f"looked in {', '.join(folders) or 'no installation of scikit-learn'}",
-        "run pip install --force-reinstall scikit-learn",
+        "the digits file of scikit-learn is not there; looked in "
+        f"{', '.join(folders) or 'no installation of scikit-learn'}; run pip install "
+        "--force-reinstall scikit-learn",
     )

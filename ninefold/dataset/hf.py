@@ -85,9 +85,8 @@ class HF:
             raise DataError(
                 "dataset.classes",
                 self.classes,
-                f"the column {self.label} has {len(names)} classes",
-                f"found {listed(names)}",
-                f"set dataset.classes={len(names)} or null",
+                f"the column {self.label} has {len(names)} classes; found {listed(names)}; set "
+                f"dataset.classes={len(names)} or null",
             )
         channels, height, width = self.shape
         images = Pictures(
@@ -129,9 +128,7 @@ class HF:
             raise DataError(
                 f"dataset.{split}",
                 name,
-                "no such split",
-                f"found {listed(splits)} in {self._place[1]}",
-                f"set dataset.{split}",
+                f"no such split; found {listed(splits)} in {self._place[1]}; set dataset.{split}",
             )
         table = splits[name]
         for key, column in (("image", self.image), ("label", self.label)):
@@ -139,13 +136,12 @@ class HF:
                 raise DataError(
                     f"dataset.{key}",
                     column,
-                    f"the split {name} has no such column",
-                    f"found {listed(table.features)}",
-                    f"set dataset.{key}",
+                    f"the split {name} has no such column; found {listed(table.features)}; set "
+                    f"dataset.{key}",
                 )
         if not len(table):
             raise DataError(
-                f"dataset.{split}", name, "it has no examples", "at least one is needed", "see it"
+                f"dataset.{split}", name, "it has no examples; at least one is needed; see it"
             )
         return self._undecoded(table)
 
@@ -161,9 +157,8 @@ class HF:
         raise DataError(
             "dataset.image",
             self.image,
-            f"the column holds {' '.join(str(feature).split())[:80]}",
-            "image files, which the library calls Image, are allowed",
-            "name another column",
+            f"the column holds {' '.join(str(feature).split())[:80]}; image files, which the "
+            "library calls Image, are allowed; name another column",
         )
 
     def _labels(self, table: Any, split: Split) -> npt.NDArray[np.int64]:
@@ -173,9 +168,8 @@ class HF:
             raise DataError(
                 "dataset.label",
                 self.label,
-                f"the column holds {' '.join(str(table.features[self.label]).split())[:80]}",
-                "class numbers are allowed, none of them missing",
-                "name another column",
+                f"the column holds {' '.join(str(table.features[self.label]).split())[:80]}; "
+                "class numbers are allowed, none of them missing; name another column",
             )
         return labels.astype(np.int64)
 
@@ -225,9 +219,8 @@ class HF:
             raise ConfigError(
                 "dataset.name",
                 self.name,
-                "it is no name of the hub",
-                "NAME or OWNER/NAME is allowed",
-                "give a folder as dataset.root",
+                "it is no name of the hub; NAME or OWNER/NAME is allowed; give a folder as "
+                "dataset.root",
             )
         found: Mapping[str, Any] = datasets.load_dataset(
             self.name, self.config, revision=self.revision

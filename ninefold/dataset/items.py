@@ -252,7 +252,7 @@ class Items:
         return array
 
     def _wrong(self, wrong: str, found: str, do: str) -> DataError:
-        return DataError(self._field, self._target, wrong, found, do)
+        return DataError(self._field, self._target, f"{wrong}; {found}; {do}")
 
 
 @dataclass(frozen=True)
@@ -336,4 +336,4 @@ def raised(field: str, target: str, what: str, error: BaseException, log: str) -
     if frame is not None:
         where = f"{users_line(error)} in {frame.name}: {frame.line}"
     said = f"{type(error).__name__}: {error}".rstrip(": ")
-    return DataError(field, target, f"{what} raised {said}", where, f"correct it; {log}")
+    return DataError(field, target, f"{what} raised {said}; {where}; correct it; {log}")

@@ -163,9 +163,8 @@ def loading(
         raise ConfigError(
             "loader.pinned",
             "true",
-            f"batches stay in main memory (device {place.device})",
-            "it speeds up copies to a GPU; auto and false are allowed on a CPU",
-            "leave it out",
+            f"batches stay in main memory (device {place.device}); it speeds up copies to a GPU; "
+            "auto and false are allowed on a CPU; leave it out",
         )
     allowed = None if free is None else int(share * free) // place.local_size
     fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
@@ -179,10 +178,9 @@ def loading(
         raise ResourceError(
             "loader.workers",
             count,
-            f"{slots(count)} slots of {amount(batch)} are {amount(slots(count) * batch)}",
+            f"{slots(count)} slots of {amount(batch)} are {amount(slots(count) * batch)}; "
             f"{amount(allowed)} are allowed (loader.share {share:g} of the free memory, for "
-            f"{place.local_size} process(es))",
-            f"use {max(0, fitting)} at most, or a smaller batch",
+            f"{place.local_size} process(es)); use {max(0, fitting)} at most, or a smaller batch",
         )
     dtypes = str(read["inputs"].dtype), str(read["targets"].dtype)
     return Loading(count, on_gpu and pinned is not False, batch, prepared, dtypes)
@@ -232,9 +230,8 @@ def gathered(
                 raise ResourceError(
                     "loader.workers",
                     workers,
-                    f"no loader thread can be started ({error})",
-                    "each takes some memory and counts as a process",
-                    "lower loader.workers; 0 starts none",
+                    f"no loader thread can be started ({error}); each takes some memory and "
+                    "counts as a process; lower loader.workers; 0 starts none",
                 ) from error
             if len(ahead) > AHEAD * workers:
                 yield ahead.popleft().result()

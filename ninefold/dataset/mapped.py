@@ -66,9 +66,8 @@ class Mapped:
                 raise ConfigError(
                     f"dataset.{moved.partition('=')[0]}",
                     "true" if self.flip else self.crop,
-                    f"{'points' if points else 'volumes'} are not moved",
-                    "images with classes or masks can be",
-                    "leave it out and do it in the class",
+                    f"{'points' if points else 'volumes'} are not moved; images with classes or "
+                    "masks can be; leave it out and do it in the class",
                 )
 
     def load(self, split: Split) -> Examples:
@@ -101,9 +100,9 @@ class Mapped:
             raise ConfigError(
                 "loader.workers",
                 workers,
-                "dataset=mapped seeds the random generators of its process for each item",
-                "other threads would draw from them too: 0 is allowed",
-                "set loader.workers=0, or cache the items with dataset.cache",
+                "dataset=mapped seeds the random generators of its process for each item; other "
+                "threads would draw from them too: 0 is allowed; set loader.workers=0, or cache "
+                "the items with dataset.cache",
             )
 
     def _node(self, split: Split) -> dict[str, Any]:
@@ -112,9 +111,8 @@ class Mapped:
             raise ConfigError(
                 f"dataset.{split}",
                 "null" if node is None else node,
-                "no class is named",
-                "a section with a _target_ and its arguments is allowed",
-                f"set dataset.{split}={{_target_: module.Class, argument: value}} in quotes",
+                "no class is named; a section with a _target_ and its arguments is allowed; set "
+                f"dataset.{split}={{_target_: module.Class, argument: value}} in quotes",
             )
         return dict(node)
 
@@ -140,9 +138,8 @@ class Mapped:
                 raise ConfigError(
                     f"{field}._target_",
                     target,
-                    f"it cannot be imported ({cause})",
-                    "the dotted name of a class in a module on PYTHONPATH is allowed",
-                    "correct it, or PYTHONPATH=FOLDER of the module",
+                    f"it cannot be imported ({cause}); the dotted name of a class in a module on "
+                    "PYTHONPATH is allowed; correct it, or PYTHONPATH=FOLDER of the module",
                 ) from error
             what = "its construction" if located else "the import of its module"
             raise raised(field, target, what, cause, log) from error
@@ -151,8 +148,7 @@ class Mapped:
             raise DataError(
                 field,
                 target,
-                f"{kind.__name__} is no map-style dataset",
-                "__len__ and __getitem__ are needed",
-                "an iterable one cannot be shuffled or resumed: give items by number",
+                f"{kind.__name__} is no map-style dataset; __len__ and __getitem__ are needed; an "
+                "iterable one cannot be shuffled or resumed: give items by number",
             )
         return data

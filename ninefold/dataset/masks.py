@@ -186,18 +186,16 @@ class Masks:
             raise ConfigError(
                 "dataset.crop",
                 self.crop,
-                "pixels outside need a value",
-                "a crop moves the mask with its image; ignore=null leaves it nothing to fill in",
-                "set dataset.ignore, or dataset.crop=0",
+                "pixels outside need a value; a crop moves the mask with its image; ignore=null "
+                "leaves it nothing to fill in; set dataset.ignore, or dataset.crop=0",
             )
         for key, given in (("values", self.values), ("class_names", self.class_names)):
             if given is not None and len(given) != self.classes:
                 raise ConfigError(
                     f"dataset.{key}",
                     list(given),
-                    f"it lists {len(given)}, dataset.classes={self.classes}",
-                    "one for each class, in their order, is allowed",
-                    f"correct dataset.{key} or dataset.classes",
+                    f"it lists {len(given)}, dataset.classes={self.classes}; one for each class, "
+                    f"in their order, is allowed; correct dataset.{key} or dataset.classes",
                 )
         self._numbers.require_usable()
 

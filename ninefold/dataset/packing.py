@@ -211,9 +211,8 @@ def _received(connection: Connection) -> tuple[int, int]:
         raise ResourceError(
             "dataset.cache",
             "killed",
-            "a process that decodes examples was killed",
-            "most often the kernel was short of memory",
-            "lower threads, see dmesg",
+            "a process that decodes examples was killed; most often the kernel was short of "
+            "memory; lower threads, see dmesg",
         ) from None
     if isinstance(answer[0], str):
         raise relay(*answer)
@@ -248,17 +247,16 @@ def _pack_chunk(part: Part, path: str, first: int, last: int) -> None:
         raise memory_failure(error, "examples were being decoded") or DataError(
             "dataset.cache",
             part.name,
-            f"{type(error).__name__}: {error}",
-            f"the dataset raised it for one of the {last - first} examples from {row} on",
-            "correct the dataset",
+            f"{type(error).__name__}: {error}; the dataset raised it for one of the "
+            f"{last - first} examples from {row} on; correct the dataset",
         ) from error
     if values.shape != (last - first, *part.shape[1:]) or values.dtype != part.dtype:
         raise DataError(
             "dataset.cache",
             part.name,
-            f"examples from {int(part.rows[first])} on are {values.dtype} {list(values.shape[1:])}",
-            f"the others are {part.dtype} {list(part.shape[1:])}",
-            "see that the dataset gives all of them the same shape and dtype",
+            f"examples from {int(part.rows[first])} on are {values.dtype} "
+            f"{list(values.shape[1:])}; the others are {part.dtype} {list(part.shape[1:])}; see "
+            "that the dataset gives all of them the same shape and dtype",
         )
     little: npt.NDArray[Any] = np.ascontiguousarray(values, part.dtype.newbyteorder("<"))
     _write(path, little.reshape(-1).view(np.uint8).data, len(part.header) + first * part.row_bytes)
@@ -285,14 +283,12 @@ def refused(path: str | os.PathLike[str], error: OSError) -> ResourceError:
         return ResourceError(
             "dataset.cache",
             "ram",
-            error.strerror or type(error).__name__,
-            "decoded examples are kept in shared memory",
-            "use dataset.cache=disk, a lower dataset.cache_rate or a smaller dataset.shape",
+            f"{error.strerror or type(error).__name__}; decoded examples are kept in shared "
+            "memory; use dataset.cache=disk, a lower dataset.cache_rate or a smaller dataset.shape",
         )
     return ResourceError(
         "dataset.cache_dir",
         path,
-        error.strerror or type(error).__name__,
-        "decoded examples are written there",
-        "free some room, choose another dataset.cache_dir, or leave dataset.cache out",
+        f"{error.strerror or type(error).__name__}; decoded examples are written there; free some "
+        "room, choose another dataset.cache_dir, or leave dataset.cache out",
     )

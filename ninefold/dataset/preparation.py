@@ -200,9 +200,9 @@ class ImagePreparation:
             raise ConfigError(
                 "dataset",
                 list(masks.shape[1:]),
-                "its targets cannot be prepared with its images",
-                f"classes [n] and masks [n, {images.shape[2]}, {images.shape[3]}] can be",
-                "give the dataset a method `preparation` for its own kind of targets",
+                "its targets cannot be prepared with its images; classes [n] and masks [n, "
+                f"{images.shape[2]}, {images.shape[3]}] can be; give the dataset a method "
+                "`preparation` for its own kind of targets",
             )
         if corners is not None:
             corners = self.mask_corners(corners, images.shape)
@@ -247,9 +247,9 @@ class TypedPreparation(ImagePreparation):
             raise ConfigError(
                 "model.input_size",
                 self.size,
-                f"{'volumes' if volume else 'images with points'} are not resized",
-                f"dataset.shape is {list(inputs.shape[1:])}",
-                "set model.input_size=null, or resize them in the class",
+                f"{'volumes' if volume else 'images with points'} are not resized; dataset.shape "
+                f"is {list(inputs.shape[1:])}; set model.input_size=null, or resize them in the "
+                "class",
             )
         if points:
             return self.scaled(self.augmented(inputs, draw)), targets
@@ -301,9 +301,8 @@ class VolumePreparation:
                 raise ConfigError(
                     "model.input_size" if key == "size" else f"dataset.{key}",
                     value,
-                    "this is done with images only, not with volumes",
-                    "null, false or 0 is allowed; dataset.shape and dataset.spacing set the size",
-                    "leave it out",
+                    "this is done with images only, not with volumes; null, false or 0 is "
+                    "allowed; dataset.shape and dataset.spacing set the size; leave it out",
                 )
 
     def draws(

@@ -159,9 +159,8 @@ def resident_bytes(
         raise ConfigError(
             "dataset.resident",
             "true",
-            f"there is no GPU to copy the examples to (device {device})",
-            "on a CPU auto and false are allowed: examples are in its memory anyway",
-            "leave it out",
+            f"there is no GPU to copy the examples to (device {device}); on a CPU auto and false "
+            "are allowed: examples are in its memory anyway; leave it out",
         )
     arrays = [array for each in sets for array in (each.inputs, each.targets)]
     if not all(in_memory(array) and not varies(array) for array in arrays):
@@ -170,9 +169,9 @@ def resident_bytes(
         raise ConfigError(
             "dataset.resident",
             "true",
-            "the examples are no arrays in memory: they are read when they are needed",
-            "auto and false are allowed for such a dataset",
-            "leave it out, or cache it with dataset.cache=ram",
+            "the examples are no arrays in memory: they are read when they are needed; auto and "
+            "false are allowed for such a dataset; leave it out, or cache it with "
+            "dataset.cache=ram",
         )
     size = sum(nbytes(array) for array in arrays)
     if size <= allowed(memory, must):
@@ -182,9 +181,8 @@ def resident_bytes(
     raise ResourceError(
         "dataset.resident",
         "true",
-        f"the examples take {amount(size)}",
-        f"{amount(allowed(memory, must))} are allowed ({MOST:g} of the free memory of the GPU)",
-        "leave it out",
+        f"the examples take {amount(size)}; {amount(allowed(memory, must))} are allowed ({MOST:g} "
+        "of the free memory of the GPU); leave it out",
     )
 
 

@@ -53,9 +53,8 @@ def run(arguments: Sequence[str]) -> None:
         raise ConfigError(
             "prepare",
             "true",
-            "a file of weights computes nothing",
-            "format=onnx and format=pt2 hold a graph",
-            "choose one of them, or leave it out",
+            "a file of weights computes nothing; format=onnx and format=pt2 hold a graph; choose "
+            "one of them, or leave it out",
         )
     job.settle()
     from ninefold.config import environment
@@ -78,8 +77,7 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
                 raise ConfigError(
                     key,
                     value,
-                    f"it is given twice, before as {own[key]}",
-                    "one value for a key is allowed",
+                    f"it is given twice, before as {own[key]}; one value for a key is allowed; "
                     "leave one of them out",
                 )
             own[key] = value
@@ -87,9 +85,8 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             raise ConfigError(
                 key,
                 value,
-                "no such key",
-                suggestion(first, {*OWN, *PASSED_ON}),
-                "correct its name, or leave it out",
+                f"no such key; {suggestion(first, {*OWN, *PASSED_ON})}; correct its name, or "
+                "leave it out",
             )
         else:
             rest.append(word)
@@ -97,9 +94,7 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         raise ConfigError(
             "format",
             "null",
-            "nothing says what to write",
-            f"{', '.join(SUFFIXES)} are allowed",
-            f"type {EXAMPLE}",
+            f"nothing says what to write; {', '.join(SUFFIXES)} are allowed; type {EXAMPLE}",
         )
     return own, rest
 
@@ -108,10 +103,10 @@ def require_allowed(key: str, value: str) -> None:
     """Raise ConfigError unless an argument of this command has a value that it may have."""
     allowed = OWN[key]
     if allowed is None and not value.strip():
-        raise ConfigError(key, "", "it names nothing", "a file is allowed", "leave it out")
+        raise ConfigError(key, "", "it names nothing; a file is allowed; leave it out")
     if allowed is not None and value not in allowed:
         raise ConfigError(
-            key, value, "no such value", f"{', '.join(allowed)} are allowed", "name one of them"
+            key, value, f"no such value; {', '.join(allowed)} are allowed; name one of them"
         )
 
 
@@ -125,9 +120,8 @@ def place(own: dict[str, str], job: EvaluateJob) -> Path:
             raise CheckpointError(
                 "which",
                 own["which"],
-                "there is no such checkpoint",
-                f"looked for {file}",
-                "leave it out to export the last one",
+                f"there is no such checkpoint; looked for {file}; leave it out to export the last "
+                "one",
             )
         job.frozen["checkpoint_file"] = str(file)
         folder = given
@@ -135,9 +129,7 @@ def place(own: dict[str, str], job: EvaluateJob) -> Path:
         raise ConfigError(
             "which",
             own["which"],
-            "ckpt is a file",
-            "it chooses from a run folder",
-            "leave it out, or name the folder",
+            "ckpt is a file; it chooses from a run folder; leave it out, or name the folder",
         )
     else:
         folder = given.parent.parent if given.parent.name == "checkpoints" else given.parent
@@ -148,9 +140,8 @@ def place(own: dict[str, str], job: EvaluateJob) -> Path:
         raise ConfigError(
             "out",
             own["out"],
-            f"not the name of a file to write as {own['format']}",
-            f"a name that ends in {suffix} is allowed",
-            f"write out=model{suffix}",
+            f"not the name of a file to write as {own['format']}; a name that ends in {suffix} is "
+            f"allowed; write out=model{suffix}",
         )
     return regular(out)
 
@@ -165,9 +156,8 @@ def regular(file: Path) -> Path:
         raise ConfigError(
             "out",
             file,
-            error.strerror or str(error),
-            "a new file, or one to replace, is allowed",
-            "remove it, or name another, as in out=FOLDER/NAME",
+            f"{error.strerror or str(error)}; a new file, or one to replace, is allowed; remove "
+            "it, or name another, as in out=FOLDER/NAME",
         ) from error
     return file
 

@@ -42,10 +42,8 @@ class Comparison:
         raise NumericsError(
             "export",
             name,
-            wrong,
-            f"{self.allowed:.2g} and the same decisions are allowed, on the first {self.examples} "
-            "test examples; no file was written",
-            "choose another format",
+            f"{wrong}; {self.allowed:.2g} and the same decisions are allowed, on the first "
+            f"{self.examples} test examples; no file was written; choose another format",
         )
 
 
@@ -66,9 +64,8 @@ def compared(
             raise NumericsError(
                 "export",
                 name,
-                f"the file returns {found.dtype} {list(found.shape)}",
-                f"the network returns {expected.dtype} {list(expected.shape)}",
-                "choose another format",
+                f"the file returns {found.dtype} {list(found.shape)}; the network returns "
+                f"{expected.dtype} {list(expected.shape)}; choose another format",
             )
         apart = (found - expected).abs().max().item()
         difference = apart if apart != apart else max(difference, apart)

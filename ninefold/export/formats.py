@@ -100,9 +100,8 @@ class ONNX:
             raise ConfigError(
                 "format",
                 "onnx",
-                f"the network has {size:,} bytes of weights",
-                f"one file holds {LARGEST_ONNX:,}",
-                "use format=pt2",
+                f"the network has {size:,} bytes of weights; one file holds {LARGEST_ONNX:,}; use "
+                "format=pt2",
             )
         exported = program(source, "onnx")
         with quiet(), refusing("onnx"):
@@ -160,8 +159,7 @@ def refusing(name: str) -> Iterator[None]:
         raise ConfigError(
             "format",
             name,
-            "the network cannot be exported so",
-            lines[0] if lines else type(error).__name__,
+            f"the network cannot be exported so; {lines[0] if lines else type(error).__name__}; "
             "HYDRA_FULL_ERROR=1 shows where; format=safetensors takes any network",
         ) from error
 

@@ -140,7 +140,6 @@ def refusal(why: str) -> ConfigError:
     return ConfigError(
         "prepare",
         "true",
-        why,
-        "repeated channels, resizing of bytes, mean and std can be in the graph",
-        "use prepare=false, and prepare inputs as export.json says",
+        f"{why}; repeated channels, resizing of bytes, mean and std can be in the graph; use "
+        "prepare=false, and prepare inputs as export.json says",
     )

@@ -127,10 +127,9 @@ def writing(file: Path, size: int) -> Iterator[None]:
         raise ResourceError(
             "out",
             file,
-            f"it could not be written ({error.strerror or error})",
-            f"{size:,} bytes needed, {free} free on {mount}",
-            ("make room" if full else "see that it can be written to")
-            + ", or name another file, as in out=FOLDER/NAME",
+            f"it could not be written ({error.strerror or error}); {size:,} bytes needed, {free} "
+            f"free on {mount}; {'make room' if full else 'see that it can be written to'}, or "
+            "name another file, as in out=FOLDER/NAME",
         ) from error
 
 
@@ -165,9 +164,8 @@ def first(examples: Examples, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         raise ConfigError(
             "dataset",
             "test",
-            "the test split is empty",
-            "a file is verified with its first examples",
-            "name a dataset with test examples",
+            "the test split is empty; a file is verified with its first examples; name a dataset "
+            "with test examples",
         )
     inputs, targets = (
         torch.from_numpy(np.array(array[rows])) for array in (examples.inputs, examples.targets)

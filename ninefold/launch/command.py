@@ -66,9 +66,8 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
         raise ConfigError(
             "arguments",
             odd[0],
-            "no such option",
-            f"--config-dir FOLDER and overrides of {command}.py are allowed",
-            f"type {example}",
+            f"no such option; --config-dir FOLDER and overrides of {command}.py are allowed; type "
+            f"{example}",
         )
     resolvers.register()
     if folder is not None:

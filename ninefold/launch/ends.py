@@ -132,9 +132,8 @@ class Ends:
         return PeerError(
             "host",
             first.host if first.rank == 0 else self.ranks.address,
-            f"rank 0 {what} ({error})",
-            f"{self.ranks.world_size} processes ran, this is rank {self.ranks.rank}",
-            "see what that host says, then resume",
+            f"rank 0 {what} ({error}); {self.ranks.world_size} processes ran, this is rank "
+            f"{self.ranks.rank}; see what that host says, then resume",
         )
 
     @property
@@ -259,9 +258,8 @@ class Ends:
         return PeerError(
             "rank",
             listed([member.rank for member in missing]) + f" on {hosts}" * self._several_hosts,
-            "it is gone or hangs",
-            f"rank {self.ranks.rank} found that {found}",
-            f"see its {file}, then resume",
+            f"it is gone or hangs; rank {self.ranks.rank} found that {found}; see its {file}, "
+            "then resume",
         )
 
     def _as_cause(self, failure: Failure) -> Cause:

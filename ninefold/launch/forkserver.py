@@ -74,9 +74,9 @@ def require_semaphores() -> None:
         raise ResourceError(
             "file",
             "/dev/shm",
-            error.strerror or type(error).__name__,
-            "worker processes are started with semaphores, which are kept there",
-            "mount it (docker run --shm-size=1g), or launch.inline=true for one process",
+            f"{error.strerror or type(error).__name__}; worker processes are started with "
+            "semaphores, which are kept there; mount it (docker run --shm-size=1g), or "
+            "launch.inline=true for one process",
         ) from error
 
 

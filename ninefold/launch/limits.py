@@ -24,9 +24,8 @@ def problems(processes: int) -> list[Failure]:
             ConfigError(
                 "parallel.processes",
                 processes,
-                "too many for one command",
-                f"it starts {MOST} on a host at most",
-                "lower it, or start the ranks with torchrun or srun",
+                f"too many for one command; it starts {MOST} on a host at most; lower it, or "
+                "start the ranks with torchrun or srun",
             )
         ]
     wanted, files = FILES + FILES_EACH * processes, _soft(resource.RLIMIT_NOFILE)
@@ -43,9 +42,9 @@ def problems(processes: int) -> list[Failure]:
                 ResourceError(
                     "file",
                     folder / "pids.max",
-                    f"the limit of {most} processes and threads is too low",
-                    f"{now} are there, a run of {processes} process(es) takes {wanted} at least",
-                    "raise it (docker run --pids-limit), or lower parallel.processes",
+                    f"the limit of {most} processes and threads is too low; {now} are there, a "
+                    f"run of {processes} process(es) takes {wanted} at least; raise it (docker "
+                    "run --pids-limit), or lower parallel.processes",
                 )
             ]
     return []
@@ -57,9 +56,8 @@ def _too_low(
     return ResourceError(
         limit,
         found,
-        f"too few {what} are allowed here",
-        f"a run of {processes} process(es) takes {wanted} at least",
-        f"raise it with {command}, or lower parallel.processes",
+        f"too few {what} are allowed here; a run of {processes} process(es) takes {wanted} at "
+        f"least; raise it with {command}, or lower parallel.processes",
     )
 
 

@@ -129,9 +129,8 @@ class Meeting:
             raise PeerError(
                 "rank",
                 listed(missing()),
-                f"it did not come to rank 0 on {self.ranks.host}",
-                f"it has {self._patience:.0f} s to start in",
-                "see what it says on its own host",
+                f"it did not come to rank 0 on {self.ranks.host}; it has {self._patience:.0f} s "
+                "to start in; see what it says on its own host",
             )
 
     def _answer(self) -> str:
@@ -145,9 +144,8 @@ class Meeting:
         raise PeerError(
             "rank",
             self.ranks.rank,
-            "rank 0 does not answer",
-            f"it has {self._patience:.0f} s to start in",
-            "see what rank 0 says on its own host",
+            f"rank 0 does not answer; it has {self._patience:.0f} s to start in; see what rank 0 "
+            "says on its own host",
         )
 
     @property
@@ -204,9 +202,8 @@ class Meeting:
             raise PeerError(
                 "rank",
                 0,
-                f"it does not say its {' or '.join(keys)}",
-                f"it has {within:.0f} s",
-                "see what rank 0 says on its own host",
+                f"it does not say its {' or '.join(keys)}; it has {within:.0f} s; see what rank 0 "
+                "says on its own host",
             )
         return found
 

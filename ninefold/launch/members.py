@@ -67,4 +67,4 @@ def difference(first: Member, other: Member) -> ConfigError | None:
 
 
 def _differs(other: Member, wrong: str, allowed: str, do: str) -> ConfigError:
-    return ConfigError("hosts", other.host, wrong, allowed, do)
+    return ConfigError("hosts", other.host, f"{wrong}; {allowed}; {do}")

@@ -181,9 +181,8 @@ def _too_little_memory() -> list[Failure]:
         ResourceError(
             "memory",
             f"{limit // 2**20} MB",
-            "the limit of this shell is too low",
-            f"importing torch alone takes {LEAST_MEMORY // 2**20} MB of address space",
-            "raise it with ulimit -v",
+            "the limit of this shell is too low; importing torch alone takes "
+            f"{LEAST_MEMORY // 2**20} MB of address space; raise it with ulimit -v",
         )
     ]
 
@@ -194,7 +193,7 @@ def _resumed_in_a_sweep(job: Job, folder: Path) -> list[Failure]:
         return []
     return [
         ConfigError(
-            "resume", job.resume, "a sweep makes new runs", "one run can be resumed", "leave out -m"
+            "resume", job.resume, "a sweep makes new runs; one run can be resumed; leave out -m"
         )
     ]
 
@@ -216,7 +215,7 @@ def _occupied(job: Job, folder: Path) -> list[Failure]:
     do = "choose another" if job.evaluates else f"choose another, or resume it with resume={folder}"
     return [
         ConfigError(
-            "hydra.run.dir", folder, "there is a run in it", "each has a folder of its own", do
+            "hydra.run.dir", folder, f"there is a run in it; each has a folder of its own; {do}"
         )
     ]
 
@@ -326,10 +325,9 @@ def _failure_of(error: Exception, argv: Sequence[str]) -> Failure:
         return (ConfigError if given else ResourceError)(
             "hydra",
             plugin,
-            what,
-            "this Hydra plugin failed",
-            "correct what it was given; HYDRA_FULL_ERROR=1 shows where",
+            f"{what}; this Hydra plugin failed; correct what it was given; HYDRA_FULL_ERROR=1 "
+            "shows where",
         )
     if line is not None:
-        return Failure("code", line, what, "HYDRA_FULL_ERROR=1 shows how", "correct it there")
-    return Failure("ninefold", "bug", what, "HYDRA_FULL_ERROR=1 shows where", "please report it")
+        return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")
+    return Failure("ninefold", "bug", f"{what}; HYDRA_FULL_ERROR=1 shows where; please report it")

@@ -110,9 +110,8 @@ def exclusive(
             raise Busy(
                 field,
                 folder,
-                f"another process is writing to this {what}",
-                "one writer at a time",
-                "wait for it or stop it",
+                f"another process is writing to this {what}; one writer at a time; wait for it or "
+                "stop it",
             )
         try:
             yield

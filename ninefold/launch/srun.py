@@ -63,9 +63,8 @@ class Srun(Launcher):
             raise ConfigError(
                 "launch.engine",
                 "srun",
-                "there is no program srun",
-                "it starts the processes of a run in an allocation of Slurm",
-                "add the folder of Slurm's commands to PATH",
+                "there is no program srun; it starts the processes of a run in an allocation of "
+                "Slurm; add the folder of Slurm's commands to PATH",
             )
         allocation = slurm.allocation(os.environ)
         assert allocation is not None
@@ -155,9 +154,8 @@ def first_failure(folder: Path, code: int, number: int | None, spec: RunSpec) ->
         return ResourceError(
             "srun",
             code,
-            KILLED,
-            "most often the kernel, or Slurm, was short of memory",
-            f"see {spec.folder / LOG}, then resume",
+            f"{KILLED}; most often the kernel, or Slurm, was short of memory; see "
+            f"{spec.folder / LOG}, then resume",
         )
     if found:
         return found[0].failure

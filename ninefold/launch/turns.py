@@ -173,9 +173,8 @@ class Paused:
         return PeerError(
             "study.ask",
             "time",
-            f"{self.spec.folder.name} did not answer in {seconds:.0f} s",
-            f"its log is in {self.spec.folder}",
-            "see what it was doing, and resume the study",
+            f"{self.spec.folder.name} did not answer in {seconds:.0f} s; its log is in "
+            f"{self.spec.folder}; see what it was doing, and resume the study",
         )
 
     def _cause(self) -> Failure:
@@ -186,8 +185,7 @@ class Paused:
         return self._failure or Failure(
             "study.ask",
             "time",
-            f"a process of {self.spec.folder.name} ended",
-            f"its log is in {self.spec.folder}",
+            f"a process of {self.spec.folder.name} ended; its log is in {self.spec.folder}; "
             "please report it",
         )
 

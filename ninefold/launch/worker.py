@@ -218,34 +218,31 @@ def _gpu_failure(text: str, kind: str, details: str) -> Failure | None:
         return ConfigError(
             "CUDA",
             "initialized",
-            "a module that was imported before the workers were forked used the GPU driver",
-            details,
-            "do not call torch.cuda while a module is imported, or use launch.inline=true",
+            "a module that was imported before the workers were forked used the GPU driver; "
+            f"{details}; do not call torch.cuda while a module is imported, or use "
+            "launch.inline=true",
         )
     short = [said for said in text.splitlines() if "/dev/shm" in said]
     if short and ("No space left" in text or "failed to extend" in text):
         return ResourceError(
             "file",
             "/dev/shm",
-            f"NCCL found no room there ({short[0].strip()[:120]})",
-            details,
-            "give it more (docker run --shm-size=1g)",
+            f"NCCL found no room there ({short[0].strip()[:120]}); {details}; give it more "
+            "(docker run --shm-size=1g)",
         )
     if "Duplicate GPU detected" in text:
         return ConfigError(
             "CUDA_VISIBLE_DEVICES",
             os.environ.get("CUDA_VISIBLE_DEVICES", "unset"),
-            "two processes have the same GPU",
-            details,
-            "show each process one of its own, or all GPUs to all",
+            f"two processes have the same GPU; {details}; show each process one of its own, or "
+            "all GPUs to all",
         )
     if kind == "AcceleratorError":
         return ResourceError(
             "device",
             "cuda",
-            f"the GPU reports an error ({line[:160]})",
-            details,
-            "see dmesg and nvidia-smi; the run can be resumed",
+            f"the GPU reports an error ({line[:160]}); {details}; see dmesg and nvidia-smi; the "
+            "run can be resumed",
         )
     return None
 
@@ -298,17 +295,15 @@ def failure_of(error: BaseException, folder: Path, rank: int) -> Failure:
         return ConfigError(
             "deterministic",
             "true",
-            f"{before.rpartition(' ')[2]} has no deterministic kernel",
-            details,
-            "choose another model or leave it out",
+            f"{before.rpartition(' ')[2]} has no deterministic kernel; {details}; choose another "
+            "model or leave it out",
         )
     if type(error).__module__ in ("torch._dynamo.exc", "torch._inductor.exc"):
         return ConfigError(
             "compile",
             "true",
-            f"the network cannot be compiled ({text.partition(chr(10))[0]})",
-            details,
-            "leave compile out, or see the traceback",
+            f"the network cannot be compiled ({text.partition(chr(10))[0]}); {details}; leave "
+            "compile out, or see the traceback",
         )
     if isinstance(error, OSError):
         return resource_failure(error, details, "see that it can be written to")
@@ -318,22 +313,22 @@ def failure_of(error: BaseException, folder: Path, rank: int) -> Failure:
         return ConfigError(
             "GLOO_SOCKET_IFNAME",
             os.environ.get("GLOO_SOCKET_IFNAME", "unset"),
-            f"no such interface on {socket.gethostname()}",
-            f"found {', '.join(name for _, name in socket.if_nameindex())}",
-            "set it on that host",
+            f"no such interface on {socket.gethostname()}; found "
+            f"{', '.join((name for _, name in socket.if_nameindex()))}; set it on that host",
         )
     if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
         said = text.partition("Last error:")[2].strip() or text  # NCCL's message
         return PeerError(
             "rank",
             rank,
-            f"a peer went away or did not answer ({said[:120]})",
-            details,
-            "see the other ranks' logs; launch.timeout is how long one waits",
+            f"a peer went away or did not answer ({said[:120]}); {details}; see the other ranks' "
+            "logs; launch.timeout is how long one waits",
         )
     what = f"{type(error).__name__}: {text}".rstrip(": ")
     if (refused := _refused_step(error)) is not None:
         group, name = refused
-        return ConfigError(group, name, what, details, "correct its arguments, or choose another")
+        return ConfigError(
+            group, name, f"{what}; {details}; correct its arguments, or choose another"
+        )
     do = "please report it" if users_line(error) is None else "correct it there"
-    return Failure("rank", rank, what, details, do)
+    return Failure("rank", rank, f"{what}; {details}; {do}")

@@ -89,9 +89,9 @@ def check(
         raise ConfigError(
             "model",
             name,
-            f"it cannot be trained on examples of {list(inputs.shape[1:])}",
-            located(error, str(error).strip() or type(error).__name__),
-            "choose another model, dataset or task, or set model.input_size",
+            f"it cannot be trained on examples of {list(inputs.shape[1:])}; "
+            f"{located(error, str(error).strip() or type(error).__name__)}; choose another model, "
+            "dataset or task, or set model.input_size",
         ) from error
     finally:
         model.train(was_training)
@@ -114,9 +114,8 @@ def picked(output: Any, part: str | int | None, name: str) -> Tensor:
         raise ConfigError(
             "model.output",
             part,
-            f"model={name} returns no such part",
-            f"it returns {found}",
-            "name a part of it, or null for a model that returns a tensor",
+            f"model={name} returns no such part; it returns {found}; name a part of it, or null "
+            "for a model that returns a tensor",
         ) from error
     if isinstance(output, Tensor):
         return output
@@ -124,9 +123,8 @@ def picked(output: Any, part: str | int | None, name: str) -> Tensor:
     raise ConfigError(
         field,
         value,
-        "the model's output is not a tensor",
-        f"it returns {found}",
-        "set model.output to the key or index of the prediction in it",
+        f"the model's output is not a tensor; it returns {found}; set model.output to the key or "
+        "index of the prediction in it",
     )
 
 

@@ -100,9 +100,8 @@ def entry(name: str, weights: str, field: str = FIELD) -> WeightsEnum:
         raise ConfigError(
             field,
             weights,
-            f"{name} has no such weights",
-            f"torchvision has {', '.join(options.__members__) or 'none of it'}",
-            "name one of them, or null",
+            f"{name} has no such weights; torchvision has "
+            f"{', '.join(options.__members__) or 'none of it'}; name one of them, or null",
         ) from error
     return chosen
 

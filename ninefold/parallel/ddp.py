@@ -35,9 +35,8 @@ class DDP(Group):
                 raise ConfigError(
                     "parallel.sync_batchnorm",
                     "true",
-                    "SyncBatchNorm runs on GPUs only",
-                    f"the device is {place.device.type}",
-                    "leave it false here",
+                    f"SyncBatchNorm runs on GPUs only; the device is {place.device.type}; leave "
+                    "it false here",
                 )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         # True is the default; passing it is deprecated from torch 2.15 on.

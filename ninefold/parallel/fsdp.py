@@ -59,9 +59,8 @@ class FSDP(Spread):
             raise ConfigError(
                 "parallel",
                 "fsdp",
-                "the model cannot be spread over processes",
-                one_line(str(error)),
-                "use parallel=ddp",
+                f"the model cannot be spread over processes; {one_line(str(error))}; use "
+                "parallel=ddp",
             ) from error
         return Sharded(model, self.units)
 
@@ -163,9 +162,8 @@ class Sharded(nn.Module):
             raise ConfigError(
                 "parallel.units",
                 self._units,
-                "the model uses the parameters of a unit without calling it",
-                "a list of submodules that are called is allowed, and [] for a single unit",
-                "set parallel.units",
+                "the model uses the parameters of a unit without calling it; a list of submodules "
+                "that are called is allowed, and [] for a single unit; set parallel.units",
             ) from error
 
     def train(self, mode: bool = True) -> Sharded:

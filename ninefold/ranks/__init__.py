@@ -135,9 +135,8 @@ def _wrong(name: str, value: object, allowed: str) -> ConfigError:
     return ConfigError(
         name,
         value,
-        "not the environment of a process of torchrun",
-        allowed,
-        "start it with torchrun, or unset TORCHELASTIC_RUN_ID",
+        f"not the environment of a process of torchrun; {allowed}; start it with torchrun, or "
+        "unset TORCHELASTIC_RUN_ID",
     )
 
 
@@ -150,9 +149,8 @@ def _leftovers(environment: Mapping[str, str]) -> list[Failure]:
                 ConfigError(
                     name,
                     environment[name],
-                    "set, but torchrun did not start this process",
-                    "a run starts its processes itself, or torchrun does",
-                    f"start it with torchrun, or unset {name}",
+                    "set, but torchrun did not start this process; a run starts its processes "
+                    f"itself, or torchrun does; start it with torchrun, or unset {name}",
                 )
             ]
     return []
@@ -182,9 +180,8 @@ def require_store(ranks: Ranks) -> None:
             raise ConfigError(
                 "MASTER_ADDR",
                 host,
-                "the host has no address",
-                str(error),
-                "give torchrun a --rdzv-endpoint that every host can resolve",
+                f"the host has no address; {error!s}; give torchrun a --rdzv-endpoint that "
+                "every host can resolve",
             ) from error
         except OSError as error:
             refused = isinstance(error, ConnectionRefusedError)
@@ -200,10 +197,8 @@ def no_answer(ranks: Ranks, reason: str) -> PeerError:
     return PeerError(
         "MASTER_PORT",
         ", ".join(map(str, ranks.ports)),
-        f"no store answers on {ranks.address}",
-        reason,
-        f"see that {started_by() or 'the launcher'} runs there and that this host may connect to "
-        "it",
+        f"no store answers on {ranks.address}; {reason}; see that "
+        f"{started_by() or 'the launcher'} runs there and that this host may connect to it",
     )
 
 
@@ -221,9 +216,8 @@ def network_problem(ranks: Ranks, environment: Mapping[str, str], gpus: bool) ->
         return ConfigError(
             "GLOO_SOCKET_IFNAME",
             wanted,
-            f"no interface {missing[0]} on {ranks.host}",
-            f"found {', '.join(there)}",
-            "set it on that host",
+            f"no interface {missing[0]} on {ranks.host}; found {', '.join(there)}; set it on that "
+            "host",
         )
     if gpus or ranks.world_size <= ranks.local_world_size:
         return None
@@ -236,7 +230,6 @@ def network_problem(ranks: Ranks, environment: Mapping[str, str], gpus: bool) ->
     return ConfigError(
         "host",
         ranks.host,
-        f"its name leads to {address}, where no other host can reach it",
-        "gloo listens where the name of its host leads",
-        "set GLOO_SOCKET_IFNAME, or correct /etc/hosts there",
+        f"its name leads to {address}, where no other host can reach it; gloo listens where the "
+        "name of its host leads; set GLOO_SOCKET_IFNAME, or correct /etc/hosts there",
     )

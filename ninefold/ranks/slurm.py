@@ -120,15 +120,14 @@ def require(engine: str, processes: int | None, environment: Mapping[str, str]) 
         job = environment.get("SLURM_JOB_ID")
         why = "SLURM_JOB_ID is unset" if job is None else "this is a task of srun itself"
         raise ConfigError(
-            "launch.engine", engine, "no allocation", why, "start it with sbatch or salloc"
+            "launch.engine", engine, f"no allocation; {why}; start it with sbatch or salloc"
         )
     if processes is not None and processes > here.tasks:
         raise ConfigError(
             "parallel.processes",
             processes,
-            f"the allocation has {here.tasks} tasks",
-            f"1 to {here.tasks} are allowed",
-            "ask for more with --ntasks",
+            f"the allocation has {here.tasks} tasks; 1 to {here.tasks} are allowed; ask for more "
+            "with --ntasks",
         )
     return here.tasks if processes is None else processes
 
@@ -177,7 +176,6 @@ def _wrong(environment: Mapping[str, str], name: str, allowed: str) -> ConfigErr
     return ConfigError(
         name,
         environment.get(name, "unset"),
-        "not the environment of a task of srun",
-        allowed,
-        "start it with srun, or unset SLURM_STEP_ID",
+        f"not the environment of a task of srun; {allowed}; start it with srun, or unset "
+        "SLURM_STEP_ID",
     )

@@ -64,9 +64,8 @@ def write(folder: Path) -> str:
             raise ResourceError(
                 "folder",
                 folder,
-                f"the report cannot be written ({problem.strerror or problem})",
-                "a folder that can be written to",
-                "free space or copy the folder elsewhere",
+                f"the report cannot be written ({problem.strerror or problem}); a folder that can "
+                "be written to; free space or copy the folder elsewhere",
             ) from problem
 
 
@@ -84,9 +83,9 @@ def _making_sense(folder: Path) -> Iterator[None]:
         raise memory_failure(problem, "a report was being made") or ConfigError(
             "folder",
             folder,
-            f"no report can be made of what it holds ({type(problem).__name__}: {problem})",
-            "files as a run or a report wrote them",
-            "restore them; if nobody has changed them, please report it with this folder",
+            f"no report can be made of what it holds ({type(problem).__name__}: {problem}); files "
+            "as a run or a report wrote them; restore them; if nobody has changed them, please "
+            "report it with this folder",
         ) from problem
 
 

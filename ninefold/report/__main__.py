@@ -30,9 +30,8 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(
             "arguments",
             " ".join(sys.argv[1:]),
-            message,
-            "one folder, or two to compare",
-            "type python -m ninefold.report FOLDER [--against OLD --fail-if-slower 3%]",
+            f"{message}; one folder, or two to compare; type python -m ninefold.report FOLDER "
+            "[--against OLD --fail-if-slower 3%]",
         )
 
 
@@ -85,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return no_reader().code
     except Exception as error:  # a folder may come from anybody: no traceback, one line
         what = f"{type(error).__name__}: {error}"
-        print(Failure("ninefold", "bug", what, "in a report", "please report it"), file=sys.stderr)
+        print(Failure("ninefold", "bug", f"{what}; in a report; please report it"), file=sys.stderr)
         return Failure.code
 
 

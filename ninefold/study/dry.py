@@ -28,7 +28,7 @@ def problems(config: DictConfig) -> list[Failure]:
     if (against := against_one_new_job(config, "processes")) is None:
         return []
     wrong, do = against
-    return [ConfigError("launch.dry", "true", wrong, "one process pretends to be all", do)]
+    return [ConfigError("launch.dry", "true", f"{wrong}; one process pretends to be all; {do}")]
 
 
 def lines(job: TrainJob, folder: Path) -> list[str]:

@@ -44,7 +44,7 @@ def problems(config: DictConfig) -> list[Failure]:
         wrong, do = "launch.inline=true has one process for everything", "leave it out"
     else:
         return _rates_at_odds(config) if what == "lr" else []
-    return [ConfigError("find", what, wrong, "it looks for a value of one new job", do)]
+    return [ConfigError("find", what, f"{wrong}; it looks for a value of one new job; {do}")]
 
 
 def against_one_new_job(config: DictConfig, started: str) -> tuple[str, str] | None:
@@ -71,9 +71,8 @@ def _rates_at_odds(config: DictConfig) -> list[Failure]:
             ConfigError(
                 f"find_lr.{key}",
                 config.find_lr[key],
-                "float32, in which networks train, has no such number",
-                f"{SMALLEST:g} to {LARGEST:g} are allowed",
-                f"correct find_lr.{key}",
+                f"float32, in which networks train, has no such number; {SMALLEST:g} to "
+                f"{LARGEST:g} are allowed; correct find_lr.{key}",
             )
             for key in wrong
         ]
@@ -83,9 +82,8 @@ def _rates_at_odds(config: DictConfig) -> list[Failure]:
         ConfigError(
             "find_lr.low",
             low,
-            f"find_lr.high is {high:g}",
-            "a lower learning rate than that is allowed",
-            "correct one of them",
+            f"find_lr.high is {high:g}; a lower learning rate than that is allowed; correct one "
+            "of them",
         )
     ]
 
@@ -128,9 +126,8 @@ def _learning_rate(job: TrainJob, folder: Path) -> tuple[list[str], str]:
         raise NumericsError(
             "find",
             "lr",
-            "what its losses say is not finite",
-            f"they are in {folder / RATES}",
-            "try a smaller range of learning rates: find_lr.low and find_lr.high",
+            f"what its losses say is not finite; they are in {folder / RATES}; try a smaller "
+            "range of learning rates: find_lr.low and find_lr.high",
         )
     lines = [f"learning rate {found['steepest']:.2g}: there the loss falls fastest"]
     if found["diverges"] is None:

@@ -158,9 +158,8 @@ class Plan:
             raise ConfigError(
                 "hydra.sweep.subdir",
                 name,
-                "it names the folder of two runs",
-                "each has a folder of its own",
-                "put ${hydra.job.num} into it",
+                "it names the folder of two runs; each has a folder of its own; put "
+                "${hydra.job.num} into it",
             )
 
     def _cell(
@@ -203,9 +202,7 @@ def in_one_cell(key: str, values: str) -> ConfigError:
     return ConfigError(
         key,
         values,
-        "it has several values",
-        "its runs would stand in one cell",
-        "sweep it in commands of its own",
+        "it has several values; its runs would stand in one cell; sweep it in commands of its own",
     )
 
 
@@ -221,9 +218,7 @@ def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
             raise ConfigError(
                 key,
                 ",".join(texts),
-                "it has several values",
-                "it is one for the whole sweep",
-                "choose one",
+                "it has several values; it is one for the whole sweep; choose one",
             )
         if key in UNSAID:
             raise in_one_cell(key, ",".join(texts))
@@ -248,9 +243,9 @@ def _possible(composed: dict[tuple[str, ...], DictConfig]) -> dict[tuple[str, ..
     raise ConfigError(
         PROCESSES,
         config.parallel.processes,
-        "none of these strategies takes so many processes",
-        f"parallel.max_processes={config.parallel.max_processes} is the most",
-        "sweep parallel=ddp too",
+        "none of these strategies takes so many processes; "
+        f"parallel.max_processes={config.parallel.max_processes} is the most; sweep parallel=ddp "
+        "too",
     )
 
 
@@ -281,8 +276,7 @@ def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], S
         raise ConfigError(
             "study.repeats",
             repeats,
-            f"the sweep names {len(seeds)} seeds",
-            f"there is a round for each, and at most {most}",
+            f"the sweep names {len(seeds)} seeds; there is a round for each, and at most {most}; "
             f"set study.repeats={len(seeds)} or more, or name fewer",
         )
     numbers = [seed for seed in seeds if isinstance(seed, int)]
@@ -308,9 +302,7 @@ def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
         ConfigError(
             f"study.{key}",
             rules.spelled(value),
-            wrong,
-            f"a sweep with hydra/sweeper={SWEEPER}, the default, has",
-            do,
+            f"{wrong}; a sweep with hydra/sweeper={SWEEPER}, the default, has; {do}",
         )
         for key, value in config.study.items()
         if value != before.get(key)
@@ -333,7 +325,7 @@ def turn_problems(config: DictConfig) -> list[Failure]:
         return []
     asked = f"[{','.join(config.study.ask)}]"
     allowed = "cells are timed in turns, in processes that are alive at the same time"
-    return [ConfigError("study.ask", asked, wrong, allowed, f"{do}, or set study.ask=null")]
+    return [ConfigError("study.ask", asked, f"{wrong}; {allowed}; {do}, or set study.ask=null")]
 
 
 def problems(config: DictConfig) -> list[Failure]:

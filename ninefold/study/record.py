@@ -167,8 +167,7 @@ class Recording:
             raise ConfigError(
                 "study.resume",
                 folder,
-                f"its {SWEEP} is not that of a study in rounds",
-                f"{type(error).__name__}: {error}",
+                f"its {SWEEP} is not that of a study in rounds; {type(error).__name__}: {error}; "
                 "start a new study",
             ) from error
 

@@ -26,9 +26,7 @@ def occupied(folder: Path, do: str) -> list[Failure]:
         ConfigError(
             "hydra.sweep.dir",
             folder,
-            "a sweep has been run into it",
-            "each has a folder of its own",
-            do,
+            f"a sweep has been run into it; each has a folder of its own; {do}",
         )
     ]
 
@@ -71,8 +69,7 @@ def resume(
         raise ConfigError(
             "study.resume",
             folder,
-            f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study",
-            "its runs are compared",
+            f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study; its runs are compared; "
             "repeat the command that began it, or start a new study",
         )
     now = segment.of(plan.targets(), launcher)
@@ -81,9 +78,9 @@ def resume(
             raise ConfigError(
                 "study.resume",
                 folder,
-                f"{', '.join(changed)} changed since",
-                "figures of before and after are not comparable",
-                "put it back, or set study.mixed=true to have what is new reported apart",
+                f"{', '.join(changed)} changed since; figures of before and after are not "
+                "comparable; put it back, or set study.mixed=true to have what is new reported "
+                "apart",
             )
         print(f"{', '.join(changed)} changed since: new runs are reported apart", flush=True)
         recording.segments.append(now)
@@ -148,9 +145,8 @@ def _changes_of_jobs(recording: Recording, plan: Plan) -> list[str]:
                 raise ConfigError(
                     "study.resume",
                     recording.folder,
-                    f"the config.yaml of {name} cannot be used",
-                    failure.cause,
-                    f"move {name} away: it is then run again from scratch",
+                    f"the config.yaml of {name} cannot be used; {failure.cause}; move {name} "
+                    "away: it is then run again from scratch",
                 ) from failure
             if wrong:
                 return wrong

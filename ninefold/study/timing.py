@@ -367,9 +367,8 @@ class Timing:
                 raise ConfigError(
                     "parallel.processes",
                     job.processes,
-                    "this node has fewer tasks",
-                    "cells are timed in turns, in processes on one node",
-                    "leave this cell out, or set study.ask=null",
+                    "this node has fewer tasks; cells are timed in turns, in processes on one "
+                    "node; leave this cell out, or set study.ask=null",
                 )
             self._jobs[cell.name] = job
             config = self._plan.config(self._plan.overrides(cell, 0), 0)

@@ -58,8 +58,6 @@ def _wrong(override: Override, wrong: str) -> ConfigError:
     return ConfigError(
         key,
         text,
-        wrong,
-        "values with commas are allowed, range(START,STOP[,STEP]) with START before STOP, and "
-        "glob(PATTERN) of a group's options",
-        "correct it",
+        f"{wrong}; values with commas are allowed, range(START,STOP[,STEP]) with START before "
+        "STOP, and glob(PATTERN) of a group's options; correct it",
     )

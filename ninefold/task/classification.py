@@ -33,9 +33,8 @@ class Classification(nn.Module):
             raise ConfigError(
                 "task.loss",
                 loss,
-                "classification knows no loss by name",
-                "a section with a _target_ in it, or null, is allowed",
-                "name a class, as in task.loss={_target_: torch.nn.CrossEntropyLoss}",
+                "classification knows no loss by name; a section with a _target_ in it, or null, "
+                "is allowed; name a class, as in task.loss={_target_: torch.nn.CrossEntropyLoss}",
             )
         self.classes = classes
         self.criterion = None if loss is None else unreduced(loss)

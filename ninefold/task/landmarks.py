@@ -46,9 +46,8 @@ class Landmarks(nn.Module):
             raise ConfigError(
                 "task",
                 "landmarks",
-                "the dataset has no spacing",
-                "dataset=volumes, and datasets with dataset.spacing=[z, y, x] in mm, are allowed",
-                "choose one of them, or another task",
+                "the dataset has no spacing; dataset=volumes, and datasets with "
+                "dataset.spacing=[z, y, x] in mm, are allowed; choose one of them, or another task",
             )
         self.score = f"within {within:g} mm"
         self.within = within
@@ -61,8 +60,7 @@ class Landmarks(nn.Module):
             raise ConfigError(
                 "task.loss",
                 loss,
-                "no such loss",
-                f"{', '.join(LOSSES)}, or a section with a _target_ is allowed",
+                f"no such loss; {', '.join(LOSSES)}, or a section with a _target_ is allowed; "
                 "name one of them",
             )
         self._loss = LOSSES[loss] if isinstance(loss, str) else unreduced(loss)
@@ -126,10 +124,10 @@ class Landmarks(nn.Module):
             raise ConfigError(
                 "task",
                 "landmarks",
-                f"the model's output is {list(output.shape)}, the targets are {list(target.shape)}",
-                "heatmaps [n, landmarks, depth, height, width] of the size of the volumes "
-                f"{list(self._sides or [])} and points [n, landmarks, 3] are allowed",
-                "choose model=unet3d and dataset=volumes, or another task",
+                f"the model's output is {list(output.shape)}, the targets are "
+                f"{list(target.shape)}; heatmaps [n, landmarks, depth, height, width] of the size "
+                f"of the volumes {list(self._sides or [])} and points [n, landmarks, 3] are "
+                "allowed; choose model=unet3d and dataset=volumes, or another task",
             )
 
 

@@ -31,7 +31,7 @@ def require_usable(loss: object, target: str) -> None:
     else:
         return
     do = "name a class without parameters that is called with outputs and targets"
-    raise ConfigError("task.loss", target, wrong, found, do)
+    raise ConfigError("task.loss", target, f"{wrong}; {found}; {do}")
 
 
 def explained(loss: Loss, target: str) -> Loss:
@@ -51,9 +51,9 @@ def explained(loss: Loss, target: str) -> Loss:
             raise ConfigError(
                 "task.loss",
                 target,
-                f"it fails on outputs {list(output.shape)} and targets {list(targets.shape)}",
-                located(error, f"{type(error).__name__}: {error}"),
-                "correct it or its arguments, or choose another",
+                f"it fails on outputs {list(output.shape)} and targets {list(targets.shape)}; "
+                f"{located(error, f'{type(error).__name__}: {error}')}; correct it or its "
+                "arguments, or choose another",
             ) from error
 
     return call
@@ -71,17 +71,16 @@ def mean_over_examples(values: object, count: int, valid: Tensor | None = None) 
         raise ConfigError(
             "task.loss",
             type(values).__name__,
-            "the loss returns no tensor",
-            f"it must return {count} values",
-            "return a tensor with a number for each example",
+            f"the loss returns no tensor; it must return {count} values; return a tensor with a "
+            "number for each example",
         )
     if values.ndim == 0 or len(values) != count:
         raise ConfigError(
             "task.loss",
             list(values.shape),
-            "the loss has no number for each example",
-            f"it must return {count} values, or {count} along its first dimension",
-            "take its mean over all dimensions but the first, or set reduction=none",
+            f"the loss has no number for each example; it must return {count} values, or {count} "
+            "along its first dimension; take its mean over all dimensions but the first, or set "
+            "reduction=none",
         )
     if values.ndim == 1:
         return values.mean()

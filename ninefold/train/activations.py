@@ -44,9 +44,8 @@ def checkpoint_activations(model: nn.Module, names: Sequence[str] | None) -> Non
             raise ConfigError(
                 FIELD,
                 name,
-                f"it is part of {outer[0]}" if outer else "it is named twice",
-                "each part is computed again once",
-                "name one of them",
+                f"{f'it is part of {outer[0]}' if outer else 'it is named twice'}; each part is "
+                "computed again once; name one of them",
             )
         part = model.get_submodule(name)
         if isinstance(part, nn.ModuleList | nn.ModuleDict):
@@ -54,9 +53,8 @@ def checkpoint_activations(model: nn.Module, names: Sequence[str] | None) -> Non
             raise ConfigError(
                 FIELD,
                 name,
-                "it is a list of parts, which are called one by one",
-                f"parts with a forward pass of their own are allowed, such as {parts}",
-                "name these",
+                "it is a list of parts, which are called one by one; parts with a forward pass of "
+                f"their own are allowed, such as {parts}; name these",
             )
         part.__class__ = recomputing(type(part))
 

@@ -123,8 +123,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
         raise ConfigError(
             "model.input_channels",
             wanted,
-            f"the images have {given} channels",
-            f"{given} is allowed, or gray images for any model",
+            f"the images have {given} channels; {given} is allowed, or gray images for any model; "
             "choose another model or dataset",
         )
     kind: Callable[..., Preparation] = getattr(dataset, "preparation", ImagePreparation)
@@ -294,7 +293,7 @@ def built_task(job: DictConfig) -> tuple[Task, str | None]:
         return make(options, "task", _partial_=True)(loss=loss), target
     except TypeError as error:
         do = "choose another task, or leave task.loss out"
-        raise ConfigError("task.loss", target, "the task takes none", str(error), do) from error
+        raise ConfigError("task.loss", target, f"the task takes none; {error!s}; {do}") from error
 
 
 def initial_state(

@@ -38,9 +38,9 @@ def require_one_device(mode: str, place: Place) -> None:
         raise ConfigError(
             "compile.mode",
             mode,
-            "one process cannot train a compiled network on several devices",
-            f"it has {len(place.devices)} here",
-            "choose parallel=ddp, show it one GPU (CUDA_VISIBLE_DEVICES=0) or leave compile out",
+            "one process cannot train a compiled network on several devices; it has "
+            f"{len(place.devices)} here; choose parallel=ddp, show it one GPU "
+            "(CUDA_VISIBLE_DEVICES=0) or leave compile out",
         )
 
 

@@ -87,9 +87,8 @@ def pretended(processes: int) -> Iterator[Place]:
         raise ConfigError(
             "launch.dry",
             "true",
-            f"torch {torch.__version__} cannot pretend to have processes",
-            str(error),
-            "use another version of torch",
+            f"torch {torch.__version__} cannot pretend to have processes; {error!s}; use "
+            "another version of torch",
         ) from error
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=processes)
     try:

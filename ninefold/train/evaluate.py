@@ -73,9 +73,8 @@ def evaluate(spec: RunSpec) -> None:
             raise NumericsError(
                 "test_loss",
                 result.loss,
-                "not finite",
-                f"the weights in {found.path} are, computed in {amp.dtype}",
-                "choose a wider amp.dtype, or see what task.loss does with the examples",
+                f"not finite; the weights in {found.path} are, computed in {amp.dtype}; choose a "
+                "wider amp.dtype, or see what task.loss does with the examples",
             )
         notes = found.notes + parallel.notes(place) + amp.notes(place.device)
         if place.rank != 0:
@@ -157,9 +156,8 @@ class Restored:
             raise CheckpointError(
                 "ckpt",
                 self.path,
-                f"it does not fit model={self.job.choices.model}",
-                str(self.report),
-                "choose the right model, or load.partial=true",
+                f"it does not fit model={self.job.choices.model}; {self.report!s}; choose the "
+                "right model, or load.partial=true",
             )
 
     def require_finite(self) -> None:
@@ -175,9 +173,9 @@ class Restored:
                 raise NumericsError(
                     "ckpt",
                     self.path,
-                    f"{name} in it is not finite",
-                    f"{count:,} of its {tensor.numel():,} values are NaN or infinite",
-                    "choose an earlier checkpoint, or train again with a lower learning rate",
+                    f"{name} in it is not finite; {count:,} of its {tensor.numel():,} values are "
+                    "NaN or infinite; choose an earlier checkpoint, or train again with a lower "
+                    "learning rate",
                 )
 
 
@@ -238,9 +236,9 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
             raise ConfigError(
                 group,
                 "null",
-                f"{path} does not say which {group} it is for",
-                f"found {sorted(set(job) - {'choices'}) or 'no configuration in it'}",
-                f"name one: {group}=...",
+                f"{path} does not say which {group} it is for; found "
+                f"{sorted(set(job) - {'choices'}) or 'no configuration in it'}; name one: "
+                f"{group}=...",
             )
     for key in ("batch_size", "threads", "device", "loader", "launch"):
         merged[key] = wanted[key]
@@ -272,7 +270,6 @@ def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> No
         raise CheckpointError(
             "ckpt",
             path,
-            f"it does not fit model={job.choices.model}",
-            f"the model takes {wanted:,} bytes, the file holds {held:,}",
-            "choose the right model, or load.partial=true",
+            f"it does not fit model={job.choices.model}; the model takes {wanted:,} bytes, the "
+            f"file holds {held:,}; choose the right model, or load.partial=true",
         )

@@ -84,10 +84,9 @@ def explained(error: Exception) -> Exception:
     failure = ConfigError(
         "graph",
         "true",
-        f"the training step cannot be recorded ({said})",
-        "a model, loss or library that waits for the device in a step, as .item() does, is not "
-        "allowed with it",
-        "set graph=false, or see the traceback in run.log",
+        f"the training step cannot be recorded ({said}); a model, loss or library that waits for "
+        "the device in a step, as .item() does, is not allowed with it; set graph=false, or see "
+        "the traceback in run.log",
     )
     failure.__cause__ = error
     return failure
@@ -159,17 +158,17 @@ class Recording:
                 raise ConfigError(
                     "graph",
                     "true",
-                    f"the {name} of a batch are {list(given.shape)} {given.dtype}",
-                    f"the recorded step takes {list(static.shape)} {static.dtype}",
-                    "set graph=false for data whose batches differ",
+                    f"the {name} of a batch are {list(given.shape)} {given.dtype}; the recorded "
+                    f"step takes {list(static.shape)} {static.dtype}; set graph=false for data "
+                    "whose batches differ",
                 )
         if options != self.options:
             raise ConfigError(
                 "graph",
                 "true",
-                "the scheduler sets more of the optimizer than the learning rate",
-                f"a recorded step has {changed(self.options, options)} fixed",
-                "choose another scheduler, or set graph=false",
+                "the scheduler sets more of the optimizer than the learning rate; a recorded step "
+                f"has {changed(self.options, options)} fixed; choose another scheduler, or set "
+                "graph=false",
             )
         self.inputs.copy_(inputs, non_blocking=True)
         self.targets.copy_(targets, non_blocking=True)
@@ -249,9 +248,8 @@ def step_graph(wanted: bool, state: State, clock: Clock, place: Place) -> NoGrap
         raise ConfigError(
             "graph",
             "true",
-            "a CUDA graph is recorded of one process on one GPU",
-            f"the run has {count}",
-            "show it one GPU (CUDA_VISIBLE_DEVICES=0), or set graph=false",
+            f"a CUDA graph is recorded of one process on one GPU; the run has {count}; show it "
+            "one GPU (CUDA_VISIBLE_DEVICES=0), or set graph=false",
         )
     return Graph(state, clock, CudaGraphs(place.device), place.device)
 

@@ -87,9 +87,8 @@ def _pretrained(model: nn.Module, net: Mapping[str, Any], here: Input | None) ->
         raise CheckpointError(
             f"model.net.{asked[0]}",
             asked[1],
-            f"these weights do not fit {net.get('name')}",
-            str(report),
-            "name others, or give init=FILE init_partial=true",
+            f"these weights do not fit {net.get('name')}; {report!s}; name others, or give "
+            "init=FILE init_partial=true",
         )
     names = found.drawn if len(found.drawn) <= 4 else {n.partition(".")[0]: 0 for n in found.drawn}
     drawn = f"; drawn from the seed: {', '.join(names)}" if names else ""

@@ -43,9 +43,8 @@ def require_one_kind(amp: Amp, place: Place) -> None:
         raise ConfigError(
             "amp.dtype",
             amp.dtype,
-            "it is entered for one kind of device",
-            "parts of the network are on the CPU and on GPUs",
-            "use amp=fp32, or GPUs alone",
+            "it is entered for one kind of device; parts of the network are on the CPU and on "
+            "GPUs; use amp=fp32, or GPUs alone",
         )
 
 

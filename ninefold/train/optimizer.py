@@ -36,9 +36,8 @@ def parameter_groups(
             raise ConfigError(
                 f"optimizer.groups.{number}.match",
                 glob,
-                wrong(glob, names, trained),
-                f"the nearest is {nearest(glob, names)}",
-                "correct the glob or remove the group",
+                f"{wrong(glob, names, trained)}; the nearest is {nearest(glob, names)}; correct "
+                "the glob or remove the group",
             )
         options = {key: value for key, value in group.items() if key != "match"}
         found.append({**options, "params": [left.pop(name) for name in matching]})
@@ -64,17 +63,15 @@ def require_options(
                 raise ConfigError(
                     field,
                     value,
-                    f"{type(optimizer).__name__} has no such option",
-                    f"{', '.join(sorted(known))} are allowed",
-                    f"the nearest is {nearest(option, [*known])}",
+                    f"{type(optimizer).__name__} has no such option; {', '.join(sorted(known))} "
+                    f"are allowed; the nearest is {nearest(option, [*known])}",
                 )
             if type(known[option]) in (int, float) and not _is_at_least_0(value):
                 raise ConfigError(
                     field,
                     value,
-                    "it cannot be used",
-                    "a number of at least 0 is allowed",
-                    "correct it or leave it out",
+                    "it cannot be used; a number of at least 0 is allowed; correct it or leave it "
+                    "out",
                 )
 
 
@@ -87,9 +84,8 @@ def _require_plain_step(optimizer: torch.optim.Optimizer) -> None:
         raise ConfigError(
             "optimizer",
             type(optimizer).__name__,
-            f"its step needs an argument ({', '.join(needed)})",
-            "optimizers that compute a step from the gradients of one batch are allowed",
-            "choose another",
+            f"its step needs an argument ({', '.join(needed)}); optimizers that compute a step "
+            "from the gradients of one batch are allowed; choose another",
         )
 
 

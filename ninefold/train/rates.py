@@ -115,9 +115,8 @@ def with_the_common_rate(run: Training) -> list[dict[str, Any]]:
         raise ConfigError(
             "find",
             "lr",
-            "each group of optimizer.groups has an lr of its own",
-            "the rate that is looked for is optimizer.lr",
-            "leave lr out of one group",
+            "each group of optimizer.groups has an lr of its own; the rate that is looked for is "
+            "optimizer.lr; leave lr out of one group",
         )
     return found
 
@@ -128,9 +127,8 @@ def require_any(found: Sequence[float]) -> None:
         raise NumericsError(
             "find",
             "lr",
-            f"the loss of the first step is {found[0]}",
-            "it is not the learning rate that makes it so",
-            "train without find=lr, which says where it begins",
+            f"the loss of the first step is {found[0]}; it is not the learning rate that makes it "
+            "so; train without find=lr, which says where it begins",
         )
 
 

@@ -27,13 +27,15 @@ def restore(
             raise ConfigError(
                 "resume",
                 path.parents[1],
-                f"its config.yaml was edited: {', '.join(wrong)}",
-                f"the run of {path} cannot go on as another",
-                "put the old values back, or start a new run, with init= for its weights",
+                f"its config.yaml was edited: {', '.join(wrong)}; the run of {path} cannot go on "
+                "as another; put the old values back, or start a new run, with init= for its "
+                "weights",
             )
         if damaged := state.misfit(found):
             do = "resume from another checkpoint of the run"
-            raise CheckpointError("resume", path, f"{damaged[0]} in it is damaged", damaged[1], do)
+            raise CheckpointError(
+                "resume", path, f"{damaged[0]} in it is damaged; {damaged[1]}; {do}"
+            )
     try:
         state.restore(handed_out(found, parallel, place), parallel, place)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:

@@ -230,9 +230,7 @@ def numerics_error(
     return NumericsError(
         name,
         value,
-        wrong,
-        f"{where}; epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}",
-        do,
+        f"{wrong}; {where}; epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}; {do}",
     )
 
 
@@ -370,9 +368,8 @@ def close(logger: Logger, result: Result | None, run: Training) -> None:
         return Unended(
             "rank",
             run.place.rank,
-            f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s",
-            "what the run wrote before is kept",
-            "see what it waits for; launch.timeout is the limit",
+            f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s; what "
+            "the run wrote before is kept; see what it waits for; launch.timeout is the limit",
         )
 
     timer = run.stop.end_after(run.stop.patience, late)

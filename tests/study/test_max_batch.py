@@ -15,7 +15,7 @@ from ninefold.study import max_batch
 from ninefold.study.max_batch import WHOLE_SET, Largest, expected_too_large, largest_batch, search
 from tests.conftest import Shell
 
-EXHAUSTED = ResourceError("memory", "exhausted", "out of memory", "a traceback", "lower batch_size")
+EXHAUSTED = ResourceError("memory", "exhausted", "out of memory; a traceback; lower batch_size")
 GB = 2**30
 
 
@@ -79,7 +79,7 @@ def test_memory_is_expected_to_grow_as_it_did(peaks: dict[int, int], fine: bool)
 def test_another_failure_ends_the_search_and_is_reported() -> None:
     def attempt(size: int) -> None:
         if size > 256:
-            raise ConfigError("model", "odd", "it takes no such batch", "256 is fine", "stay there")
+            raise ConfigError("model", "odd", "it takes no such batch; 256 is fine; stay there")
         if size > 128:
             raise EXHAUSTED
 
@@ -94,14 +94,14 @@ def test_another_failure_ends_the_search_and_is_reported() -> None:
 def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_disk_is_full() -> (
     None
 ):
-    killed = ResourceError("rank", 0, "its process was killed (SIGKILL)", "most often", "lower")
-    full = ResourceError("file", "metrics.jsonl", "No space left on device", "a run", "free some")
+    killed = ResourceError("rank", 0, "its process was killed (SIGKILL); most often; lower")
+    full = ResourceError("file", "metrics.jsonl", "No space left on device; a run; free some")
     assert [max_batch.of_memory(f) for f in (EXHAUSTED, killed, full)] == [True, True, False]
 
 
 def test_a_signal_in_the_search_ends_the_study() -> None:
     def attempt(size: int) -> None:
-        raise Interrupted("signal", "SIGINT", "the run was stopped", "saved", "resume=max_batch/64")
+        raise Interrupted("signal", "SIGINT", "the run was stopped; saved; resume=max_batch/64")
 
     with pytest.raises(Interrupted, match=r"signal=SIGINT: the search .* was stopped") as stopped:
         search(attempt, 64, 1000, 1, lambda: None)
@@ -158,7 +158,7 @@ def test_a_batch_that_no_cuda_kernel_takes_does_not_fit_and_another_error_ends_t
 ) -> None:
     def attempt(size: int) -> int | None:
         if size > 100:
-            raise Failure("rank", 0, said, "traceback in run.log", "please report it")
+            raise Failure("rank", 0, f"{said}; traceback in run.log; please report it")
         return None
 
     found = search(attempt, 64, 1000, 1, lambda: None)

@@ -292,7 +292,7 @@ def test_a_step_that_waits_for_the_device_is_one_line_that_says_so(tmp_path: Pat
 def test_memory_that_runs_out_in_a_recording_is_told_as_such() -> None:
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     assert memory_failure(graph.explained(error), "") is not None
-    failure = Failure("task", "mine", "wrong", "nothing", "nothing")
+    failure = Failure("task", "mine", "wrong; nothing; nothing")
     assert graph.explained(failure) is failure
 
 

@@ -69,9 +69,8 @@ def compare(new: Path, old: Path, allowed: float) -> Gate:
             raise ConfigError(
                 "folder",
                 folder,
-                "no run of it that counts ended well",
-                "a time needs one, of the same cells in both folders",
-                "fix what failed",
+                "no run of it that counts ended well; a time needs one, of the same cells in both "
+                "folders; fix what failed",
             )
     pairs = _pairs(after, before)
     if otherwise := _different_settings(after, before):
@@ -95,9 +94,8 @@ def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
         return ConfigError(
             "fail-if-slower",
             f"{100 * allowed:g}%",
-            "no cell could be judged",
-            "that takes two runs of a cell in each folder",
-            "run both with more seeds",
+            "no cell could be judged; that takes two runs of a cell in each folder; run both with "
+            "more seeds",
         )
     slower = [change for change in found if change.slower]
     if not slower:
@@ -140,8 +138,7 @@ def _other_work(differences: Sequence[tuple[str, Any, Any]]) -> ConfigError:
     return ConfigError(
         name,
         ours,
-        f"the other recording has {theirs}{more}",
-        "times of different work cannot be compared",
+        f"the other recording has {theirs}{more}; times of different work cannot be compared; "
         "compare recordings of the same study",
     )
 

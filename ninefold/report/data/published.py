@@ -41,9 +41,8 @@ def read_published(folder: Path) -> list[Published]:
         raise ConfigError(
             FILE,
             folder.name,
-            f"cannot be read ({problem})",
-            "columns parallel, amp, minutes, accuracy",
-            "restore it from version control",
+            f"cannot be read ({problem}); columns parallel, amp, minutes, accuracy; restore it "
+            "from version control",
         ) from None
 
 
