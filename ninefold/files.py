@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -78,6 +79,15 @@ def require_small(path: str | os.PathLike[str], size: int, most: int) -> None:
     if size > most:
         found = f"it has {size:,} bytes, at most {most:,} are read"
         raise TooLarge(errno.EFBIG, found, os.fspath(path))
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a regular file. Raises OSError."""
+    with open(path, "rb", opener=opener) as file:
+        digest = hashlib.sha256()
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def lines(path: str | os.PathLike[str], most: int) -> Iterator[bytes]:
@@ -197,8 +207,13 @@ def write_durably(path: Path, data: bytes | memoryview) -> None:
         except OSError:  # a part of it would take what room there is
             temporary.unlink(missing_ok=True)
             raise
-    os.replace(temporary, path)
-    sync_folder(path.parent)
+    replace_durably(temporary, path)
+
+
+def replace_durably(new: Path, path: Path) -> None:
+    """Rename `new`, a file or folder that was synced, to `path`, with fsync after the rename."""
+    os.replace(new, path)
+    sync(path.parent)
 
 
 def mount_of(path: Path) -> Path:
@@ -209,9 +224,9 @@ def mount_of(path: Path) -> Path:
     return mount
 
 
-def sync_folder(folder: Path) -> None:
-    """fsync a folder, so that renames in it are durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """fsync a file, or a folder, so that renames in it are durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -58,6 +58,11 @@ def locked(file: int | IO[str]) -> bool:
     return True
 
 
+def unlock(file: int | IO[str]) -> None:
+    """Unlock a file. Closing it is not enough: a process that was forked meanwhile has it open."""
+    fcntl.flock(file, fcntl.LOCK_UN)
+
+
 # The environment of programs that are started
 
 # An interpreter that is started with -c or -m looks for modules in the working directory first, and

@@ -8,9 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from ninefold.process import until
 from tests.forked import ROOT, Forked, Zygote
 
 PACKAGES = ("ninefold", "benchmarks")
@@ -123,10 +123,26 @@ class Shell:
 
     def survivors(self, seconds: float = 5) -> list[int]:
         """The processes still alive after `seconds`; returns at once when none is."""
-        deadline = time.monotonic() + seconds
-        while (left := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return left
+        until(lambda: not self.processes(), seconds, look=0.02)
+        return self.processes()
+
+
+def wait_until(
+    there: Callable[[], object],
+    process: subprocess.Popen[str] | Forked | None = None,
+    said: Callable[[], str] = str,
+    seconds: float = 240,
+    look: float = 0.02,
+) -> None:
+    """Wait until `there()`. process: whose end before that is an error. said: what it has said."""
+
+    def found() -> bool:
+        if there():
+            return True
+        assert process is None or process.poll() is None, said() or process.communicate()
+        return False
+
+    assert until(found, seconds, look), said() or f"waited {seconds} s"
 
 
 def end(processes: Sequence[int]) -> None:

@@ -21,6 +21,7 @@ from ninefold.errors import Failure, Interrupted
 from ninefold.launch import concurrent, mailbox
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
+from ninefold.process import until
 from ninefold.signals import Stop
 from ninefold.train import build
 from ninefold.train import run as training_run
@@ -112,9 +113,7 @@ def test_the_first_signal_is_kept_and_the_handlers_are_put_back(number: int) -> 
     stop = Stop()
     with stop.listening(60, told, inline=True):
         os.kill(os.getpid(), number)
-        deadline = time.monotonic() + 10
-        while not stop.signal and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: stop.signal, 10, look=0.001)
     assert stop.signal == number
     assert signal.getsignal(number) == before
 

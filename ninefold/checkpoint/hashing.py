@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from ninefold.files import opener
+from ninefold.files import sha256_of
 
 Listing = dict[str, dict[str, Any]]  # of each file of a folder its size and sha256
 
@@ -50,14 +50,6 @@ class Hashing:
             if self.error is not None:
                 raise self.error from None
             raise
-
-
-def sha256_of(path: Path) -> str:
-    with open(path, "rb", opener=opener) as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def read_back(path: Path, file: Hashing) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from torch.distributed.tensor import DTensor
 from ninefold.checkpoint.hashing import Hashing, Listing, read_back
 from ninefold.checkpoint.trees import mapped, require_bounded
 from ninefold.errors import CheckpointError
-from ninefold.files import opener, require_stored, sync_folder
+from ninefold.files import opener, require_stored, sync
 
 OUTLINE = "content.pt"  # of rank 0: the content, with its tensors on the meta device
 SHARD = re.compile(r"__\d+_\d+\.distcp")  # a file of torch's with parts of tensors
@@ -79,7 +79,7 @@ def require_there(folder: Path, files: Listing) -> None:
             "not all that the processes wrote is in one folder: sharded checkpoints need a file "
             "system that all hosts share, checkpoint.format=whole does not",
         )
-    sync_folder(folder)
+    sync(folder)
 
 
 class Writer(dcp.FileSystemWriter):

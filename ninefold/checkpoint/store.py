@@ -23,7 +23,7 @@ from ninefold.checkpoint.hashing import Hashing, difference, digest, read_back
 from ninefold.checkpoint.manifest import FORMAT, SHARDED, WHOLE, Entry, Files
 from ninefold.checkpoint.trees import require_bounded
 from ninefold.errors import CheckpointError, ResourceError
-from ninefold.files import mount_of, opener, require_stored, sync_folder
+from ninefold.files import mount_of, opener, require_stored, sync
 from ninefold.machine import available_memory
 
 STEP = re.compile(r"step-(\d{8,})(-\d+)?(\.pt|\.dcp)")
@@ -63,7 +63,7 @@ class Checkpoints:
         """Make the folder, and remove the temporary files of a writer that died. Raises OSError."""
         if not self.folder.is_dir():
             self.folder.mkdir()
-            sync_folder(self.folder.parent)
+            sync(self.folder.parent)
         self._sweep()
 
     def take(self, new: Path, entry: Entry, best: bool) -> None:
@@ -78,7 +78,7 @@ class Checkpoints:
         listed = {name: [entry, *files.get(name, [])] for name in early}
         manifest.write(self.folder, files | listed)
         _name(new, step, names)
-        sync_folder(self.folder)
+        sync(self.folder)
         new.unlink(missing_ok=True)
         files |= {name: [entry] for name in names}
         if early != names:  # what they replace is listed until it is gone

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -14,8 +12,16 @@ from pathlib import Path
 
 from ninefold.dataset.packing import Content, refused, size_text
 from ninefold.errors import ResourceError
-from ninefold.files import mount_of, opener, read_json, sync_folder, write_durably
-from ninefold.process import locked, until
+from ninefold.files import (
+    mount_of,
+    opener,
+    read_json,
+    replace_durably,
+    sha256_of,
+    sync,
+    write_durably,
+)
+from ninefold.process import locked, unlock, until
 
 META = "meta.json"
 LEFT = 0.05  # share of the free space of a disk that stays free
@@ -72,25 +78,15 @@ def _write(folder: Path, content: Content, processes: int) -> None:
                 os.posix_fallocate(file.fileno(), 0, part.size)
         content.pack([str(path) for path in paths], processes)
         for path in paths:
-            content.meta["arrays"][path.name]["sha256"] = _forced_to_disk(path)
+            sync(path)
+            content.meta["arrays"][path.name]["sha256"] = sha256_of(path)
         write_durably(temporary / META, json.dumps(content.meta, indent=2).encode() + b"\n")
         if folder.exists():
             os.replace(folder, old)
-        os.replace(temporary, folder)
-        sync_folder(folder.parent)
+        replace_durably(temporary, folder)
     finally:
         for path in (temporary, old):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _forced_to_disk(path: Path) -> str:
-    """fsync a file; returns its SHA-256."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        digest = hashlib.sha256()
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _require_room(folder: Path, size: int) -> None:
@@ -138,5 +134,5 @@ def _alone(folder: Path, source: str) -> Iterator[None]:
                 finally:
                     with suppress(FileNotFoundError):
                         path.unlink()
-                    fcntl.flock(file, fcntl.LOCK_UN)
+                    unlock(file)
                 return

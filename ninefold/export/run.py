@@ -23,7 +23,7 @@ from ninefold.amp import Amp
 from ninefold.dataset import Examples
 from ninefold.errors import ConfigError, ResourceError, one_line
 from ninefold.export import check, formats, graph
-from ninefold.files import mount_of, read_json, sync_folder, write_durably, write_json
+from ninefold.files import mount_of, read_json, replace_durably, write_durably, write_json
 from ninefold.parallel import Place
 from ninefold.process import locked, until
 from ninefold.secrets import redact, redacted
@@ -98,8 +98,7 @@ def export(wanted: Wanted) -> None:
         path = wanted.file.parent / DESCRIPTION
         write_json(description, redacted({**entry, "others": others(path, wanted.file.name)}))
         os.replace(new, wanted.file)  # now that there is room for both
-        os.replace(description, path)
-        sync_folder(wanted.file.parent)
+        replace_durably(description, path)
     for note in found.notes:
         print(f"note: {note}")
     taken, given = (

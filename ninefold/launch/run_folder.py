@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import fcntl
 import logging
 import os
 import signal
@@ -17,7 +16,7 @@ from typing import IO, Any
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import Busy, Failure, resource_failure
 from ninefold.files import opener
-from ninefold.process import locked, until
+from ninefold.process import locked, unlock, until
 from ninefold.progress import ToLog
 from ninefold.result import Result
 from ninefold.secrets import redact
@@ -115,8 +114,8 @@ def exclusive(
             )
         try:
             yield
-        finally:  # not by closing it: a process that was forked meanwhile has it open too
-            fcntl.flock(file, fcntl.LOCK_UN)
+        finally:
+            unlock(file)
 
 
 def stopped(number: int, folder: Path) -> Failure:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -170,9 +169,10 @@ def require_store(ranks: Ranks) -> None:
     Raises ConfigError if the host has no address, PeerError if nothing answers.
     """
     host, (port,) = ranks.address, ranks.ports
-    deadline = time.monotonic() + STORE_TIMEOUT
+    said = ""
 
     def answers() -> bool:
+        nonlocal said
         try:
             socket.create_connection((host, port), timeout=STORE_TIMEOUT).close()
             return True
@@ -184,12 +184,13 @@ def require_store(ranks: Ranks) -> None:
                 "every host can resolve",
             ) from error
         except OSError as error:
-            refused = isinstance(error, ConnectionRefusedError)
-            if refused or time.monotonic() > deadline:
-                raise no_answer(ranks, error.strerror or str(error)) from error
+            said = error.strerror or str(error)
+            if isinstance(error, ConnectionRefusedError):
+                raise no_answer(ranks, said) from error
             return False
 
-    until(answers, look=0.2)
+    if not until(answers, STORE_TIMEOUT, look=0.2):
+        raise no_answer(ranks, said)
 
 
 def no_answer(ranks: Ranks, reason: str) -> PeerError:

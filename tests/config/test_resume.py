@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from omegaconf import OmegaConf
 
 from ninefold.config import resume, schema
 from ninefold.errors import CheckpointError
-from tests.conftest import ROOT, Shell, metrics, only_run, result
+from tests.conftest import ROOT, Shell, metrics, only_run, result, wait_until
 from tests.faults.runs import one_after_another
 from tests.launch.test_meeting import ends_of
 from tests.launch.test_run import TRAIN
@@ -148,9 +147,7 @@ def test_auto_takes_no_run_from_a_living_writer(shell: Shell) -> None:
     command = (TRAIN, *JOB, "resume=auto", "epochs=100000", "checkpoint.every=5")
     process = shell.start(*command)
     runs = shell.folder / "outputs" / "runs"
-    while not list(runs.glob("*/checkpoints/manifest.json")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    wait_until(lambda: list(runs.glob("*/checkpoints/manifest.json")), process)
     second = shell.run(*command)
     assert second.returncode == 2
     assert "another process is writing to this run folder" in second.stderr

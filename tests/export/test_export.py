@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
 from ninefold.train import build, evaluation
 from ninefold.train.evaluate import Restored
-from tests.conftest import Shell
+from tests.conftest import Shell, wait_until
 from tests.dataset import scenes
 from tests.export.made import Different, run_folder
 from tests.faults.runs import one_after_another
@@ -488,9 +487,7 @@ def test_a_preparation_that_a_graph_would_not_repeat_bitwise_is_refused() -> Non
 def interrupted(shell: Shell, number: int) -> subprocess.Popen[str]:
     """An export that got a signal while its file was being written."""
     process = shell.start("-m", "ninefold.export", f"ckpt={shell.folder}", "format=pt2")
-    while not list(shell.folder.glob("export/.ninefold-export-*")):
-        time.sleep(0.05)
-        assert process.poll() is None
+    wait_until(lambda: list(shell.folder.glob("export/.ninefold-export-*")), process)
     process.send_signal(number)
     return process
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ninefold.process import until
 from tests.conftest import ROOT, Shell
 
 NAMES = {"a": "nodea", "b": "nodeb"}
@@ -185,22 +186,28 @@ class Pair:
 
     def until(self, done: Callable[[], bool], seconds: float = 300) -> None:
         """Wait until `done`; both hosts must be running till then."""
-        deadline = time.monotonic() + seconds
-        while not done():
+
+        def found() -> bool:
+            if done():
+                return True
             for host, agent in self.agents.items():
                 assert agent.poll() is None, (host, agent.communicate())
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            return False
+
+        assert until(found, seconds)
 
     def wait(self, seconds: float = 90) -> dict[str, Ended]:
         """How both ended; an error if one has not ended after `seconds`."""
         began = time.monotonic()
         ends: dict[str, float] = {}
-        while len(ends) < len(self.agents) and time.monotonic() - began < seconds:
+
+        def ended() -> bool:
             for host, agent in self.agents.items():
                 if host not in ends and agent.poll() is not None:
                     ends[host] = time.monotonic() - began
-            time.sleep(0.05)
+            return len(ends) == len(self.agents)
+
+        until(ended, seconds)
         left = set(self.agents) - ends.keys()
         for host in left:
             self.kill(host)

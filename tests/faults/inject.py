@@ -27,6 +27,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ninefold.process import until
 from ninefold.ranks import found
 from ninefold.signals import Stop
 from ninefold.task.classification import Classification
@@ -143,9 +144,7 @@ def pid_of(victim: str) -> int:
 def wait_for_signal() -> None:
     """Until this process has received what was sent to it, directly or through the launcher."""
     (stop,) = [thing for thing in gc.get_objects() if isinstance(thing, Stop)]
-    deadline = time.monotonic() + 20
-    while not stop.signal and time.monotonic() < deadline:
-        time.sleep(0.005)
+    until(lambda: stop.signal, 20, look=0.005)
 
 
 def fill(path: Path) -> None:

@@ -6,8 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -80,20 +79,6 @@ def train(*overrides: str) -> list[str]:
 
 def typed(*overrides: str) -> str:
     return shlex.join(train(*overrides))
-
-
-def until(
-    there: Callable[[], object],
-    what: Callable[[], str] = str,
-    process: subprocess.Popen[str] | None = None,
-    seconds: float = 240,
-) -> None:
-    """Wait for it. process: whose end before that is an error. what: has been printed till then."""
-    deadline = time.monotonic() + seconds
-    while not there():
-        assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
 
 
 def saved(run: Path) -> bool:

@@ -12,11 +12,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from ninefold.process import until
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "ip", "nsenter", "unshare", "setpriv")
 NODES = {"nodea": "10.77.0.1", "nodeb": "10.77.0.2"}
@@ -96,14 +97,14 @@ class Cluster:
     def stop(self) -> None:
         """End every process of this cluster; its namespaces end with the last one."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            deadline = time.monotonic() + 3
             for pid in self.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            while self.processes() and time.monotonic() < deadline:
-                self._reap()
-                time.sleep(0.05)
+            until(self._has_ended, 3)
+
+    def _has_ended(self) -> bool:
         self._reap()
+        return not self.processes()
 
     def processes(self) -> list[int]:
         """The processes alive in the namespaces, or with the environment of this cluster.
@@ -236,13 +237,15 @@ class Cluster:
         return 0
 
     def _until(self, there: Callable[[], object], what: str, seconds: float = 30) -> None:
-        deadline = time.monotonic() + seconds
-        while not there():
+        def found() -> bool:
+            if there():
+                return True
             for name, daemon in self._daemons.items():
                 said = (self.folder / f"{name}.out").read_text()[-2000:]
                 assert daemon.poll() is None, f"{name} has ended: {said}"
-            assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-            time.sleep(0.1)
+            return False
+
+        assert until(found, seconds, look=0.1), f"waited {seconds} s for {what}"
 
     def _reap(self) -> None:
         started: list[subprocess.Popen[Any]] = [*self._holders.values(), *self._daemons.values()]

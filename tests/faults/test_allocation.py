@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import result
+from tests.conftest import result, wait_until
 from tests.faults.login import (
     QUICK,
     REQUEUE,
@@ -21,7 +21,6 @@ from tests.faults.login import (
     saved,
     train,
     typed,
-    until,
 )
 from tests.faults.runs import RUN, last_step
 
@@ -63,7 +62,7 @@ def test_a_study_that_is_preempted_goes_on_in_its_next_allocation(
         ]
     )
     job = login.sbatch("--requeue -N2 -n2 --exclusive", script, env=SLOW)
-    until(lambda: any(map(saved, (login.folder / "study").glob("*ddp*/"))), login.said)
+    wait_until(lambda: any(map(saved, (login.folder / "study").glob("*ddp*/"))), said=login.said)
     login.ended(login.sbatch("-p high -N2 --exclusive", "sleep 1"))
     assert login.ended(job)["Restarts"] == "1"
     assert equal(next((login.folder / "study").glob("*ddp*/")), references)
@@ -82,7 +81,7 @@ def test_ctrl_c_of_a_command_in_an_allocation_saves_the_step(login: Login) -> No
         f"echo $$ > pid; exec {command}",
     ]
     process = login.spawn(allocated, env=SLOW)
-    until(lambda: saved(login.folder / "run"), process=process)
+    wait_until(lambda: saved(login.folder / "run"), process=process)
     os.kill(int((login.folder / "pid").read_text()), signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr

@@ -8,14 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import ROOT, Shell
+from tests.conftest import ROOT, Shell, wait_until
 
 SHAPE = "dataset.shape=[3,700,700]"
 DATA = (
@@ -55,13 +54,12 @@ def left(folder: Path) -> list[str]:
 
 def wait_for_packing(folder: Path, process: subprocess.Popen[str]) -> None:
     """Until some rows have been written to a cache that is being made."""
-    while True:
-        assert process.poll() is None, process.communicate()
-        for path in folder.glob(".*.tmp/train.inputs.npy"):
-            with path.open("rb") as file:
-                if any(file.read(4000)[200:]):
-                    return
-        time.sleep(0.01)
+
+    def begun() -> bool:
+        files = folder.glob(".*.tmp/train.inputs.npy")
+        return any(any(path.read_bytes()[200:4000]) for path in files)
+
+    wait_until(begun, process)
 
 
 def packed(shell: Shell) -> dict[str, str]:
@@ -222,16 +220,11 @@ def test_a_launcher_that_is_killed_leaves_no_memory(
         *(f"parallel={strategy}", "launch.cpu_processes=2", "hydra.run.dir=run"),
     )
     file = shell.folder / "run" / "metrics.jsonl"
-    while not file.exists() or "test_loss" not in file.read_text():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    wait_until(lambda: file.exists() and "test_loss" in file.read_text(), process)
     held = shmem() - before
     shell.kill(process)
-    deadline = time.monotonic() + 5
-    while shmem() - before > size / 10 and time.monotonic() < deadline:
-        time.sleep(0.05)
     assert held > 0.9 * size
-    assert shmem() - before < size / 10
+    wait_until(lambda: shmem() - before < size / 10, seconds=5)
 
 
 @pytest.mark.slow

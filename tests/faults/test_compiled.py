@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ninefold.checkpoint.store import read
-from tests.conftest import ROOT, Shell, metrics, result
+from tests.conftest import ROOT, Shell, metrics, result, wait_until
 
 
 @pytest.mark.slow
@@ -39,6 +39,10 @@ def test_all_nine_cells_train_compiled_on_the_same_thing_and_say_how_long_it_too
     assert len(list((shell.folder / "compiled").glob("*/result.json"))) == 9
 
 
+def compiles(cache: Path) -> bool:
+    return any(cache.rglob("*.main.cpp"))
+
+
 @pytest.mark.slow
 def test_ctrl_c_while_compiling_saves_and_a_kill_leaves_no_process_for_long(
     shell: Shell, tmp_path: Path
@@ -49,9 +53,7 @@ def test_ctrl_c_while_compiling_saves_and_a_kill_leaves_no_process_for_long(
             str(ROOT / "train.py"), "compile=true", "epochs=1", "logger=quiet",
             f"hydra.run.dir=run{number}", env={"TORCHINDUCTOR_CACHE_DIR": str(cache)},
         )  # fmt: skip
-        while not list(cache.rglob("*.main.cpp")):  # the compiler is at work
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_until(partial(compiles, cache), process)
         if end == signal.SIGKILL:
             process.kill()
         else:

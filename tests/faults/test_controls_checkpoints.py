@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ninefold.checkpoint import store
-from ninefold.checkpoint.hashing import sha256_of
 from ninefold.checkpoint.store import Checkpoints
+from ninefold.files import sha256_of
 from tests.checkpoint import test_sharded
 from tests.faults.test_checkpoint_files import DAMAGE, crashes, damages, kills
 

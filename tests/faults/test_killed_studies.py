@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.conftest import ROOT, Shell, result
+from tests.conftest import ROOT, Shell, result, wait_until
 from tests.faults.runs import RUN, state_hash
 
 KILLS = 5
@@ -39,8 +39,7 @@ def test_a_study_killed_five_times_at_random_moments_equals_one_that_was_not(she
     chance, where = random.Random(0), "hydra.sweep.dir=cut"
     for _ in range(KILLS):
         process = begun(shell, where)
-        while not (shell.folder / "cut" / "sweep.json").exists():
-            time.sleep(0.05)
+        wait_until((shell.folder / "cut" / "sweep.json").exists, process)
         time.sleep(chance.uniform(0.2, 1.2) * each)
         shell.kill(process)
         where = "study.resume=cut"

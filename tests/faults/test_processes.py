@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Shell, result
+from tests.conftest import ROOT, Shell, result, wait_until
 from tests.faults.runs import (
     STEPS,
     STRATEGY,
@@ -159,9 +159,7 @@ def test_a_launcher_killed_at_random_moments_of_its_start_leaves_no_process(shel
         options = [*job("ddp2", "fp32", "epochs=100000"), f"hydra.run.dir={run}"]
         process = shell.start(str(ROOT / "train.py"), *options)
         if number == 0:  # how long a start takes here
-            while not (run / "metrics.jsonl").exists():
-                time.sleep(0.01)
-                assert process.poll() is None
+            wait_until((run / "metrics.jsonl").exists, process)
             seconds = time.monotonic() - began
         else:
             time.sleep(chance.uniform(0.1, seconds))
@@ -173,9 +171,7 @@ def test_a_second_ctrl_c_ends_the_run_at_once(shell: Shell) -> None:
     env = fault("freeze_rank1", "step", 0, 9, mark)
     train = str(ROOT / "train.py")
     process = shell.start(train, *job("ddp2", "fp32"), f"hydra.run.dir={run}", env=env)
-    while not fired(mark):
-        time.sleep(0.05)
-        assert process.poll() is None
+    wait_until(lambda: fired(mark), process)
     process.send_signal(signal.SIGINT)
     time.sleep(1)
     assert process.poll() is None, "one Ctrl-C leaves time to save"
@@ -195,9 +191,7 @@ def test_a_run_that_cannot_stop_is_ended_within_its_grace(shell: Shell) -> None:
     train = str(ROOT / "train.py")
     options = [*job("ddp2", "fp32"), "launch.grace=3", f"hydra.run.dir={run}"]
     process = shell.start(train, *options, env=env)
-    while not fired(mark):
-        time.sleep(0.05)
-        assert process.poll() is None
+    wait_until(lambda: fired(mark), process)
     began = time.monotonic()
     process.terminate()
     process.communicate(timeout=60)

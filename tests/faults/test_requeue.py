@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import result
-from tests.faults.login import REQUEUE, SLOW, TWO, Login, equal, needed, saved, typed, until
+from tests.conftest import result, wait_until
+from tests.faults.login import REQUEUE, SLOW, TWO, Login, equal, needed, saved, typed
 from tests.faults.runs import last_step
 
 pytestmark = needed
@@ -17,7 +17,7 @@ def begun(login: Login, options: str = "-N2 -n2", *more: str) -> str:
     """A job of a run of two tasks that requeues itself; returns its number once it has saved."""
     script = f"srun --kill-on-bad-exit=0 {typed(*TWO, *more, 'hydra.run.dir=run')}\n{REQUEUE}"
     job = login.sbatch(f"--requeue {options}", script, env=SLOW)
-    until(lambda: saved(login.folder / "run"), login.said)
+    wait_until(lambda: saved(login.folder / "run"), said=login.said)
     return job
 
 
@@ -53,7 +53,7 @@ def test_the_recipe_for_one_node_saves_at_a_signal_to_the_batch_script(
         ]
     )
     job = login.sbatch("--requeue -N1 -n2", script, env=SLOW)
-    until(lambda: saved(login.folder / "run"), login.said)
+    wait_until(lambda: saved(login.folder / "run"), said=login.said)
     login.cluster.run("scancel", "--batch", "--signal=USR1", job)
     assert login.ended(job)["Restarts"] == "1"
     assert equal(login.folder / "run", references)
@@ -80,7 +80,7 @@ def test_a_cancelled_job_has_saved_and_is_not_requeued(login: Login) -> None:
     job = begun(login, "-N2 -n2", "epochs=1000")
     login.cluster.run("scancel", job)
     assert login.ended(job, "CANCELLED")["Restarts"] == "0"
-    until(lambda: not login.processes())
+    wait_until(lambda: not login.processes())
     assert_saved(login.folder / "run")
 
 
@@ -98,7 +98,7 @@ def test_a_job_that_is_requeued_while_it_saves_goes_on(login: Login, references:
     amid = "[ -e mark ] || export FAULT=freeze_rank0@write:0:10 FAULT_MARK=$PWD/mark"
     run = f"srun --kill-on-bad-exit=0 {typed(*TWO, 'hydra.run.dir=run')}"
     job = login.sbatch("--requeue -N2 -n2", f"{amid}\n{run}\n{REQUEUE}", env=SLOW)
-    until((login.folder / "mark").exists, login.said)
+    wait_until((login.folder / "mark").exists, said=login.said)
     login.cluster.run("scontrol", "requeue", job)
     assert login.ended(job)["Restarts"] == "1"
     assert "resuming run" in login.said()
@@ -110,7 +110,7 @@ def test_a_node_whose_slurmd_was_killed_finishes_the_run(login: Login, reference
     job = begun(login)
     login.cluster.kill_slurmd("nodeb")
     try:
-        until((login.folder / "run" / "result.json").exists, login.said)
+        wait_until((login.folder / "run" / "result.json").exists, said=login.said)
     finally:
         login.cluster.start_slurmd("nodeb")
     login.ended(job)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from tests.conftest import ROOT, result
+from tests.conftest import ROOT, result, wait_until
 from tests.faults.login import (
     SLOW,
     TWO,
@@ -22,7 +22,6 @@ from tests.faults.login import (
     saved,
     train,
     typed,
-    until,
 )
 from tests.faults.runs import TARGETS, last_step
 from tests.faults.slurm import cluster
@@ -49,7 +48,7 @@ def test_a_cluster_that_is_stopped_leaves_no_step_though_its_daemon_and_namespac
         with cluster(folder) as made:
             (folder / "job.sh").write_text("#!/bin/sh\nexec sleep 600\n")
             made.run("sbatch", "--chdir=/", "--output=/dev/null", str(folder / "job.sh"))
-            until(lambda: len(of_a_step()) == 2)
+            wait_until(lambda: len(of_a_step()) == 2)
             made.kill_slurmd("nodea")
             made.lose("nodea")
         assert of_a_step() == []
@@ -77,7 +76,7 @@ def test_a_signal_to_a_step_saves_and_is_the_exit_code_of_srun(login: Login) -> 
     process = login.spawn(
         ["srun", "-N2", "-n2", *train(*TWO, "epochs=1000", "hydra.run.dir=run")], env=SLOW
     )
-    until(lambda: saved(login.folder / "run"), process=process)
+    wait_until(lambda: saved(login.folder / "run"), process=process)
     login.cluster.run("scancel", "--signal=USR1", login.cluster.run("squeue", "-ho%A").strip())
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 75, stderr
@@ -192,7 +191,7 @@ def test_the_jobs_of_an_array_are_runs_of_their_own(login: Login) -> None:
     words = [*TWO, "max_steps=4"]
     run = "seed=$SLURM_ARRAY_TASK_ID hydra.run.dir=run$SLURM_ARRAY_TASK_ID"
     job = login.sbatch("--array=0-2 -N2 -n2", f"srun {typed(*words)} {run}")
-    until(lambda: not login.cluster.running(), login.said)
+    wait_until(lambda: not login.cluster.running(), said=login.said)
     assert job
     seeds = [result(login.folder / f"run{number}")["seed"] for number in range(3)]
     assert seeds == [0, 1, 2], login.said()

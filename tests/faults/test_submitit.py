@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import result
-from tests.faults.login import QUICK, SLOW, Login, equal, needed, own_lines, saved, train, until
+from tests.conftest import result, wait_until
+from tests.faults.login import QUICK, SLOW, Login, equal, needed, own_lines, saved, train
 from tests.faults.runs import RUN, last_step
 
 pytestmark = needed
@@ -54,7 +54,7 @@ def test_the_tasks_of_a_job_of_submitit_are_one_run(login: Login, references: Pa
 @pytest.mark.slow
 def test_a_job_that_submitit_requeues_goes_on(login: Login, references: Path) -> None:
     process = login.spawn(train(*SUBMITIT, *TASKS, "seed=0"), env=SLOW)
-    until(lambda: runs_of(login) and saved(runs_of(login)[0]), process=process)
+    wait_until(lambda: runs_of(login) and saved(runs_of(login)[0]), process=process)
     (job,) = jobs_of(login)
     login.cluster.run("scancel", "--signal=USR2", job)
     login.cluster.wait(job, "COMPLETED", "FAILED")
@@ -67,22 +67,22 @@ def test_a_job_that_submitit_requeues_goes_on(login: Login, references: Path) ->
 @pytest.mark.slow
 def test_a_cancelled_job_of_submitit_does_not_end_the_others(login: Login) -> None:
     process = login.spawn(train(*SUBMITIT, *TASKS, *CELLS), env=SLOW)
-    until(lambda: len(runs_of(login)) == 2 and all(map(saved, runs_of(login))), process=process)
+    wait_until(lambda: list(map(saved, runs_of(login))) == [True, True], process)
     login.cluster.run("scancel", jobs_of(login)[0])
     _, stderr = process.communicate(timeout=240)
     assert process.returncode != 0, stderr
-    until(lambda: not login.cluster.running())
+    wait_until(lambda: not login.cluster.running())
     assert sorted(result(run)["exit_code"] for run in runs_of(login)) == [0, 75]
 
 
 @pytest.mark.slow
 def test_ctrl_c_of_the_command_stops_the_jobs_of_submitit(login: Login) -> None:
     process = login.spawn(train(*SUBMITIT, *TASKS, *CELLS, "epochs=1000"), env=SLOW)
-    until(lambda: len(runs_of(login)) == 2 and all(map(saved, runs_of(login))), process=process)
+    wait_until(lambda: list(map(saved, runs_of(login))) == [True, True], process)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=90)
     assert process.returncode == 130, stderr
     assert len(own_lines(stderr)) == 1
-    until(lambda: not login.cluster.running())
+    wait_until(lambda: not login.cluster.running())
     for run in runs_of(login):
         assert f"it is saved at step {last_step(run)}" in result(run)["error"]

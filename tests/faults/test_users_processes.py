@@ -27,8 +27,9 @@ from typing import Any
 
 import pytest
 
+from ninefold.process import until
 from ninefold.signals import SIGNALS
-from tests.conftest import ROOT, Shell, end, result
+from tests.conftest import ROOT, Shell, end, result, wait_until
 from tests.faults.runs import STRATEGY, last_step
 
 USER = Path(__file__).parent / "user"
@@ -103,11 +104,7 @@ class Run:
 
     def wait_for(self, path: str, seconds: float = 60) -> None:
         """Until there is a file in the shell's folder."""
-        deadline = time.monotonic() + seconds
-        while not (self.shell.folder / path).exists():
-            assert self.process.poll() is None, self.stderr()
-            assert time.monotonic() < deadline, f"{path} was not written: {self.stderr()}"
-            time.sleep(0.01)
+        wait_until((self.shell.folder / path).exists, self.process, self.stderr, seconds)
 
     def end(self, seconds: float = 30) -> int:
         """Its exit code; the test fails if it does not end within `seconds`."""
@@ -211,10 +208,8 @@ def test_a_process_that_a_step_leaves_running_does_not_keep_the_run_from_ending(
     code, child = run.end(), run.said
     took = time.monotonic() - ended
     left = [] if mode == "mpdaemon" else [child]  # multiprocessing ends those that are daemons
-    deadline = time.monotonic() + 5
-    while set(found := shell.processes()) - set(left) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    end(found)
+    until(lambda: set(shell.processes()) <= set(left), seconds=5)
+    end(found := shell.processes())
     assert took < 10
     assert code == 0, run.stderr()
     assert run.stderr() == ""
@@ -236,10 +231,8 @@ def test_a_run_waits_for_a_users_thread_or_process_as_long_as_for_a_peer_and_nam
     code, child = run.end(), run.said
     took = time.monotonic() - ended
     left = [child] if mode == "mpprocess" else []  # which is the user's
-    deadline = time.monotonic() + 5
-    while set(found := shell.processes()) - set(left) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    end(found)
+    until(lambda: set(shell.processes()) <= set(left), seconds=5)
+    end(found := shell.processes())
     assert took < timeout + 12
     assert code == 7, run.stderr()
     assert re.fullmatch(LINE, run.stderr()), run.stderr()
@@ -398,9 +391,7 @@ def test_signals_that_are_repeated_change_nothing_about_how_a_run_ends(
     if when.ready:
         run.wait_for(when.ready)
     else:
-        while not handles_signals(run.process.pid):
-            assert run.process.poll() is None
-            time.sleep(0.002)
+        wait_until(lambda: handles_signals(run.process.pid), run.process, look=0.002)
     sent = []
     for number, pause in zip(signals, pauses, strict=True):
         if run.process.poll() is not None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from ninefold.launch.forkserver import preloadable
-from tests.conftest import ROOT, Shell
+from tests.conftest import ROOT, Shell, wait_until
 
 # Python imports it before anything else: the forkserver takes a while to begin.
 LATE = """
@@ -30,9 +28,7 @@ def test_a_launcher_that_is_killed_before_its_forkserver_begins_leaves_none(shel
     (shell.folder / "slow.py").write_text(SLOW)
     path = f"{shell.folder}:{ROOT}"
     process = shell.start("-c", LAUNCHER, env={"PYTHONPATH": path})
-    while not (shell.folder / "begun").exists():
-        time.sleep(0.01)
-        assert process.poll() is None
+    wait_until((shell.folder / "begun").exists, process)
     shell.kill(process)
     assert not (shell.folder / "imported").exists(), "it went on without its launcher"
 

@@ -11,7 +11,6 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from omegaconf import OmegaConf
 
 from benchmarks import ours
 from ninefold.errors import ConfigError
-from tests.conftest import ROOT, Shell, metrics, only_run, result
+from tests.conftest import ROOT, Shell, metrics, only_run, result, wait_until
 from tests.faults.runs import last_step
 
 TRAIN = str(ROOT / "train.py")
@@ -45,11 +44,7 @@ AGENT = {
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
     """Until `path`, which may have a * in it, has content: the run is under way."""
     pattern = str(path.relative_to("/"))
-    deadline = time.monotonic() + 60
-    while not any(found.stat().st_size for found in Path("/").glob(pattern)):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: any(found.stat().st_size for found in Path("/").glob(pattern)), process)
 
 
 def end(process: subprocess.Popen[str]) -> Done:
@@ -323,9 +318,7 @@ def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(
     assert result(run)["status"] == "ok"
     before = last_step(run)
     process = shell.start(TRAIN, "resume=run", "epochs=100000")
-    while last_step(run) == before:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    wait_until(lambda: last_step(run) != before, process)
     assert not (run / "result.json").exists()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)

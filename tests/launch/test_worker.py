@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,14 @@ import torch
 
 from ninefold.errors import ConfigError, Failure, PeerError, ResourceError
 from ninefold.launch.worker import failure_of
-from tests.conftest import ROOT, Shell
+from tests.conftest import ROOT, Shell, wait_until
 
 
 def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shell) -> None:
     options = ("epochs=100000", "threads=1", "logger=quiet", "clock.probe=0")
     script = str(ROOT / "tests/launch/slow_start.py")
     process = shell.start(script, *options, env={"PYTHONPATH": str(ROOT)})
-    while not (shell.folder / "forked").exists():
-        time.sleep(0.01)
-        assert process.poll() is None
+    wait_until((shell.folder / "forked").exists, process)
     shell.kill(process)
 
 

@@ -23,7 +23,7 @@ from ninefold.errors import ConfigError
 from ninefold.logger import Run, mlflow, wandb
 from ninefold.logger.tracking import Tracked
 from ninefold.result import Result
-from tests.conftest import ROOT, Shell, result
+from tests.conftest import ROOT, Shell, result, wait_until
 from tests.faults.runs import one_after_another
 
 SECRET = "canary-7f3a9c51"
@@ -277,9 +277,7 @@ def test_a_run_that_a_signal_stopped_goes_on_in_its_mlflow_run(shell: Shell) -> 
     job = ["logger=mlflow", "log_every=5", "epochs=40", "threads=1"]
     process = shell.start(str(ROOT / "train.py"), *job, "hydra.run.dir=run")
     path = shell.folder / "run" / "metrics.jsonl"
-    while not path.exists() or path.read_text().count("\n") < 20:
-        time.sleep(0.05)
-        assert process.poll() is None
+    wait_until(lambda: path.exists() and path.read_text().count("\n") >= 20, process)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 75
@@ -331,9 +329,8 @@ def test_nothing_of_a_tracker_outlives_its_launcher(
 ) -> None:
     train = [str(ROOT / "train.py"), "epochs=1000", "log_every=1", "hydra.run.dir=run"]
     process = shell.start(*train, *options)
-    while not (path := shell.folder / "run" / "metrics.jsonl").exists() or not path.read_text():
-        time.sleep(0.1)
-        assert process.poll() is None
+    path = shell.folder / "run" / "metrics.jsonl"
+    wait_until(lambda: path.exists() and path.read_text(), process)
     time.sleep(3)
     process.send_signal(number)
     process.communicate(timeout=60)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import weights
-from tests.conftest import ROOT, Shell, metrics, result
+from tests.conftest import ROOT, Shell, metrics, result, wait_until
 
 RUN = (
     "dataset=folder", "dataset.root=photos", "dataset.classes=2", "dataset.shape=[3,12,12]",
@@ -135,8 +135,7 @@ def test_a_cache_in_memory_is_held_once_for_two_processes(shell: Shell, photos: 
         str(ROOT / "train.py"), *run, "dataset.cache=ram", "hydra.run.dir=run", "loader.workers=2"
     )
     file = shell.folder / "run" / "metrics.jsonl"
-    while not file.exists() or file.read_text().count("test_loss") < 2:
-        assert process.poll() is None, process.communicate()
+    wait_until(lambda: file.exists() and file.read_text().count("test_loss") >= 2, process)
     total = 0
     for pid in shell.processes():
         text = Path(f"/proc/{pid}/smaps").read_text()

@@ -21,7 +21,7 @@ from ninefold.study.load import Load
 from ninefold.study.screen import Announcements
 from ninefold.study.timing import Timing
 from ninefold.study.turn_plan import planned_seconds, steps_of_turn, stretch_steps
-from tests.conftest import ROOT, Shell, result
+from tests.conftest import ROOT, Shell, result, wait_until
 from tests.test_ranks import BATCH
 
 DEFAULTS = {
@@ -289,9 +289,7 @@ def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(
     shell: Shell, number: signal.Signals
 ) -> None:
     process = shell.start(str(ROOT / "train.py"), *study("parallel=none,ddp", "study.turns=10000"))
-    while len(list(shell.folder.glob("study/timing/0/*/run*.log"))) < 3:
-        time.sleep(0.05)
-        assert process.poll() is None
+    wait_until(lambda: len(list(shell.folder.glob("study/timing/0/*/run*.log"))) == 3, process)
     time.sleep(0.5)
     if number == signal.SIGKILL:
         shell.kill(process)
@@ -322,9 +320,7 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
     process = shell.start(
         str(ROOT / "train.py"), *study("parallel=none,ddp", "study.slice=3", "study.turns=1000")
     )
-    while len(list(shell.folder.glob("study/timing/0/*/run*.log"))) < 3:
-        time.sleep(0.05)
-        assert process.poll() is None
+    wait_until(lambda: len(list(shell.folder.glob("study/timing/0/*/run*.log"))) == 3, process)
     time.sleep(8)  # until all have had their first turn
 
     def seconds(pid: int) -> float:
