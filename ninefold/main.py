@@ -26,10 +26,10 @@ from ninefold.config.job import ROOT, Job, TrainJob, job_of
 from ninefold.errors import Failure, Interrupted, NoReader, Preempted, left_by
 from ninefold.launch import Outcome, Refused, concurrent
 from ninefold.launch.run import (
+    exit_process,
     failure_of,
     first_to_report,
     follow,
-    leave,
     require_environment,
     run,
     settled,
@@ -71,7 +71,7 @@ def main(name: str) -> NoReturn:
         code = no_reader().code
     except KeyboardInterrupt as interrupt:  # it came between the lines above
         code = interrupted(interrupt, "", "", "").code
-    leave(code, command.patience)
+    exit_process(code, command.patience)
 
 
 class Command:
@@ -253,7 +253,7 @@ class Command:
             code = follow()
         finally:
             with suppress(Failure):  # it has been printed
-                per_rank.leave(code or self._code)
+                per_rank.release_store(code or self._code)
         if code in (Preempted.code, Interrupted.code):
             raise SystemExit(code)
         return None
@@ -330,9 +330,9 @@ class Command:
         except Failure as failure:
             if first_to_report(failure):
                 self._print([settled(failure)])
-            leave(settled(failure).code)
+            exit_process(settled(failure).code)
         if ranks.found(os.environ).rank != 0:
-            leave(follow())
+            exit_process(follow())
         if self.name == "train":
             more = per_rank.of_restart(self.argv)
             sys.argv += more  # which Hydra reads

@@ -248,12 +248,12 @@ def _remove_scratch() -> None:
 
 
 def exit_with(command: Callable[[], int]) -> NoReturn:
-    """Run a command as all that this process does, with usable streams; exit as `leave` does."""
+    """Run a command as all that this process does, with usable streams; see `exit_process`."""
     open_streams()
-    leave(command())
+    exit_process(command())
 
 
-def leave(code: int, patience: float = OWN_END) -> NoReturn:
+def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
     """Exit with `code`, after what the interpreter does at its end, in at most `patience` seconds.
 
     A thread or process that is waited for, as Python waits for those that are no daemons, and has

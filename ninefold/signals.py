@@ -88,7 +88,7 @@ def handle(handler: Handler) -> None:
 def exit_until_handled() -> None:
     """Exit with the documented code if a signal comes before the command handles it."""
 
-    def leave(number: int, frame: FrameType | None) -> None:
+    def exit_now(number: int, frame: FrameType | None) -> None:
         kind, name = failure(number), signal.Signals(number).name
         print(
             kind("signal", name, "interrupted", "nothing runs yet", "start again"), file=sys.stderr
@@ -96,7 +96,7 @@ def exit_until_handled() -> None:
         os._exit(kind.code)
 
     for number in heeded():
-        signal.signal(number, leave)
+        signal.signal(number, exit_now)
 
 
 def by_default() -> None:

@@ -117,21 +117,23 @@ def test_a_folder_for_temporary_files_that_is_too_deep_for_sockets_is_named(
 
 def test_an_exit_waits_for_what_users_left_only_so_long_and_names_it(temporary: Path) -> None:
     code = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), name='mine')"
-    done = python(f"{code}.start()\nprocess.leave(0, patience=0.5)", temporary)
+    done = python(f"{code}.start()\nprocess.exit_process(0, patience=0.5)", temporary)
     assert done.returncode == 7
     assert done.stderr.startswith("error: process=")
     assert "it waits for thread mine;" in done.stderr
 
 
 def test_an_exit_calls_what_was_registered_for_it_and_keeps_its_code(temporary: Path) -> None:
-    done = python("import atexit; atexit.register(print, 'bye'); process.leave(3)", temporary)
+    done = python(
+        "import atexit; atexit.register(print, 'bye'); process.exit_process(3)", temporary
+    )
     assert (done.returncode, done.stdout) == (3, "bye\n")
 
 
 def test_a_signal_during_the_exit_does_not_change_its_code(temporary: Path) -> None:
     code = "import atexit, os, time\nprocess.scratch()\n"
     code += "atexit.register(lambda: (os.kill(os.getpid(), 15), time.sleep(20)))\n"
-    done = python(f"{code}process.leave(75)", temporary)
+    done = python(f"{code}process.exit_process(75)", temporary)
     assert (done.returncode, done.stderr) == (75, "")
     assert list(temporary.iterdir()) == []
 
@@ -139,4 +141,4 @@ def test_a_signal_during_the_exit_does_not_change_its_code(temporary: Path) -> N
 def test_a_pool_of_threads_that_was_not_shut_down_does_not_hold_up_an_exit(temporary: Path) -> None:
     code = "from concurrent.futures import ThreadPoolExecutor\n"
     code += "pool = ThreadPoolExecutor(1); pool.submit(int).result()\n"
-    assert python(f"{code}process.leave(0, patience=20)", temporary).returncode == 0
+    assert python(f"{code}process.exit_process(0, patience=20)", temporary).returncode == 0

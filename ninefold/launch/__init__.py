@@ -89,10 +89,10 @@ class Launcher:
         self.settings = settings
 
     @staticmethod
-    def found(settings: Mapping[str, Any], step: bool) -> bool:
+    def applies(settings: Mapping[str, Any], in_allocation: bool) -> bool:
         """Whether to use this launcher here. launch.run asks all in a fixed order.
 
-        step: whether the run is to be a step of the allocation that the command is in.
+        in_allocation: whether the run is to be a step of the allocation that the command is in.
         """
         raise NotImplementedError
 

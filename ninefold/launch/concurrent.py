@@ -37,8 +37,8 @@ VARIABLE = "NINEFOLD_SWEEP"  # names the folder, to this process and to those th
 FILE = "announced.json"
 RUNS = ".runs-"  # the beginning of the folder's name
 RUN = "run-"  # a file for each concurrent run
-PATIENCE = 5.0  # seconds that runs have to end in addition to `grace`
-LOOK = 0.5  # seconds between a run's looks for the signal
+END_SECONDS = 5.0  # seconds that runs have to end in addition to `grace`
+POLL_SECONDS = 0.5  # seconds between a run's looks for the signal
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Announced:
         """Tell the runs to save and exit, and wait for them. Returns how many there were."""
         mailbox.tell_to_stop(self.mailbox, number)
         told = len(self._runs())
-        until(lambda: not self._runs(), self.grace + PATIENCE)
+        until(lambda: not self._runs(), self.grace + END_SECONDS)
         return told
 
     def _runs(self) -> list[Path]:
@@ -137,7 +137,7 @@ def registered() -> Iterator[None]:
 
 def _look(folder: Path, over: threading.Event) -> None:
     """Signal this process once the command has told its runs to stop."""
-    while not over.wait(LOOK):
+    while not over.wait(POLL_SECONDS):
         if mailbox.final(folder, ()) is not None:
             # Not SIGINT: a terminal has sent that to all, and a second one would kill.
             os.kill(os.getpid(), signal.SIGTERM)

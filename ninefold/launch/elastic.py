@@ -115,7 +115,7 @@ class Elastic(Launcher):
     """Launcher for worker processes on this host, forked from the forkserver."""
 
     @staticmethod
-    def found(settings: Mapping[str, Any], step: bool) -> bool:
+    def applies(settings: Mapping[str, Any], in_allocation: bool) -> bool:
         return True
 
     def run(self, spec: RunSpec, processes: int) -> None:

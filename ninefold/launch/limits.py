@@ -12,20 +12,20 @@ from ninefold.errors import ConfigError, Failure, ResourceError
 
 # Elastic hands two descriptors for each process, and four others, to each process that it starts,
 # and Linux passes on 253 at a time (SCM_MAX_FD).
-MOST = (253 - 4) // 2
+MAX_PROCESSES = (253 - 4) // 2
 FILES, FILES_EACH = 16, 5  # that the launcher has open, and for each process
 TASKS, TASKS_EACH = 3, 3  # processes and threads at least: the kernel counts both alike
 
 
 def problems(processes: int) -> list[Failure]:
     """Why so many processes cannot be started by one command on this host."""
-    if processes > MOST:
+    if processes > MAX_PROCESSES:
         return [
             ConfigError(
                 "parallel.processes",
                 processes,
-                f"too many for one command; it starts {MOST} on a host at most; lower it, or "
-                "start the ranks with torchrun or srun",
+                f"too many for one command; it starts {MAX_PROCESSES} on a host at most; lower it, "
+                "or start the ranks with torchrun or srun",
             )
         ]
     wanted, files = FILES + FILES_EACH * processes, _soft(resource.RLIMIT_NOFILE)

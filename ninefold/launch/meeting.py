@@ -8,14 +8,14 @@ with the name of the meeting, a fresh one too, with which all other keys begin:
     RUN/hellos, RUN/hello/N how many hellos were said, and the name under which the N-th was
     RUN/answer/NAME         the meeting
     RUN/folder              the run folder, for ranks that are restarted
-    MEETING/member/RANK     a Member
+    MEETING/member/RANK     a RankFacts
     MEETING/members         all of them, once rank 0 has found that they agree
     MEETING/data            what each host is to compare with rank 0's, before anything is written
     MEETING/checked/RANK    what it found
     MEETING/order           the job, or an exit code
     MEETING/cache/RANK      the cache of a host, which its first rank makes
 
-How they end is in ninefold.launch.ends.
+How they end is in ninefold.launch.failure_agreement.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 
 from ninefold import ranks as environment
 from ninefold.errors import Failure, PeerError
-from ninefold.launch.ends import Ends, listed
-from ninefold.launch.members import Member, difference, hosts_of
-from ninefold.launch.talk import Lost, Talk, connected
+from ninefold.launch.failure_agreement import FailureAgreement, listed
+from ninefold.launch.rank_facts import RankFacts, difference, hosts_of
+from ninefold.launch.store_client import Lost, StoreClient, connected
 from ninefold.machine import CORES
 from ninefold.process import until
 from ninefold.ranks import Ranks
 
-PATIENCE = 60.0  # seconds that rank 0 waits for the others, and they for it
-LIFE = 5.0  # seconds between looks for signs of life of ranks that are waited for
+MEETING_SECONDS = 60.0  # seconds that rank 0 waits for the others, and they for it
+BEAT_SECONDS = 5.0  # seconds between looks for signs of life of ranks that are waited for
 SCHEME = "ninefold"  # of the URL through which torch forms the process group
 
 
@@ -53,17 +53,17 @@ class Meeting:
 
     Every request to the store is answered in some seconds or fails.
 
-    ends: how this rank tells the others of a failure, and hears of theirs; None until rank 0 has
-        answered.
+    agreement: how this rank tells the others of a failure, and hears of theirs; None until rank 0
+        has answered.
     """
 
-    def __init__(self, ranks: Ranks, patience: float = PATIENCE) -> None:
+    def __init__(self, ranks: Ranks, patience: float = MEETING_SECONDS) -> None:
         """Connect to the store, or serve it. Raises PeerError if there is none.
 
         patience: seconds to wait for ranks that start later than this one.
         """
         self.ranks = ranks
-        self.ends: Ends | None = None
+        self.agreement: FailureAgreement | None = None
         self._patience = patience
         self._run = f"ninefold/{ranks.run}"
         self._name = ""
@@ -72,11 +72,11 @@ class Meeting:
             store, self._port = connected(ranks, patience)
         except (Lost, OSError) as error:
             raise environment.no_answer(ranks, str(error)) from error
-        self._talk = Talk(store)
+        self._client = StoreClient(store)
 
     # Agreeing
 
-    def agree(self, mine: Member) -> None:
+    def agree(self, mine: RankFacts) -> None:
         """Meet all ranks and compare what they say of themselves with what rank 0 says.
 
         Raises the ConfigError of the first that differs: it is to be told, and is raised on all
@@ -85,44 +85,46 @@ class Meeting:
         with self._lost_is_a_failure():
             self._name = self._answer() if mine.rank else f"ninefold/{uuid.uuid4().hex}"
             self._put(f"member/{mine.rank}", asdict(mine))
-            ends = self.ends = Ends(self.ranks, self._talk, self._name, self._patience)
+            agreement = self.agreement = FailureAgreement(
+                self.ranks, self._client, self._name, self._patience
+            )
             if mine.rank == 0:
-                self._gather(ends)
-                for member in ends.members[1:]:
+                self._gather(agreement)
+                for member in agreement.members[1:]:
                     if wrong := difference(mine, member):
                         raise wrong
-                self._put("members", list(map(asdict, ends.members)))
+                self._put("members", list(map(asdict, agreement.members)))
             else:
                 # Rank 0 has answered, and waits for the others so long at most.
-                said = self.expect("members", within=self._patience + LIFE)["members"]
-                ends.members = [Member(**member) for member in said]
+                said = self.expect("members", within=self._patience + BEAT_SECONDS)["members"]
+                agreement.members = [RankFacts(**member) for member in said]
         os.environ[environment.INIT_METHOD] = f"{SCHEME}://{self._name.partition('/')[2]}"
         if cores := self.host.get("cores"):
             os.environ[CORES] = str(cores)
 
-    def _gather(self, ends: Ends) -> None:
-        """On rank 0: answer the hellos until every rank is in ends.members. Raises PeerError.
+    def _gather(self, agreement: FailureAgreement) -> None:
+        """On rank 0: answer the hellos until every rank is in agreement.members. Raises PeerError.
 
         Those that came are in it then too, so that rank 0 waits until they know why it ends.
         """
-        members: dict[int, Member] = {}
+        members: dict[int, RankFacts] = {}
         answered = set[int]()
 
         def missing() -> list[int]:
             return [rank for rank in range(self.ranks.world_size) if rank not in members]
 
         def come() -> bool:
-            hellos = self._talk.count(f"{self._run}/hellos", 0)
+            hellos = self._client.count(f"{self._run}/hellos", 0)
             for number in set(range(1, hellos + 1)) - answered:
-                name = self._talk.get(f"{self._run}/hello/{number}")
+                name = self._client.get(f"{self._run}/hello/{number}")
                 if name is None:
                     continue  # it is being said, or who was to say it has been killed
-                self._talk.set(f"{self._run}/answer/{name}", self._name)
+                self._client.set(f"{self._run}/answer/{name}", self._name)
                 answered.add(number)
             for rank in missing():
                 if (said := self._get(f"member/{rank}")) is not None:
-                    members[rank] = Member(**said)
-            ends.members = [members[rank] for rank in sorted(members)]
+                    members[rank] = RankFacts(**said)
+            agreement.members = [members[rank] for rank in sorted(members)]
             return not missing()
 
         if not until(come, self._patience, look=0.02):
@@ -136,10 +138,10 @@ class Meeting:
     def _answer(self) -> str:
         """On another rank: say hello; returns the name of the meeting. Raises PeerError."""
         name = uuid.uuid4().hex
-        number = self._talk.count(f"{self._run}/hellos")
-        self._talk.set(f"{self._run}/hello/{number}", name)
+        number = self._client.count(f"{self._run}/hellos")
+        self._client.set(f"{self._run}/hello/{number}", name)
         answer = f"{self._run}/answer/{name}"
-        if meeting := until(lambda: self._talk.get(answer), self._patience, look=0.02):
+        if meeting := until(lambda: self._client.get(answer), self._patience, look=0.02):
             return meeting
         raise PeerError(
             "rank",
@@ -149,9 +151,9 @@ class Meeting:
         )
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[RankFacts]:
         """All ranks, once they have agreed."""
-        return [] if self.ends is None else self.ends.members
+        return [] if self.agreement is None else self.agreement.members
 
     @property
     def hosts(self) -> list[dict[str, Any]]:
@@ -188,10 +190,10 @@ class Meeting:
             for key in keys:
                 if (value := self._get(key)) is not None:
                     return {key: value}
-            if self.ends is not None and (cause := self.ends.cause) is not None:
+            if self.agreement is not None and (cause := self.agreement.cause) is not None:
                 raise cause
-            if self.ends is not None and time.monotonic() - looked > LIFE:
-                self.ends.require_beats()
+            if self.agreement is not None and time.monotonic() - looked > BEAT_SECONDS:
+                self.agreement.require_beats()
                 looked = time.monotonic()
             return None
 
@@ -214,37 +216,37 @@ class Meeting:
 
     def dismiss(self, code: int) -> None:
         """On rank 0: let ranks that still wait for a job exit with `code`. Raises PeerError."""
-        if self.ranks.rank == 0 and self.ends is not None and not self._ordered:
+        if self.ranks.rank == 0 and self.agreement is not None and not self._ordered:
             self.hand_out(code)
 
     @property
     def earlier_folder(self) -> str | None:
         """The run folder of the processes whose places these have taken, if they were restarted."""
         with self._lost_is_a_failure():
-            return self._talk.get(f"{self._run}/folder")
+            return self._client.get(f"{self._run}/folder")
 
     def remember(self, folder: str) -> None:
         """Keep the run folder for processes that are started in place of these."""
         with self._lost_is_a_failure():
-            self._talk.set(f"{self._run}/folder", folder)
+            self._client.set(f"{self._run}/folder", folder)
 
-    # Ends
+    # How it ends
 
     def tell(self, failure: Failure) -> bool:
         """Make `failure` the cause unless there is one; returns whether to print it here."""
-        if self.ends is None:
+        if self.agreement is None:
             return self.ranks.local_rank == 0
-        return self.ends.tell(failure)
+        return self.agreement.tell(failure)
 
     @property
     def cause(self) -> Failure | None:
         """Why the run ends, once this rank has told it or heard of it."""
-        return None if self.ends is None else self.ends.cause
+        return None if self.agreement is None else self.agreement.cause
 
-    def leave(self, code: int) -> None:
+    def release_store(self, code: int) -> None:
         """Before this process exits with `code`."""
-        if self.ends is not None:
-            self.ends.leave(code, self._patience)
+        if self.agreement is not None:
+            self.agreement.release_store(code, self._patience)
 
     # The store
 
@@ -254,10 +256,10 @@ class Meeting:
         return dist.PrefixStore(self._name, store)
 
     def _put(self, key: str, value: Any) -> None:
-        self._talk.set(f"{self._name}/{key}", json.dumps(value))
+        self._client.set(f"{self._name}/{key}", json.dumps(value))
 
     def _get(self, key: str) -> Any:
-        said = self._talk.get(f"{self._name}/{key}")
+        said = self._client.get(f"{self._name}/{key}")
         return None if said is None else json.loads(said)
 
     @contextmanager
@@ -265,9 +267,9 @@ class Meeting:
         try:
             yield
         except Lost as error:
-            if self.ends is None:
+            if self.agreement is None:
                 raise environment.no_answer(self.ranks, str(error)) from error
-            raise self.ends.rank_0_gone(error) from error
+            raise self.agreement.rank_0_gone(error) from error
 
 
 _here: Meeting | Failure | None = None

@@ -25,9 +25,9 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, DataError, Failure
 from ninefold.files import opener
 from ninefold.launch import Launcher, worker
-from ninefold.launch.ends import Ends
+from ninefold.launch.failure_agreement import FailureAgreement
 from ninefold.launch.meeting import Meeting, here
-from ninefold.launch.members import Member
+from ninefold.launch.rank_facts import RankFacts
 from ninefold.launch.run_folder import log_file, record
 from ninefold.machine import gpu_driver, installed, this_host
 
@@ -36,7 +36,7 @@ class PerRank(Launcher):
     """Launcher for processes that torchrun or srun started, on one host or several."""
 
     @staticmethod
-    def found(settings: Mapping[str, Any], step: bool) -> bool:
+    def applies(settings: Mapping[str, Any], in_allocation: bool) -> bool:
         return bool(ranks.started_by())
 
     def run(self, spec: RunSpec, processes: int) -> None:
@@ -67,30 +67,30 @@ class PerRank(Launcher):
 
 def work(spec: RunSpec, met: Meeting) -> None:
     """Run `spec` here. Raises Failure."""
-    ends = met.ends
-    assert ends is not None
-    ends.silence, ends.grace = spec.timeout, spec.grace
+    agreement = met.agreement
+    assert agreement is not None
+    agreement.silence, agreement.grace = spec.timeout, spec.grace
     if ranks.started_by() == "srun":  # it sends signals to each rank, which none listens for yet
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
     if met.ranks.rank != 0:
-        ends.ended = lambda failure: log_end(spec, ends, failure)
+        agreement.on_remote_failure = lambda failure: log_end(spec, agreement, failure)
     try:
         worker.run(spec)
     except Failure as failure:
         if ranks.started_by() == "torchrun":
             signals.ignore()  # its agent may have found the same, and gives ranks 30 s to end in
         if met.ranks.rank != 0:
-            ends.tell(failure)
-            log_end(spec, ends, ends.cause or failure)
+            agreement.tell(failure)
+            log_end(spec, agreement, agreement.cause or failure)
         raise
 
 
-def log_end(spec: RunSpec, ends: Ends, failure: Failure) -> None:
+def log_end(spec: RunSpec, agreement: FailureAgreement, failure: Failure) -> None:
     """On a rank other than 0: log why the run ends. If rank 0 is gone, record it in its place."""
-    path = log_file(spec.folder, ends.ranks.rank)
+    path = log_file(spec.folder, agreement.ranks.rank)
     with suppress(OSError), open(path, "a", opener=opener) as file:
         print(f"the run ends: {failure}", file=file)
-    if ends.without_rank_0 and ends.speaks and spec.command == "train":
+    if agreement.without_rank_0 and agreement.reports_for_host and spec.command == "train":
         job = yaml.safe_load(spec.job)
         record([failure], job.pop("choices"), job, spec.folder, spec.started)
 
@@ -108,7 +108,7 @@ def meet(argv: Sequence[str]) -> None:
         **{package: installed(package) or "none" for package in ("torch", "torchvision")},
     }
     cpus = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
-    met.agree(Member(me.rank, me.node, me.host, facts, list(argv), this_host(), cpus))
+    met.agree(RankFacts(me.rank, me.node, me.host, facts, list(argv), this_host(), cpus))
     if me.world_size > 1 and (wrong := ranks.network_problem(me, os.environ, gpu_driver())):
         raise wrong
 
@@ -210,6 +210,6 @@ def dismiss(code: int) -> None:
     here().dismiss(code)
 
 
-def leave(code: int) -> None:
+def release_store(code: int) -> None:
     """Before this process exits with `code`."""
-    here().leave(code)
+    here().release_store(code)

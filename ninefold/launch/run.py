@@ -239,9 +239,9 @@ def start(spec: RunSpec, job: Job) -> None:
 
     settings = job.values["launch"]
     launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Srun, Elastic)
-    launcher = next(kind for kind in launchers if kind.found(settings, job.in_a_step))
-    if launcher is PerRank and not job.evaluates and (ends := here().ends) is not None:
-        ends.ended = lambda failure: record(
+    launcher = next(kind for kind in launchers if kind.applies(settings, job.in_a_step))
+    if launcher is PerRank and not job.evaluates and (agreement := here().agreement) is not None:
+        agreement.on_remote_failure = lambda failure: record(
             [failure], job.choices, job.values, spec.folder, spec.started
         )
     launcher(settings).run(spec, 1 if spec.command == DRY else job.processes)
@@ -259,7 +259,7 @@ def follow() -> int:
         return settled(failure).code
 
 
-def leave(code: int, patience: float = OWN_END) -> NoReturn:
+def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
     """Exit; as one of several ranks without cleanup, which might wait for peers that are gone.
 
     patience: seconds that what the user's code has left in this process may take to end.
@@ -268,11 +268,11 @@ def leave(code: int, patience: float = OWN_END) -> NoReturn:
         from ninefold.launch import per_rank
 
         with suppress(Failure):
-            per_rank.leave(code)
+            per_rank.release_store(code)
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
-    process.leave(code, patience)
+    process.exit_process(code, patience)
 
 
 def settled(failure: Failure) -> Failure:

@@ -22,7 +22,7 @@ from ninefold.result import Result
 from ninefold.secrets import redact
 from ninefold.signals import failure as ending
 
-PATIENCE = 5.0  # seconds to wait for the lock
+LOCK_WAIT_SECONDS = 5.0  # seconds to wait for the lock
 
 
 def log_file(folder: Path, rank: int) -> Path:
@@ -98,14 +98,14 @@ def exclusive(
 ) -> Iterator[None]:
     """Lock the folder while the block runs, so that it has one writer: rank 0.
 
-    Waits up to PATIENCE for the workers of a launcher that was just killed to end.
+    Waits up to LOCK_WAIT_SECONDS for the workers of a launcher that was just killed to end.
     Raises Busy if another process keeps the lock.
     """
     if rank != 0:
         yield
         return
     with open(folder / ".lock", "a", opener=opener) as file:
-        if not until(lambda: locked(file), PATIENCE, look=0.1):
+        if not until(lambda: locked(file), LOCK_WAIT_SECONDS, look=0.1):
             raise Busy(
                 field,
                 folder,

@@ -50,8 +50,8 @@ class Srun(Launcher):
     """Launcher for processes on the nodes of the allocation that the command runs in."""
 
     @staticmethod
-    def found(settings: Mapping[str, Any], step: bool) -> bool:
-        return step
+    def applies(settings: Mapping[str, Any], in_allocation: bool) -> bool:
+        return in_allocation
 
     def run(self, spec: RunSpec, processes: int) -> None:
         """Run `spec` in a step of `processes` tasks and wait for them.

@@ -52,7 +52,7 @@ def main(folder: Path) -> NoReturn:
     sys.stdout.flush()
     if several:
         with suppress(Failure):
-            per_rank.leave(code)
+            per_rank.release_store(code)
     os._exit(code)
 
 

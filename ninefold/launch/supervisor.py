@@ -17,7 +17,7 @@ from ninefold.signals import handled
 
 STOPS = {Preempted.__name__, Interrupted.__name__}
 TO_EXIT = 2.0  # seconds that workers have to exit after one of them has failed
-PATIENCE = 3.0  # seconds in which all peers of a hung process must report that it is missing
+HUNG_SECONDS = 3.0  # seconds in which all peers of a hung process must report that it is missing
 
 
 class Supervisor:
@@ -84,7 +84,7 @@ class Supervisor:
         causes = [report for report in found if report.kind != PeerError.__name__]
         if any(report.kind in STOPS for report in causes):
             return
-        if time.time() < (causes or found)[0].time + (TO_EXIT if causes else PATIENCE):
+        if time.time() < (causes or found)[0].time + (TO_EXIT if causes else HUNG_SECONDS):
             return
         killed = self._send(signal.SIGKILL, but={report.rank for report in found})
         if not causes:

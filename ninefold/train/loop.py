@@ -13,11 +13,11 @@ from ninefold.dataset.loader import Source
 from ninefold.train.evaluation import Evaluation, Evaluations, Unfinished, evaluate
 from ninefold.train.training import (
     Training,
-    leave,
     log_step,
     mean_loss,
     numerics_error,
     save,
+    save_and_stop,
     wait_for_writer,
 )
 from ninefold.train.warmup import start_measuring, warm_up
@@ -119,7 +119,7 @@ def between_steps(run: Training) -> None:
         if logs:
             stops = log_step(run) or stops
         if stops:
-            leave(run)
+            save_and_stop(run)
         if saves and not run.evaluation_due:  # it will be saved after that
             mean_loss(run)  # a run that has diverged is not worth keeping
             save(run)
@@ -154,7 +154,7 @@ def measure(run: Training) -> Evaluations:
                 evaluate_on(run, run.test), None if run.val is None else evaluate_on(run, run.val)
             )
     except Unfinished:
-        leave(run)
+        save_and_stop(run)
     run.state.evaluate_seconds += time.perf_counter() - began
     values = {"epoch": run.state.step / run.batches.steps_per_epoch}
     for split, evaluation in (("test", found.test), ("val", found.val)):

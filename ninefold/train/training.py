@@ -234,7 +234,7 @@ def numerics_error(
     )
 
 
-def leave(run: Training) -> NoReturn:
+def save_and_stop(run: Training) -> NoReturn:
     """Save a checkpoint and end the run, on all processes together.
 
     Every process must call it. Raises Interrupted or Preempted.

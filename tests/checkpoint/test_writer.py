@@ -413,7 +413,7 @@ def test_no_process_leaves_before_it_knows_that_the_checkpoint_is_written(tmp_pa
     run = replace(a_run(tmp_path), place=Place(1, 2, CPU), parallel=Queueing())
     run.stop.signal = signal.SIGTERM
     with pytest.raises(Preempted, match="it is saved at step 0"):
-        training.leave(run)
+        training.save_and_stop(run)
     assert TOTALS.pop().read
 
 

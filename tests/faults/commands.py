@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def leave(code: int, patience: float = 0) -> NoReturn:
-    """What `process.leave` does to the command, but not to this process."""
+    """What `process.exit_process` does to the command, but not to this process."""
     sys.exit(code)
 
 
@@ -55,7 +55,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     from ninefold import main, process
 
-    process.leave, main.open_streams = leave, lambda: None  # they are for a process of its own
+    process.exit_process, main.open_streams = (
+        leave,
+        lambda: None,
+    )  # they are for a process of its own
     asked, target, *harms = sys.argv[1:]
     for harm in harms:  # what a negative control does to the code first
         exec(harm)

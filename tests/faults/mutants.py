@@ -17,7 +17,7 @@ from torch import Tensor
 from ninefold import signals
 from ninefold.dataset.batches import Batches
 from ninefold.launch import meeting
-from ninefold.launch.talk import Talk
+from ninefold.launch.store_client import StoreClient
 from ninefold.train.state import State
 
 
@@ -74,8 +74,8 @@ def no_agreement() -> None:
     meeting.difference = lambda mine, other: None
 
 
-def wait_for_ever(self: Talk, request: Callable[[Any], Any]) -> Any:
-    """Talk.ask without a bound."""
+def wait_for_ever(self: StoreClient, request: Callable[[Any], Any]) -> Any:
+    """StoreClient.ask without a bound."""
     answer: Future[Any] = Future()
     self._requests.put((request, answer))
     return answer.result()
@@ -83,7 +83,7 @@ def wait_for_ever(self: Talk, request: Callable[[Any], Any]) -> Any:
 
 def unbounded_store() -> None:
     """A request to the store takes as long as it takes."""
-    Talk.ask = wait_for_ever  # type: ignore[method-assign]
+    StoreClient.ask = wait_for_ever  # type: ignore[method-assign]
 
 
 def apply() -> None:

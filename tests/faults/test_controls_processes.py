@@ -12,7 +12,7 @@ import pytest
 from torch import nn
 
 import ninefold.parallel
-from ninefold.launch import talk
+from ninefold.launch import store_client
 from ninefold.parallel import Place
 from ninefold.parallel.fsdp import FSDP
 from ninefold.train import build, evaluation
@@ -107,7 +107,7 @@ def test_hosts_that_do_not_agree_are_seen(shell: Shell) -> None:
 def test_a_store_that_is_waited_for_without_a_bound_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(talk.Talk, "ask", mutants.wait_for_ever)
+    monkeypatch.setattr(store_client.StoreClient, "ask", mutants.wait_for_ever)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_meeting.test_a_request_that_is_not_answered_is_given_up(monkeypatch)
 

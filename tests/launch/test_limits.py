@@ -21,8 +21,8 @@ def few_files() -> Iterator[None]:
 
 
 def test_more_processes_than_one_command_can_start_are_refused() -> None:
-    assert limits.problems(limits.MOST) == []
-    (failure,) = limits.problems(limits.MOST + 1)
+    assert limits.problems(limits.MAX_PROCESSES) == []
+    (failure,) = limits.problems(limits.MAX_PROCESSES + 1)
     assert (failure.code, failure.field) == (2, "parallel.processes")
 
 

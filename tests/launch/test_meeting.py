@@ -22,14 +22,14 @@ import pytest
 import torch.distributed as dist
 
 from ninefold.errors import ConfigError, Failure, PeerError
-from ninefold.launch import talk
+from ninefold.launch import store_client
 from ninefold.launch.meeting import Meeting
-from ninefold.launch.members import Member, difference, hosts_of
-from ninefold.launch.talk import Lost, Talk
+from ninefold.launch.rank_facts import RankFacts, difference, hosts_of
+from ninefold.launch.store_client import Lost, StoreClient
 from ninefold.ranks import INIT_METHOD, Ranks, network_problem
 from tests.conftest import ROOT, Shell, result
 
-MEMBER = Member(
+MEMBER = RankFacts(
     0, 0, "nodea", {"code": "3f" * 32, "torch": "2.15.0", "torchvision": "0.30"}, ["seed=1"]
 )
 
@@ -67,20 +67,20 @@ def test_a_host_that_differs_is_named_with_the_first_difference(
     other: dict[str, Any], line: str
 ) -> None:
     usual = {"facts": MEMBER.facts, "arguments": MEMBER.arguments}
-    assert difference(MEMBER, Member(1, 1, "nodeb", **usual)) is None
-    assert str(difference(MEMBER, Member(1, 1, "nodeb", **{**usual, **other}))) == line
+    assert difference(MEMBER, RankFacts(1, 1, "nodeb", **usual)) is None
+    assert str(difference(MEMBER, RankFacts(1, 1, "nodeb", **{**usual, **other}))) == line
 
 
 def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ranks() -> None:
     machine = {"cpu": "x", "cores": 1, "gpus": []}
     cyclic = [
-        Member(rank, rank % 2, "ab"[rank % 2], machine=machine, cpus=[rank // 2, 7])
+        RankFacts(rank, rank % 2, "ab"[rank % 2], machine=machine, cpus=[rank // 2, 7])
         for rank in range(4)
     ]
     first, second = hosts_of(cyclic)
     assert first == {"name": "a", "cpu": "x", "cores": 3, "gpus": [], "ranks": [0, 2]}
     assert second["ranks"] == [1, 3]
-    assert hosts_of([Member(0, 0, "a", machine=machine)])[0]["cores"] == 1
+    assert hosts_of([RankFacts(0, 0, "a", machine=machine)])[0]["cores"] == 1
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def met(first: Ranks, second: Ranks) -> list[Meeting]:
 
     def meet(me: Ranks) -> None:
         found[me.rank] = meeting = Meeting(me, patience=20)
-        meeting.agree(Member(me.rank, me.node, me.host))
+        meeting.agree(RankFacts(me.rank, me.node, me.host))
 
     threads = [threading.Thread(target=meet, args=(me,)) for me in (first, second)]
     for thread in threads:
@@ -115,7 +115,7 @@ def met(first: Ranks, second: Ranks) -> list[Meeting]:
 
 def left(meetings: list[Meeting]) -> None:
     for meeting in reversed(meetings):
-        meeting.leave(0)
+        meeting.release_store(0)
 
 
 def test_ranks_meet_where_rank_0_serves_on_the_first_free_port(port: int) -> None:
@@ -135,9 +135,11 @@ def test_ranks_that_came_are_told_by_rank_0_which_rank_did_not_before_it_ends(po
     def come(me: Ranks) -> None:
         meeting = meetings[me.rank] = Meeting(me, patience=2)
         with pytest.raises(PeerError) as caught:
-            meeting.agree(Member(me.rank, me.node, me.host))
+            meeting.agree(RankFacts(me.rank, me.node, me.host))
         meeting.tell(caught.value)
-        meeting.leave(PeerError.code)  # after which rank 0's process, and its store, are gone
+        meeting.release_store(
+            PeerError.code
+        )  # after which rank 0's process, and its store, are gone
         if me.rank == 0:
             heard.append(meetings[1].cause)
 
@@ -156,8 +158,9 @@ def test_ranks_that_came_are_told_by_rank_0_which_rank_did_not_before_it_ends(po
 def test_a_rank_does_not_wait_for_ever_for_a_rank_0_that_freezes_after_its_answer(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ninefold.launch.meeting.LIFE", 1.0)
-    monkeypatch.setattr("ninefold.launch.ends.LOOK", 0.05)  # several signs of life in a second
+    monkeypatch.setattr("ninefold.launch.meeting.BEAT_SECONDS", 1.0)
+    # Several signs of life in a second.
+    monkeypatch.setattr("ninefold.launch.failure_agreement.POLL_SECONDS", 0.05)
     store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
 
     def answer() -> None:
@@ -168,8 +171,8 @@ def test_a_rank_does_not_wait_for_ever_for_a_rank_0_that_freezes_after_its_answe
     frozen.start()
     meeting = Meeting(ranks(1, port, serves=False), patience=1)
     with pytest.raises(PeerError, match=r"^error: rank=0: it does not say its members; it has 2 s"):
-        meeting.agree(Member(1, 1, "node1"))
-    meeting.leave(0)  # else its watch ends this process when the store is gone
+        meeting.agree(RankFacts(1, 1, "node1"))
+    meeting.release_store(0)  # else its watch ends this process when the store is gone
     frozen.join()
 
 
@@ -193,8 +196,8 @@ def test_restarted_ranks_meet_anew_in_the_store_of_the_agent_and_know_the_folder
 
 
 def test_a_request_that_is_not_answered_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talk, "ANSWERS_IN", 0.1)
-    asked = Talk(dist.HashStore())
+    monkeypatch.setattr(store_client, "ANSWER_SECONDS", 0.1)
+    asked = StoreClient(dist.HashStore())
     with pytest.raises(Lost, match="no answer") as lost:
         asked.ask(lambda store: time.sleep(0.5))
     assert not lost.value.gone

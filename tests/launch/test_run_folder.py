@@ -23,7 +23,7 @@ def test_a_lock_changes_nothing_in_its_file(tmp_path: Path) -> None:
 def test_a_folder_has_one_writer_until_the_block_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_folder, "PATIENCE", 0.0)
+    monkeypatch.setattr(run_folder, "LOCK_WAIT_SECONDS", 0.0)
     with exclusive(tmp_path, 0), pytest.raises(Busy), exclusive(tmp_path, 0):
         pass
     with exclusive(tmp_path, 0):
@@ -33,7 +33,7 @@ def test_a_folder_has_one_writer_until_the_block_ends(
 def test_a_process_that_was_forked_under_the_lock_does_not_keep_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_folder, "PATIENCE", 0.0)
+    monkeypatch.setattr(run_folder, "LOCK_WAIT_SECONDS", 0.0)
     with exclusive(tmp_path, 0):
         child = os.fork()
         if child == 0:

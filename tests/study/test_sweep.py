@@ -31,7 +31,7 @@ def test_a_refused_command_changes_nothing_in_the_study_of_another(
     config = loader.load_configuration("train", named, RunMode.MULTIRUN)
     context = HydraContext(config_loader=loader, callbacks=Callbacks())
     jobs = [[f"seed={seed}", *cell] for seed, cell in product((0, 1), CELLS)]
-    monkeypatch.setattr("ninefold.launch.run_folder.PATIENCE", 0.0)
+    monkeypatch.setattr("ninefold.launch.run_folder.LOCK_WAIT_SECONDS", 0.0)
     with exclusive(made.folder, 0):
         (made.folder / made.names[-1] / "result.json").touch()  # the other command continues
         with pytest.raises(Busy):

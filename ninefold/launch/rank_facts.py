@@ -10,7 +10,7 @@ from ninefold.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Member:
+class RankFacts:
     """A rank, as it says.
 
     node: the number of its host.
@@ -29,9 +29,9 @@ class Member:
     cpus: list[int] = field(default_factory=list)
 
 
-def hosts_of(members: Sequence[Member]) -> list[dict[str, Any]]:
+def hosts_of(members: Sequence[RankFacts]) -> list[dict[str, Any]]:
     """name, cpu, cores, gpus and ranks of each host."""
-    found: dict[int, list[Member]] = {}
+    found: dict[int, list[RankFacts]] = {}
     for member in members:
         found.setdefault(member.node, []).append(member)
     return [
@@ -45,7 +45,7 @@ def hosts_of(members: Sequence[Member]) -> list[dict[str, Any]]:
     ]
 
 
-def difference(first: Member, other: Member) -> ConfigError | None:
+def difference(first: RankFacts, other: RankFacts) -> ConfigError | None:
     """What `other` has that `first` has not, and must have; None if they agree."""
     for name, value in first.facts.items():
         if (theirs := other.facts.get(name, "none")) == value:
@@ -66,5 +66,5 @@ def difference(first: Member, other: Member) -> ConfigError | None:
     return _differs(other, wrong, "all hosts are given one command", "repeat it there")
 
 
-def _differs(other: Member, wrong: str, allowed: str, do: str) -> ConfigError:
+def _differs(other: RankFacts, wrong: str, allowed: str, do: str) -> ConfigError:
     return ConfigError("hosts", other.host, f"{wrong}; {allowed}; {do}")

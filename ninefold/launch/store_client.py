@@ -16,8 +16,8 @@ import torch.distributed as dist
 from ninefold.process import until
 from ninefold.ranks import Ranks
 
-ANSWERS_IN = 5.0  # seconds that a request takes at most, and a look for the store
-LOOK = 1.0  # seconds to wait for a port to open, and for a store to say whose it is
+ANSWER_SECONDS = 5.0  # seconds that a request takes at most, and a look for the store
+PROBE_SECONDS = 1.0  # seconds to wait for a port to open, and for a store to say whose it is
 
 Answer = TypeVar("Answer")
 
@@ -33,7 +33,7 @@ class Lost(Exception):
         self.gone = gone
 
 
-class Talk:
+class StoreClient:
     """Sends the requests of all threads of this process to a store, one after another.
 
     A request to a host that is no longer there can wait for as long as TCP does, so requests are
@@ -44,17 +44,17 @@ class Talk:
         self._store = store
         self._requests: queue.SimpleQueue[tuple[Callable[[dist.Store], Any], Future[Any]]]
         self._requests = queue.SimpleQueue()
-        threading.Thread(target=self._serve, daemon=True, name="talk").start()
+        threading.Thread(target=self._serve, daemon=True, name="store client").start()
 
     def ask(self, request: Callable[[dist.Store], Answer]) -> Answer:
-        """What `request` returns, in at most ANSWERS_IN seconds. Raises Lost."""
+        """What `request` returns, in at most ANSWER_SECONDS seconds. Raises Lost."""
         answer: Future[Answer] = Future()
         self._requests.put((request, answer))
         try:
-            return answer.result(timeout=ANSWERS_IN)
+            return answer.result(timeout=ANSWER_SECONDS)
         except Unanswered as error:
             answer.cancel()
-            raise Lost(f"no answer in {ANSWERS_IN:.0f} s", gone=False) from error
+            raise Lost(f"no answer in {ANSWER_SECONDS:.0f} s", gone=False) from error
         except (dist.DistError, RuntimeError, ValueError) as error:
             raise Lost(str(error).partition("\n")[0], gone=True) from error
 
@@ -74,8 +74,8 @@ class Talk:
         """Add `more` to a counter; returns the sum."""
         return int(self.ask(lambda store: store.add(key, more)))
 
-    def first(self, key: str, value: str) -> str:
-        """Give `key` this value unless it has one; returns the one that it has then."""
+    def compare_and_set(self, key: str, value: str) -> str:
+        """Compare-and-set: store `value` if `key` is unset. Returns the stored value."""
         return self.ask(lambda store: store.compare_set(key, "", value)).decode()
 
     def _serve(self) -> None:
@@ -98,8 +98,8 @@ def connected(ranks: Ranks, patience: float) -> tuple[dist.Store, int]:
     mark = f"ninefold/{ranks.run}/served"
     if not ranks.serves:
         (port,) = ranks.ports
-        client = _within(lambda: _client(ranks.address, port, ANSWERS_IN), ANSWERS_IN + 1)
-        _within(lambda: client.set(mark, "yes"), ANSWERS_IN)
+        client = _within(lambda: _client(ranks.address, port, ANSWER_SECONDS), ANSWER_SECONDS + 1)
+        _within(lambda: client.set(mark, "yes"), ANSWER_SECONDS)
         return client, port
     if ranks.rank == 0:
         store = _served(ranks.ports)
@@ -125,13 +125,13 @@ def _marked(address: str, port: int, mark: str) -> dist.Store:
     """A client of the store with the key `mark`; another run's store has another. Raises Lost."""
     # A client of a store that is not there tries again and again, and says so on stderr.
     try:
-        socket.create_connection((address, port), timeout=LOOK).close()
+        socket.create_connection((address, port), timeout=PROBE_SECONDS).close()
     except OSError as error:
         raise Lost(error.strerror or str(error), gone=True) from error
     # torch asks the name server for the names of addresses: 5 s if that does not answer.
-    client = _within(lambda: _client(address, port, ANSWERS_IN), ANSWERS_IN + 1)
-    _within(lambda: client.wait([mark], timedelta(seconds=LOOK)), LOOK + 0.5)
-    client.set_timeout(timedelta(seconds=ANSWERS_IN))
+    client = _within(lambda: _client(address, port, ANSWER_SECONDS), ANSWER_SECONDS + 1)
+    _within(lambda: client.wait([mark], timedelta(seconds=PROBE_SECONDS)), PROBE_SECONDS + 0.5)
+    client.set_timeout(timedelta(seconds=ANSWER_SECONDS))
     return client
 
 
@@ -149,7 +149,7 @@ def _served(ports: tuple[int, ...]) -> dist.TCPStore:
                 port,
                 is_master=True,
                 wait_for_workers=False,
-                timeout=timedelta(seconds=ANSWERS_IN),
+                timeout=timedelta(seconds=ANSWER_SECONDS),
             )
         except (dist.DistError, RuntimeError) as error:
             said = str(error).partition("\n")[0]

@@ -23,13 +23,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from ninefold.errors import Failure, Interrupted, NumericsError, PeerError, Preempted, relay
-from ninefold.launch.members import Member
-from ninefold.launch.talk import Lost, Talk
+from ninefold.launch.rank_facts import RankFacts
+from ninefold.launch.store_client import Lost, StoreClient
 from ninefold.process import until
 from ninefold.ranks import Ranks
 
 ROLL_CALL = 1.0  # seconds in which a rank that is still there answers
-LOOK = 0.4  # seconds between looks for news
+POLL_SECONDS = 0.4  # seconds between looks for news
 BEAT = 5  # looks between signs of life
 OWN_END = 2.0  # seconds that a rank has to find by itself that the run has ended
 SAVING = "checkpoint"  # name of the thread that writes one, for which the end waits
@@ -38,7 +38,7 @@ AGREED = (NumericsError, Preempted, Interrupted)
 
 
 @dataclass(frozen=True)
-class Cause:
+class FirstFailure:
     """The first failure of a run.
 
     host, rank: of the process that found it.
@@ -57,34 +57,34 @@ class Cause:
         return relay(self.kind, self.parts)
 
 
-class Ends:
-    """The end of a run, seen from one of its ranks.
+class FailureAgreement:
+    """The failure that all ranks of a run end with, seen from one of them.
 
     A thread looks for the cause that another rank has told, and ends this process if it does not
     end by itself.
 
     members: by rank; this one alone until all have met.
-    ended: called with the failure of another rank before this process is ended for it.
+    on_remote_failure: called with the failure of another rank before this process is ended for it.
     silence: seconds without an answer after which the store counts as lost.
     grace: seconds in which a checkpoint that is being written is finished.
     without_rank_0: whether rank 0 is gone: another rank records how the run ended.
     """
 
-    def __init__(self, ranks: Ranks, talk: Talk, name: str, silence: float) -> None:
+    def __init__(self, ranks: Ranks, client: StoreClient, name: str, silence: float) -> None:
         self.ranks = ranks
-        self.members = [Member(ranks.rank, ranks.node, ranks.host)]
-        self.ended: Callable[[Failure], None] = lambda failure: None
+        self.members = [RankFacts(ranks.rank, ranks.node, ranks.host)]
+        self.on_remote_failure: Callable[[Failure], None] = lambda failure: None
         self.silence, self.grace = silence, 30.0
         self.without_rank_0 = False
-        self._talk, self._name = talk, name
-        self._cause: Cause | None = None
+        self._client, self._name = client, name
+        self._cause: FirstFailure | None = None
         self._printed: bool | None = None  # by this rank, once it has told a failure
         self._left = False
         self._lost: Lost | None = None  # the store: it is asked for nothing more
         self._gone: set[int] = set()  # ranks that did not answer
         self._beats: dict[int, tuple[str | None, float]] = {}  # the last of each rank, and when
         self._telling = threading.Lock()
-        threading.Thread(target=self._watch, daemon=True, name="ends").start()
+        threading.Thread(target=self._watch, daemon=True, name="failure agreement").start()
 
     @property
     def cause(self) -> Failure | None:
@@ -102,7 +102,7 @@ class Ends:
                 self._printed = self._told(failure)
             return self._printed
 
-    def leave(self, code: int, patience: float) -> None:
+    def release_store(self, code: int, patience: float) -> None:
         """Before this process exits with `code`: keep the store that others still need.
 
         If rank 0 serves it, it ends with rank 0, else with torchrun's agent on its host, which
@@ -137,7 +137,7 @@ class Ends:
         )
 
     @property
-    def speaks(self) -> bool:
+    def reports_for_host(self) -> bool:
         """Whether this rank prints what it cannot tell the others: one of each host does."""
         here = [m.rank for m in self.members if m.host == self.ranks.host and m.rank != 0]
         return self.ranks.rank in (0, min(here, default=self.ranks.rank))
@@ -150,15 +150,15 @@ class Ends:
             if isinstance(failure, PeerError) and not self._gone:
                 mine = self._as_cause(self._missing(failure))
             if self._cause is None:
-                said = self._talk.first(f"{self._name}/cause", json.dumps(asdict(mine)))
+                said = self._client.compare_and_set(f"{self._name}/cause", json.dumps(asdict(mine)))
                 self._put("news", "cause")
-                self._cause = Cause(**json.loads(said))
+                self._cause = FirstFailure(**json.loads(said))
         except Lost as error:
             self._lost, self.without_rank_0 = error, True
             if self._cause is None:
                 lost = isinstance(failure, PeerError)
                 self._cause = self._as_cause(self.rank_0_gone(error)) if lost else mine
-                return self.speaks
+                return self.reports_for_host
         assert self._cause is not None
         # What all ranks end with does not explain another failure.
         agreed = isinstance(self._cause.failure, AGREED)
@@ -170,7 +170,9 @@ class Ends:
         """In a thread: look for news, and end this process if another rank has told a cause."""
         answered, called = time.monotonic(), False
         for beat in itertools.count():
-            if until(lambda: self._left or self._cause is not None, LOOK, look=LOOK):
+            if until(
+                lambda: self._left or self._cause is not None, POLL_SECONDS, look=POLL_SECONDS
+            ):
                 break
             try:
                 if beat % BEAT == 0:
@@ -180,7 +182,7 @@ class Ends:
                         self._put(f"here/{self.ranks.rank}", "yes")
                         called = True
                     if (said := self._get("cause")) is not None:
-                        self._cause = self._cause or Cause(**json.loads(said))
+                        self._cause = self._cause or FirstFailure(**json.loads(said))
                         self._put(f"done/{self.ranks.rank}", "yes")
                 answered = time.monotonic()
             except Lost as error:
@@ -214,8 +216,8 @@ class Ends:
         assert failure is not None
         if printed:
             print(failure, file=sys.stderr, flush=True)
-        self.ended(failure)
-        self.leave(failure.code, 0)
+        self.on_remote_failure(failure)
+        self.release_store(failure.code, 0)
         os._exit(failure.code)
 
     def _missing(self, failure: PeerError) -> Failure:
@@ -225,7 +227,7 @@ class Ends:
 
         def told() -> bool:
             if self._cause is None and (said := self._get("cause")) is not None:
-                self._cause = Cause(**json.loads(said))
+                self._cause = FirstFailure(**json.loads(said))
             return self._cause is not None
 
         if until(told, ROLL_CALL, look=0.1):
@@ -249,7 +251,7 @@ class Ends:
         if missing:
             raise self._of_missing(missing, f"it was silent for {self.silence:.0f} s")
 
-    def _of_missing(self, missing: Sequence[Member], found: str) -> PeerError:
+    def _of_missing(self, missing: Sequence[RankFacts], found: str) -> PeerError:
         """The failure of a rank that has `found` that others are gone."""
         self._gone = {member.rank for member in missing}
         self.without_rank_0 = 0 in self._gone
@@ -262,10 +264,10 @@ class Ends:
             "then resume",
         )
 
-    def _as_cause(self, failure: Failure) -> Cause:
+    def _as_cause(self, failure: Failure) -> FirstFailure:
         failure = self._with_host(failure)
         kind = type(failure).__name__
-        return Cause(self.ranks.host, self.ranks.rank, kind, failure.parts, uuid.uuid4().hex)
+        return FirstFailure(self.ranks.host, self.ranks.rank, kind, failure.parts, uuid.uuid4().hex)
 
     def _with_host(self, failure: Failure) -> Failure:
         """`failure` with the name of this host, if there are several and it does not say one."""
@@ -281,13 +283,13 @@ class Ends:
         return self.ranks.world_size > self.ranks.local_world_size
 
     def _put(self, key: str, value: str) -> None:
-        self._talk.set(f"{self._name}/{key}", value)
+        self._client.set(f"{self._name}/{key}", value)
 
     def _get(self, key: str) -> str | None:
-        return self._talk.get(f"{self._name}/{key}")
+        return self._client.get(f"{self._name}/{key}")
 
     def _has(self, key: str) -> bool:
-        return self._talk.has(f"{self._name}/{key}")
+        return self._client.has(f"{self._name}/{key}")
 
 
 def saving() -> bool:
