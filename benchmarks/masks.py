@@ -54,7 +54,8 @@ def write(root: Path) -> Masks:
             numbers = random.integers(0, CLASSES + 1, (12, 16), dtype=np.uint8)
             mask = Image.fromarray(numbers).resize((480, 360), Image.Resampling.NEAREST)
             mask.save(root / f"{split}annot" / f"{row:04}.png")
-    return Masks(str(root), None, CLASSES, (3, *SIDES), VOID, mean=MEAN, std=STD, flip=True)
+    shape = (3, *SIDES)
+    return Masks(str(root), classes=CLASSES, shape=shape, ignore=VOID, mean=MEAN, std=STD)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "logger": GROUND,
     "measure": GROUND | {"parallel"},
     "dataset": GROUND | {"parallel"},
-    "config": GROUND | {"checkpoint/manifest", "dataset/cache"},
+    "config": GROUND | {"checkpoint/manifest", "dataset"},
     "train": GROUND
     | {
         "dataset",
@@ -250,6 +250,7 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "__init__",
         "group",
         "spread",
+        "arrays",
         "batches",
         "preparation",
         "loader",

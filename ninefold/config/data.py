@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.errors import HydraException
 from hydra.utils import instantiate
@@ -14,6 +14,9 @@ from omegaconf import OmegaConf
 
 from ninefold.config import environment, rules
 from ninefold.errors import left_by, memory_failure, unbuilt
+
+if TYPE_CHECKING:  # it imports NumPy
+    from ninefold.dataset import Dataset
 
 Files = dict[str, str]  # of a cache: the path of each file by name
 
@@ -24,7 +27,7 @@ _checked: dict[str, int | None] = {}
 
 def prepare(
     dataset: Mapping[str, Any], option: str | None, workers: int | str
-) -> tuple[Any, Files | None, int | None]:
+) -> tuple[Dataset, Files | None, int | None]:
     """The dataset with this configuration, its cache, and the number of classes found.
 
     The cache, if this command has made it before; without one the data is checked, and downloaded
@@ -37,17 +40,16 @@ def prepare(
 
         try:
             node = _resolved(dataset)
-            built = instantiate(node, _convert_="all")
-            if hasattr(built, "require_loader"):
-                built.require_loader(workers)
-            counts = node.get("classes", 0) is None
-            if counts and not hasattr(built, "count_classes"):
-                raise rules.uncounted(option)
+            built = _built(node)
+            built.require_loader(workers)
             files, key = cache.kept(node), f"{os.getcwd()} {node}"
             if key not in _checked:
                 if files is None:
                     built.prepare()
+                counts = node.get("classes", 0) is None
                 _checked[key] = built.count_classes() if counts else None
+                if counts and _checked[key] is None:
+                    raise rules.uncounted(option)
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
@@ -56,7 +58,7 @@ def prepare(
 
 
 def fill_cache(
-    built: Any,
+    built: Dataset,
     dataset: Mapping[str, Any],
     threads: int,
     test: bool,
@@ -81,7 +83,7 @@ def fill_cache_of(text: str, test: bool) -> Files | None:
     """The same for the frozen job `text`, on another host than its launcher's. Raises Failure."""
     with _users_code():
         job = OmegaConf.create(text)
-        built = instantiate(_resolved(job.dataset), _convert_="all")
+        built = _built(_resolved(job.dataset))
     return fill_cache(built, job.dataset, job.threads, test)
 
 
@@ -96,11 +98,10 @@ def fingerprint_of(text: str, check: bool) -> str:
     if check:
         built, _, _ = prepare(node, job.choices.dataset, job.loader.workers)
     else:
-        built = instantiate(node, _convert_="all")
+        built = _built(node)
     digest, root = hashlib.sha256(), node.get("root") or "/"
-    sources = getattr(built, "sources", lambda split: ())
-    for split in getattr(built, "splits", ("train", "test")):
-        for path in sources(split):
+    for split in built.splits:
+        for path in built.sources(split):
             name = os.path.relpath(path, root)  # which each host may have in another place
             digest.update(f"{split} {name} {os.stat(path).st_size}\n".encode())
     return digest.hexdigest()
@@ -109,10 +110,18 @@ def fingerprint_of(text: str, check: bool) -> str:
 def training_examples(dataset: Mapping[str, Any]) -> int:
     """The number of training examples, without those to select on. Raises DataError."""
     with _users_code():
-        built = instantiate({**dataset}, _convert_="all")
+        from ninefold.dataset import val_count
+
+        built = _built(dataset)
         count = len(built.load("train"))
-    share = 0 if "val" in getattr(built, "splits", ()) else getattr(built, "val", 0)
-    return count - max(1, round(share * count)) if share else count  # as train_and_val draws them
+    return count - val_count(built, count)
+
+
+def _built(node: Mapping[str, Any]) -> Dataset:
+    """The dataset that a configuration without references describes."""
+    from ninefold.dataset import as_dataset  # late, because it imports NumPy
+
+    return as_dataset(instantiate({**node}, _convert_="all"))
 
 
 def _resolved(dataset: Mapping[Any, Any]) -> dict[str, Any]:

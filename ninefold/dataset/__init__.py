@@ -5,87 +5,19 @@ Nothing here imports torch, so that the launcher can check a dataset before it s
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ninefold.dataset.arrays import Array, Rows, Selected, Split, Unread, in_epoch
 from ninefold.errors import DataError
 
-Split = Literal["train", "val", "test"]
+if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
+    from ninefold.dataset.preparation import Preparation
 
-
-Rows = npt.NDArray[np.int64]
-
-
-class Array(Protocol):
-    """Rows of one shape and dtype: a NumPy array, or what reads its rows when they are indexed.
-
-    An array of row numbers returns these rows in memory, a slice a part that is still unread.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    def __len__(self) -> int: ...
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-
-
-class Unread(ABC):
-    """An array whose rows are read when they are indexed."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]: ...
-
-    @abstractmethod
-    def read(self, rows: Rows) -> npt.NDArray[Any]:
-        """The rows of these numbers, int64 [n]. Raises DataError if one cannot be used."""
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
-        if isinstance(rows, slice):
-            return Selected(self, np.arange(len(self))[rows])
-        return self.read(rows)
-
-
-@dataclass(frozen=True)
-class Selected(Unread):
-    """Some rows of an array, in the order of `rows` (int64 [n])."""
-
-    array: Array
-    rows: Rows
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.rows), *self.array.shape[1:])
-
-    def read(self, rows: Rows) -> npt.NDArray[Any]:
-        return self.array[self.rows[rows]]
-
-
-def varies(array: Array) -> bool:
-    """Whether the rows of `array` may differ from epoch to epoch: it has a method `in_epoch`."""
-    return varies(array.array) if isinstance(array, Selected) else hasattr(array, "in_epoch")
-
-
-def in_epoch(array: Array, seed: int, epoch: int) -> Array:
-    """`array` as training with `seed` reads it in `epoch`; the same where its rows never vary."""
-    if isinstance(array, Selected):
-        return Selected(in_epoch(array.array, seed, epoch), array.rows)
-    found: Array = array.in_epoch(seed, epoch) if hasattr(array, "in_epoch") else array
-    return found
+__all__ = ["Dataset", "Examples", "Selected", "Split", "Unread", "as_dataset"]
 
 
 @dataclass(frozen=True)
@@ -120,46 +52,93 @@ class Examples:
         return Examples(inputs, targets, self.names)
 
 
-class Dataset(Protocol):
-    """What the trainer asks of a dataset. `limit` cuts the training split.
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """The base class of datasets: a yaml's keys as fields, and examples by `load`, in splits.
 
-    It may also have `splits`, the names of the splits it has (default: train and test), `val`,
-    see `validation`, and these methods:
+    Only `load` must be written. A class of your own need not extend it, see `as_dataset`.
 
-    preparation(**options) -> Preparation: where its inputs are no images, see
-        `ninefold.dataset.preparation`.
-    count_classes() -> int: the number of classes, for dataset.classes=null. Called by the launcher
-        after `prepare`.
-    require_loader(workers): raises ConfigError if loader.workers=`workers` is not for it.
+    limit: the number of training examples to use; None: all.
+    classes: None: as many as `count_classes` says.
+    shape: channels, (depth,) height, width.
+    mean, std: per channel, of pixels in 0..1; None leaves pixels in 0..1.
+    flip, crop: augmentation in training: mirror at random; pad by so many pixels and crop.
+    val: the share of the training examples to select on, where there is no validation split.
+    resident: whether to copy the examples to a GPU once, see `ninefold.dataset.resident`.
+    cache, cache_rate, cache_dir: where decoded examples are kept, see `ninefold.dataset.cache`.
     """
 
-    @property
-    def limit(self) -> int | None: ...
-    @property
-    def classes(self) -> int | None:
-        """None: as many as `count_classes` says."""
+    root: str | None = None
+    limit: int | None = None
+    classes: int | None = None
+    shape: Sequence[int] = ()
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    flip: bool = False
+    crop: int = 0
+    val: float = 0
+    resident: bool | str = "auto"
+    cache: str | None = None
+    cache_rate: float = 1.0
+    cache_dir: str = "~/.cache/ninefold"
 
     @property
-    def shape(self) -> Sequence[int]:
-        """Channels, height, width."""
+    def splits(self) -> Sequence[Split]:
+        """The splits that there are."""
+        return ("train", "test")
 
-    @property
-    def mean(self) -> Sequence[float] | None:
-        """Per channel, of pixels in 0..1; None leaves pixels in 0..1."""
-
-    @property
-    def std(self) -> Sequence[float] | None: ...
-    @property
-    def flip(self) -> bool: ...
-    @property
-    def crop(self) -> int:
-        """Pixels of padding before a random crop; 0 = none."""
+    def limit_of(self, split: Split) -> int | None:
+        """How many examples of `split` to use; None: all."""
+        return self.limit if split == "train" else None
 
     def prepare(self) -> None:
-        """Make the files be there, or raise DataError. Called once, by the launcher."""
+        """Check the files, or fetch them. Raises DataError. Called once, by the launcher."""
 
     def load(self, split: Split) -> Examples:
-        """Raises DataError if the split cannot be read or is not what the configuration says."""
+        """The examples of `split`, of "train" the first `limit`.
+
+        Raises DataError if they cannot be read or are not what the configuration says.
+        """
+        raise NotImplementedError
+
+    def sources(self, split: Split) -> Sequence[str]:
+        """Paths of the files that the examples of `split` are read from, as far as known.
+
+        A cache on disk is made again when one of them has changed.
+        """
+        return ()
+
+    def count_classes(self) -> int | None:
+        """The number of classes that the data has, after `prepare`; None: it does not say."""
+        return None
+
+    def preparation(self, **options: Any) -> Preparation:
+        """What turns a batch into the network's input, with the augmentation.
+
+        options: channels, size, mean, std, flip, crop and memory_format of ImagePreparation.
+        """
+        from ninefold.dataset.preparation import ImagePreparation  # it imports torch
+
+        return ImagePreparation(**options)
+
+    def require_loader(self, workers: int | str) -> None:
+        """Raise ConfigError if loader.workers=`workers` threads cannot read the examples."""
+
+
+class Adapted(Dataset):
+    """A dataset of the user's own class, which is no Dataset, with the defaults that it lacks."""
+
+    def __init__(self, own: object) -> None:
+        object.__setattr__(self, "own", own)
+
+    def __getattribute__(self, name: str) -> Any:
+        own = object.__getattribute__(self, "own")
+        return getattr(own, name) if hasattr(own, name) else super().__getattribute__(name)
+
+
+def as_dataset(built: object) -> Dataset:
+    """`built`, the object that the section `dataset` of a configuration describes."""
+    return built if isinstance(built, Dataset) else Adapted(built)
 
 
 def train_and_val(
@@ -172,31 +151,36 @@ def train_and_val(
     A dataset that names `val` among its splits has its own. From any other the share `dataset.val`
     of the training examples is drawn by the seed; 0: no validation split. Raises DataError.
     """
-    share = getattr(dataset, "val", 0)
     load = load or dataset.load
     train = load("train")
-    if "val" in getattr(dataset, "splits", ()):
-        if share:
+    if "val" in dataset.splits:
+        if dataset.val:
             raise DataError(
                 "dataset.val",
-                share,
+                dataset.val,
                 "the dataset has a validation split; a share is drawn from the training examples "
                 "only where there is none; set dataset.val=0 to use the one it has",
             )
         return train, load("val")
-    if not share:
+    count = val_count(dataset, len(train))
+    if not count:
         return train, None
-    count = max(1, round(share * len(train)))
     if count >= len(train):
         raise DataError(
             "dataset.val",
-            share,
+            dataset.val,
             f"no training examples are left; {len(train)} examples found, {count} taken for "
             "validation; lower dataset.val",
         )
     # Three numbers, as two of them, seed and epoch, give the order of an epoch.
     order = np.random.default_rng([seed, 0, 1]).permutation(len(train))
     return train.select(np.sort(order[count:])), train.select(np.sort(order[:count]))
+
+
+def val_count(dataset: Dataset, count: int) -> int:
+    """How many of `count` training examples are drawn to select on."""
+    share = 0 if "val" in dataset.splits else dataset.val
+    return max(1, round(share * count)) if share else 0
 
 
 def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:

@@ -1,7 +1,7 @@
 """dataset.cache: decoded examples in memory or on disk, made by the launcher, mapped by workers.
 
-A dataset takes part in it by the fields `cache`, `cache_rate` and `cache_dir` and the method
-`sources(split)`, see `Cacheable`. A cache is a set of files: meta.json and, for each split,
+A dataset says by `cache`, `cache_rate` and `cache_dir` whether, and by `sources(split)` what its
+examples are read from. A cache is a set of files: meta.json and, for each split,
 {split}.inputs.npy and {split}.targets.npy. On disk they are in CACHE_DIR/KEY/. In memory each is a
 memfd of the launcher, which other processes open as /proc/PID/fd/N: one copy for all processes of
 the host, which the kernel frees when the launcher and its workers have ended, however they end.
@@ -20,12 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset import Array, Dataset, Examples, Rows, Split, Unread
+from ninefold.dataset import Dataset, Examples, Split
+from ninefold.dataset.arrays import Array, Rows, Unread
 from ninefold.dataset.cache_folder import META, damage, write
 from ninefold.dataset.packing import Content, Part, part_of, size_text
 from ninefold.errors import ConfigError, ResourceError
@@ -43,17 +44,6 @@ DECODERS = ("ninefold", "numpy", "pillow", "scipy", "nibabel")  # packages; niba
 OF_MEMORY = 0.8  # share of the free memory that may be used
 
 Files = dict[str, str]  # a cache: the path of each of its files by name
-
-
-class Cacheable(Dataset, Protocol):
-    """A dataset whose decoded examples can be kept: three fields and a method."""
-
-    cache: str | None
-    cache_rate: float
-    cache_dir: str
-
-    def sources(self, split: Split) -> Sequence[str]:
-        """Paths of the files that the examples of `split` are read from; may be empty."""
 
 
 _kept: dict[str, Files] = {}  # in the launcher: the caches of its runs, by the configuration
@@ -86,12 +76,11 @@ def make(
 
     Raises DataError, ResourceError if there is too little room, and ConfigError.
     """
-    if getattr(dataset, "cache", None) is None:
+    if dataset.cache is None:
         return None
-    found = cast(Cacheable, dataset)
-    if found.cache == "disk":
-        return _on_disk(found, node, processes)
-    return _in_memory(found, node, processes, splits or _splits(found))
+    if dataset.cache == "disk":
+        return _on_disk(dataset, node, processes)
+    return _in_memory(dataset, node, processes, splits or dataset.splits)
 
 
 def reader(dataset: Dataset, files: Mapping[str, str] | None) -> Callable[[Split], Examples]:
@@ -184,10 +173,6 @@ def _text(node: Mapping[str, Any]) -> str:
     return json.dumps(node, sort_keys=True, default=str)
 
 
-def _splits(dataset: Dataset) -> tuple[Split, ...]:
-    return tuple(getattr(dataset, "splits", ("train", "test")))
-
-
 def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in NOT_IN_KEY}
 
@@ -204,7 +189,7 @@ def _file_of(kind: type) -> Path:
     return Path(sys.modules[kind.__module__].__file__ or "")
 
 
-def key_of(dataset: Cacheable, node: Mapping[str, Any]) -> str:
+def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     """The name of a dataset's cache: a SHA-256 of all that its decoded examples depend on.
 
     These are the target, the code of its module and of this package, the arguments except those
@@ -212,12 +197,12 @@ def key_of(dataset: Cacheable, node: Mapping[str, Any]) -> str:
     reads.
     """
     code = hashlib.sha256()
-    for file in (*sorted(Path(__file__).parent.glob("*.py")), _file_of(type(dataset))):
+    for file in (*sorted(Path(__file__).parent.glob("*.py")), _file_of(dataset.__class__)):
         code.update(file.read_bytes())
     about = [FORMAT, code.hexdigest(), _versions(), _arguments(node)]
     digest = hashlib.sha256(_text({"about": about}).encode())
     root = os.path.join(os.path.expanduser(str(node.get("root") or "")), "")
-    for split in _splits(dataset):
+    for split in dataset.splits:
         for path in dataset.sources(split):
             status = os.stat(path)
             line = [split, path.removeprefix(root), status.st_size, status.st_mtime_ns]
@@ -226,7 +211,7 @@ def key_of(dataset: Cacheable, node: Mapping[str, Any]) -> str:
 
 
 def _content(
-    dataset: Cacheable, node: Mapping[str, Any], splits: Sequence[Split], rate: float
+    dataset: Dataset, node: Mapping[str, Any], splits: Sequence[Split], rate: float
 ) -> Content:
     """The parts of `splits`. Below a rate of 1 arrays in memory are left out: load has them."""
     parts: list[Part] = []
@@ -255,7 +240,7 @@ def _content(
 
 
 def _in_memory(
-    dataset: Cacheable, node: Mapping[str, Any], processes: int, splits: Sequence[Split]
+    dataset: Dataset, node: Mapping[str, Any], processes: int, splits: Sequence[Split]
 ) -> Files:
     if not hasattr(os, "memfd_create"):
         raise ConfigError(
@@ -308,8 +293,8 @@ def _path(descriptor: int) -> str:
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
-def _on_disk(dataset: Cacheable, node: Mapping[str, Any], processes: int) -> Files:
+def _on_disk(dataset: Dataset, node: Mapping[str, Any], processes: int) -> Files:
     folder = Path(dataset.cache_dir).expanduser().absolute() / key_of(dataset, node)
     if not folder.exists() or damage(folder):
-        write(folder, _content(dataset, node, _splits(dataset), 1.0), processes)
+        write(folder, _content(dataset, node, dataset.splits, 1.0), processes)
     return {path.name: str(path) for path in sorted(folder.iterdir())}

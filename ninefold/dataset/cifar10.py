@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset import Examples, Split, checked
+from ninefold.dataset import Dataset, Examples, Split, checked
 from ninefold.errors import DataError
 from ninefold.files import read_bytes
 from ninefold.progress import bar
@@ -27,21 +27,16 @@ RECORD = 1 + 3 * 32 * 32  # a label byte, then planes of red, green and blue
 
 
 @dataclass(frozen=True)
-class CIFAR10:
+class CIFAR10(Dataset):
     """50,000 training and 10,000 test images under `root`, or in it."""
 
-    root: str
+    root: str = "~/.cache/cifar10"
     download: bool = False
-    limit: int | None = None
     classes: int = 10
     shape: Sequence[int] = (3, 32, 32)
-    mean: Sequence[float] | None = None
-    std: Sequence[float] | None = None
     flip: bool = True
     crop: int = 4
     class_names: Sequence[str] = ()  # for reading an evaluation
-    val: float = 0
-    resident: bool | str = "auto"
 
     def prepare(self) -> None:
         if self.download and self._folder() is None:
@@ -79,7 +74,7 @@ class CIFAR10:
         records = np.concatenate(parts)
         images = np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32)
         examples = checked("CIFAR-10", self, Examples(images, records[:, 0].astype(np.int64)))
-        return examples.first(self.limit if split == "train" else None)
+        return examples.first(self.limit_of(split))
 
     def _folder(self) -> Path | None:
         root = Path(self.root).expanduser()

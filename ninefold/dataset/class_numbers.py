@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset import Rows, Unread
+from ninefold.dataset.arrays import Decoded
 from ninefold.dataset.images import Tree
 from ninefold.errors import ConfigError
 
@@ -103,7 +102,7 @@ def table(classes: int, ignore: int | None, values: tuple[int, ...] | None) -> n
 
 
 @dataclass(frozen=True)
-class DecodedMasks(Unread):
+class DecodedMasks(Decoded):
     """Masks in files, decoded to class numbers [n, *size] when they are read."""
 
     paths: Sequence[str]
@@ -111,16 +110,6 @@ class DecodedMasks(Unread):
     tree: Tree
     numbers: ClassNumbers
 
-    @abstractmethod
-    def decoded(self, path: str) -> npt.NDArray[Any]:
-        """The prepared mask of a file. Raises DataError if one of its values is not allowed."""
-
     @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.paths), *self.size)
-
-    def read(self, rows: Rows) -> npt.NDArray[Any]:
-        masks = np.empty((len(rows), *self.size), self.numbers.dtype)
-        for mask, row in zip(masks, rows.tolist(), strict=True):
-            mask[:] = self.decoded(self.paths[row])
-        return masks
+    def dtype(self) -> npt.DTypeLike:
+        return self.numbers.dtype

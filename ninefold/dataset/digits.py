@@ -10,24 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ninefold.dataset import Examples, Split, checked
+from ninefold.dataset import Dataset, Examples, Split, checked
 from ninefold.errors import DataError
 
 
 @dataclass(frozen=True)
-class Digits:
+class Digits(Dataset):
     """1,797 images, values 0 to 16 scaled to bytes; every fifth one (360) is for testing."""
 
-    limit: int | None = None
     classes: int = 10
     shape: Sequence[int] = (1, 8, 8)
-    mean: Sequence[float] | None = None
-    std: Sequence[float] | None = None
-    flip: bool = False
-    crop: int = 0
-    root: None = None
-    val: float = 0
-    resident: bool | str = "auto"
 
     def prepare(self) -> None:
         _file()
@@ -39,7 +31,7 @@ class Digits:
         rows = np.arange(len(labels)) % 5 == 0
         rows = rows if split == "test" else ~rows
         examples = checked("digits", self, Examples(images[rows], labels[rows]))
-        return examples.first(self.limit if split == "train" else None)
+        return examples.first(self.limit_of(split))
 
 
 @cache

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset import Examples, Rows, Split, Unread, checked
+from ninefold.dataset import Dataset, Examples, Split, checked
+from ninefold.dataset.arrays import Rows, Unread
 from ninefold.dataset.images import (
     bad_image,
     ignore_warnings,
@@ -32,7 +33,7 @@ SHARD = re.compile(r"(.+?)-\d+-of-\d+(-[0-9a-f]+)?")  # the stem of one file of 
 
 
 @dataclass(frozen=True)
-class HF:
+class HF(Dataset):
     """Images and classes of a Hugging Face dataset, read with the library `datasets`.
 
     The library's own files are used, never code that comes with a dataset. `limit` takes the first
@@ -48,20 +49,10 @@ class HF:
     test: str = "test"
     image: str = "image"
     label: str = "label"
-    limit: int | None = None
-    classes: int | None = None  # None: as many as the column of labels says
     class_names: Sequence[str] | None = None
     shape: Sequence[int] = (3, 224, 224)
-    mean: Sequence[float] | None = None
-    std: Sequence[float] | None = None
     flip: bool = True
-    crop: int = 0
     exif: bool = False
-    val: float = 0
-    cache: str | None = None
-    cache_rate: float = 1.0
-    cache_dir: str = "~/.cache/ninefold"
-    resident: bool | str = "auto"
 
     def prepare(self) -> None:
         """Fetch it if asked to, and check splits, columns, labels and the first image of each."""
@@ -73,7 +64,6 @@ class HF:
             examples.inputs[np.arange(1)]
 
     def count_classes(self) -> int:
-        """The number of classes that the column of labels says. Raises DataError."""
         table = self._table("train")
         names = getattr(table.features[self.label], "names", None)
         return len(names) if names else int(self._labels(table, "train").max()) + 1
@@ -98,10 +88,9 @@ class HF:
         labels = self._labels(table, split)
         examples = Examples(images, labels, tuple(self.class_names or names))
         found = checked(f"the split {self._split(split)}", self, examples)
-        return found.first(self.limit if split == "train" else None)
+        return found.first(self.limit_of(split))
 
     def sources(self, split: Split) -> Sequence[str]:
-        """The parquet or arrow files that a split is read from."""
         if self.root is not None:
             files = self._parquet(Path(self.root).expanduser())
             if files:

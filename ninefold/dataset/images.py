@@ -8,17 +8,24 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
+from ninefold.dataset.arrays import Decoded, Split
 from ninefold.errors import DataError, Failure
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 MODES = {1: "L", 3: "RGB"}
+FOLDERS: dict[str, tuple[str, ...]] = {  # of each split, the first that is there
+    "train": ("train",),
+    "val": ("val",),
+    "test": ("test", "val"),
+}
 OPENED = 5000  # files that `prepare` opens, which takes a second or two
 
 
@@ -67,6 +74,10 @@ class Tree:
                 "see that it can be read",
             ) from error
 
+    def listing(self, folder: str | Path) -> str:
+        """The first names in `folder`, for error lines."""
+        return f"found {listed(entry.name for entry in self.entries(folder))}"
+
     def images(self, folder: str | Path) -> list[str]:
         """The paths of the image files in `folder`, not in folders below, sorted."""
         return sorted(
@@ -89,6 +100,11 @@ class Tree:
         """Raise DataError unless `path` is a regular, readable file that is not empty."""
         if wrong := unusable(path):
             raise bad_image(str(self.root), path, wrong)
+
+
+def splits_in(there: Callable[[str], object]) -> tuple[Split, ...]:
+    """The splits, by which folders are `there`: without one for test, val is the test split."""
+    return ("train", "val", "test") if there("val") and there("test") else ("train", "test")
 
 
 def unusable(path: str) -> str:
@@ -132,9 +148,9 @@ def bad_image(root: str, path: str, wrong: str, field: str = "dataset.root") -> 
 T = TypeVar("T")
 
 
-def spread(items: Sequence[T], count: int) -> list[T]:
-    """`count` of `items`, evenly spaced; all of them if there are no more."""
-    count = min(count, len(items))
+def spread(items: Sequence[T], count: int | None) -> list[T]:
+    """`count` of `items`, evenly spaced; all of them if there are no more, or for None."""
+    count = len(items) if count is None else min(count, len(items))
     return [items[number * len(items) // count] for number in range(count)]
 
 
@@ -158,9 +174,7 @@ def pixels(
     """
     channels, height, width = size
     with Image.open(file) as image:
-        count, most = image.width * image.height, Image.MAX_IMAGE_PIXELS
-        if most is not None and count > most:  # Pillow warns, and refuses twice as many
-            raise ValueError(f"Image size ({count} pixels) exceeds limit of {most} pixels")
+        require_limit(image)
         if image.mode.startswith(("I", "F")):
             raise ValueError(f"its pixels, mode {image.mode}, have more than 8 bits")
         if not decode:
@@ -174,6 +188,35 @@ def pixels(
             plain = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
         found = np.asarray(plain)
         return found[None] if found.ndim == 2 else found.transpose(2, 0, 1)
+
+
+def require_limit(image: Image.Image) -> None:
+    """Raise ValueError for more pixels than Pillow warns of; it refuses twice as many itself."""
+    count, most = image.width * image.height, Image.MAX_IMAGE_PIXELS
+    if most is not None and count > most:
+        raise ValueError(f"Image size ({count} pixels) exceeds limit of {most} pixels")
+
+
+@dataclass(frozen=True)
+class ImageFiles(Decoded):
+    """Images in files, decoded to uint8 [n, channels, height, width] as `pixels` does it."""
+
+    paths: Sequence[str]
+    size: tuple[int, int, int]
+    root: str
+    exif: bool = False
+    dtype: ClassVar[type[np.uint8]] = np.uint8
+
+    def __post_init__(self) -> None:
+        ignore_warnings()
+
+    def decoded(self, path: str, decode: bool = True) -> npt.NDArray[np.uint8]:
+        with read_or(partial(bad_image, self.root, path), path):
+            return pixels(path, self.size, self.exif, decode)
+
+    def require_image(self, path: str) -> None:
+        """Raise DataError unless the file has the header of a usable image."""
+        self.decoded(path, decode=False)
 
 
 def ignore_warnings() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ninefold.dataset import Rows, Unread
+from ninefold.dataset.arrays import Rows, Unread
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 
@@ -274,6 +274,9 @@ class Part(Unread):
 
     def read(self, rows: Rows) -> npt.NDArray[Any]:
         return self.items.part(self.part, rows, self.seed, self.epoch)
+
+    def varies(self) -> bool:
+        return True
 
     def in_epoch(self, seed: int, epoch: int) -> Part:
         """The same items with the draws of this epoch."""

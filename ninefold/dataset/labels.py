@@ -65,7 +65,7 @@ def labels_of(tree: Tree, folder: str, cases: Iterable[str]) -> Mapping[str, str
     if not path.is_dir():
         raise tree.wrong(
             f"it holds no folder {folder}",
-            f"found {listed(entry.name for entry in tree.entries(tree.path))}",
+            tree.listing(tree.path),
             "put the masks there as CASE.nii.gz"
             + ("" if folder == "labelsTr" else ", or list the cases to test on in test.txt"),
         )

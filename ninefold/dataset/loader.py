@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ninefold.dataset import Array, Examples, Rows, Selected, varies
+from ninefold.dataset import Examples
+from ninefold.dataset.arrays import Array, Rows, Selected, varies
 from ninefold.dataset.preparation import to_device
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.parallel import Place

@@ -7,21 +7,24 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from ninefold.dataset import Examples, Split
+from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.items import Items, Part, first_cause, generators, raised
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
 
+if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
+    from ninefold.dataset.preparation import Preparation
 
-@dataclass(frozen=True)
-class Mapped:
+
+@dataclass(frozen=True, kw_only=True)
+class Mapped(Dataset):
     """Items of the classes that `train` and `test` describe: (input, target), or mappings.
 
     An input is a PIL image, an array or a tensor of `shape`, channels first or last: uint8, or
@@ -33,21 +36,10 @@ class Mapped:
     train: Mapping[str, Any] | None = None
     test: Mapping[str, Any] | None = None
     keys: Sequence[str] | None = None  # of the input and the target in items that are mappings
-    root: None = None
-    limit: int | None = None
     classes: int = 10
     shape: Sequence[int] = (3, 64, 64)
-    mean: Sequence[float] | None = None
-    std: Sequence[float] | None = None
-    flip: bool = False
-    crop: int = 0
-    val: float = 0
     ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count
     class_names: Sequence[str] | None = None
-    cache: str | None = None
-    cache_rate: float = 1.0
-    cache_dir: str = "~/.cache/ninefold"
-    resident: bool | str = "auto"
     # What was built for each split: a class may read all of its files when it is built.
     _built: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -74,7 +66,7 @@ class Mapped:
         rank = found(os.environ).rank
         items = self._items(split, f"traceback in run{f'.rank{rank}' if rank else ''}.log")
         examples = Examples(Part(items, 0), Part(items, 1), tuple(self.class_names or ()))
-        return examples.first(self.limit if split == "train" else None)
+        return examples.first(self.limit_of(split))
 
     def sources(self, split: Split) -> Sequence[str]:
         """The source file of the class."""
@@ -84,13 +76,12 @@ class Mapped:
         except (ImportError, AttributeError, TypeError):  # built in, or written in C
             return []
 
-    def preparation(self, **options: Any) -> Any:
-        """What turns items into the network's input: a TypedPreparation."""
+    def preparation(self, **options: Any) -> Preparation:
         from ninefold.dataset.preparation import TypedPreparation  # it imports torch
 
         return TypedPreparation(**options)
 
-    def require_loader(self, workers: object) -> None:
+    def require_loader(self, workers: int | str) -> None:
         """Raise ConfigError for loader threads.
 
         Random generators belong to the whole process. A thread that seeds them for its item would

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ninefold.dataset.class_numbers import DecodedMasks
-from ninefold.dataset.images import bad_image, read_or
+from ninefold.dataset.images import bad_image, read_or, require_limit
 
 USE_VALUES = "for black and white masks set dataset.values=[0,255]"
 
@@ -60,9 +60,7 @@ class MaskFiles(DecodedMasks):
     def _stored(self, path: str, decode: bool = True) -> npt.NDArray[Any]:
         """A mask's pixels as they are stored [height, width]; without `decode` only their shape."""
         with read_or(partial(bad_image, str(self.tree.root), path), path), Image.open(path) as mask:
-            count, most = mask.width * mask.height, Image.MAX_IMAGE_PIXELS
-            if most is not None and count > most:
-                raise ValueError(f"Image size ({count} pixels) exceeds limit of {most} pixels")
+            require_limit(mask)
             kind, mode = mask.format, mask.mode
             if decode:
                 stored = np.asarray(mask)

@@ -9,16 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ninefold.dataset import Examples, Split
+from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
-from ninefold.dataset.folder import FOLDERS, Files
-from ninefold.dataset.images import OPENED, Tree, listed, require_shape, spread
+from ninefold.dataset.images import (
+    FOLDERS,
+    OPENED,
+    ImageFiles,
+    Tree,
+    listed,
+    require_shape,
+    splits_in,
+    spread,
+)
 from ninefold.dataset.mask_files import USE_VALUES, MaskFiles
 from ninefold.errors import ConfigError
 from ninefold.progress import bar
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.preparation import ImagePreparation
+    from ninefold.dataset.preparation import Preparation
 
 # Folders of images and of their masks, the split in place of {}; the first that is there is taken.
 LAYOUTS = (
@@ -38,7 +46,7 @@ LOOKED_AT = 200  # masks of which `prepare` decodes all pixels
 
 
 @dataclass(frozen=True)
-class Masks:
+class Masks(Dataset):
     """A semantic segmentation dataset: images, and masks of one channel that hold class numbers.
 
     An image and its mask have the same name but for `mask_suffix` and the ending. The layout of
@@ -49,28 +57,18 @@ class Masks:
     values: the gray level or palette index of each class; null: they are the class numbers.
     """
 
-    root: str | None
-    limit: int | None = None
+    root: str | None = None
     classes: int = 2
     shape: Sequence[int] = (3, 256, 256)
     ignore: int | None = 255
     values: Sequence[int] | None = None
     class_names: Sequence[str] | None = None
     mask_suffix: str = ""
-    mean: Sequence[float] | None = None
-    std: Sequence[float] | None = None
     flip: bool = True
-    crop: int = 0
-    val: float = 0
-    cache: str | None = None
-    cache_rate: float = 1.0
-    cache_dir: str = "~/.cache/ninefold"
-    resident: bool | str = "auto"
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        both = all(self._folders(name) for name in ("val", "test"))
-        return ("train", "val", "test") if both else ("train", "test")
+        return splits_in(self._folders)
 
     def prepare(self) -> None:
         """Check the options, every file, the headers of up to OPENED pairs and some masks' values.
@@ -84,7 +82,7 @@ class Masks:
                 self._tree.require_readable(path)
         masks = self._masks([])
         for image, mask in bar(spread(pairs, OPENED), "opening images", unit="pair", delay=1.0):
-            self._files([]).require_image(image)
+            self._images([]).require_image(image)
             masks.require_fit(mask, image)
         found: Counter[int] = Counter()
         for _, mask in bar(spread(pairs, LOOKED_AT), "looking at masks", unit="mask", delay=1.0):
@@ -94,26 +92,23 @@ class Masks:
     def load(self, split: Split) -> Examples:
         self._require_options()
         images, masks = zip(*self._read(split), strict=True)
-        return Examples(self._files(images), self._masks(masks), tuple(self.class_names or ()))
+        return Examples(self._images(images), self._masks(masks), tuple(self.class_names or ()))
 
     def sources(self, split: Split) -> Sequence[str]:
-        """The paths of all files that `load(split)` reads examples from: images, then masks."""
         images, masks = zip(*self._read(split), strict=True)
         return [*images, *masks]
 
-    def preparation(self, **options: Any) -> ImagePreparation:
+    def preparation(self, **options: Any) -> Preparation:
         """What moves an image and its mask together; pixels outside of a crop are void."""
-        from ninefold.dataset.preparation import ImagePreparation
-
-        return ImagePreparation(outside=self.ignore or 0, **options)
+        return super().preparation(outside=self.ignore or 0, **options)
 
     @property
     def _tree(self) -> Tree:
         return Tree(self.root, HOLDS)
 
-    def _files(self, paths: Sequence[str]) -> Files:
+    def _images(self, paths: Sequence[str]) -> ImageFiles:
         channels, height, width = self.shape
-        return Files(paths, (channels, height, width), str(self.root))
+        return ImageFiles(paths, (channels, height, width), str(self.root))
 
     def _masks(self, paths: Sequence[str]) -> MaskFiles:
         _, height, width = self.shape
@@ -131,15 +126,14 @@ class Masks:
         if layout is None:
             raise self._tree.wrong(
                 "no training images with masks are found",
-                f"found {listed(entry.name for entry in self._tree.entries(root))}",
+                self._tree.listing(root),
                 self._tree.elsewhere(lambda folder: layout_of(folder) is not None),
             )
         images, masks = (root / part.format(name) for part in layout)
         return (images, masks) if images.is_dir() and masks.is_dir() else None
 
     def _read(self, split: Split) -> list[tuple[str, str]]:
-        pairs = self._pairs(split)
-        return pairs if split != "train" or self.limit is None else spread(pairs, self.limit)
+        return spread(self._pairs(split), self.limit_of(split))
 
     def _pairs(self, split: Split) -> list[tuple[str, str]]:
         """The paths of the images of a split, in order, each with its mask's. Raises DataError."""
@@ -156,7 +150,7 @@ class Masks:
         if not found:
             raise self._tree.wrong(
                 f"no images in {images}",
-                f"found {listed(entry.name for entry in self._tree.entries(images))}",
+                self._tree.listing(images),
                 "put images there; folders below are not read",
             )
         by_stem: dict[str, str] = {}

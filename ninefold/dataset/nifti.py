@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from ninefold.dataset import Rows, Unread
+from ninefold.dataset.arrays import Decoded
 from ninefold.dataset.images import read_or
 from ninefold.errors import DataError, not_installed
 
@@ -105,7 +105,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class VolumeFiles(Unread):
+class VolumeFiles(Decoded):
     """Volumes in NIfTI files, decoded to [n, channels, depth, height, width].
 
     Each is brought to RAS, then z, y, x, resampled to `spacing` (mm for z, y, x; trilinear), put
@@ -123,16 +123,8 @@ class VolumeFiles(Unread):
     dtype: str
     root: str
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.paths), *self.size)
-
-    def read(self, rows: Rows) -> npt.NDArray[Any]:
-        volumes = np.empty((len(rows), *self.size), self.dtype)
-        for volume, row in zip(volumes, rows.tolist(), strict=True):
-            for channel, path in zip(volume, self.paths[row], strict=True):
-                channel[:] = self.decoded(path)
-        return volumes
+    def decoded(self, path: Sequence[str]) -> npt.NDArray[Any]:
+        return np.stack([self._channel(file) for file in path])
 
     def grid(self, row: int) -> Grid:
         """The voxels of an example's files. Raises DataError if they are not the same for all."""
@@ -145,7 +137,7 @@ class VolumeFiles(Unread):
         """The voxels of a file. Raises DataError if its header is not that of a usable volume."""
         return read_volume(self.root, path, decode=False)[0]
 
-    def decoded(self, path: str) -> npt.NDArray[Any]:
+    def _channel(self, path: str) -> npt.NDArray[Any]:
         """The prepared volume of a file, [depth, height, width]. Raises DataError."""
         grid, stored = read_volume(self.root, path)
         values = grid.upright(stored, np.float32)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold import signals
-from ninefold.dataset import Array, Rows
+from ninefold.dataset.arrays import Array, Rows
 from ninefold.errors import DataError, Failure, ResourceError, memory_failure, relay
 from ninefold.process import starting
 from ninefold.progress import bar

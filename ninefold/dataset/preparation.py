@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ninefold.dataset import Rows
+from ninefold.dataset.arrays import Rows
 from ninefold.errors import ConfigError
 
 AT_ONCE = 8  # images that a CPU resizes: few enough to be in its cache when they are scaled

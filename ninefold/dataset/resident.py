@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ninefold.dataset import Array, Examples, Rows, varies
+from ninefold.dataset import Examples
+from ninefold.dataset.arrays import Array, Rows, varies
 from ninefold.dataset.loader import SMALL, Gathered, Loading, Read, Source, amount, in_memory
 from ninefold.dataset.preparation import (
     ImagePreparation,

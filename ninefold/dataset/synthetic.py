@@ -7,32 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ninefold.dataset import Examples, Split
+from ninefold.dataset import Dataset, Examples, Split
 
 
 @dataclass(frozen=True)
-class Synthetic:
+class Synthetic(Dataset):
     """Bytes and labels drawn uniformly, the same in every run."""
 
     train_count: int = 4096
     test_count: int = 512
-    limit: int | None = None
     classes: int = 10
     shape: Sequence[int] = (3, 32, 32)
-    mean: Sequence[float] | None = None
-    std: Sequence[float] | None = None
-    flip: bool = False
-    crop: int = 0
-    root: None = None
-    val: float = 0
-    resident: bool | str = "auto"
-
-    def prepare(self) -> None:
-        return None
 
     def load(self, split: Split) -> Examples:
         count = self.train_count if split == "train" else self.test_count
         random = np.random.default_rng(0 if split == "train" else 1)
         images = random.integers(0, 256, (count, *self.shape), dtype=np.uint8)
         labels = random.integers(0, self.classes, count, dtype=np.int64)
-        return Examples(images, labels).first(self.limit if split == "train" else None)
+        return Examples(images, labels).first(self.limit_of(split))

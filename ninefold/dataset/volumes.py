@@ -6,10 +6,10 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from ninefold.dataset import Examples, Split
+from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.images import Tree, listed, spread, unusable
 from ninefold.dataset.labels import LabelFiles, labels_of
@@ -37,7 +37,7 @@ Cases = dict[str, tuple[str, ...]]  # the files of a case, one for each channel
 
 
 @dataclass(frozen=True)
-class Volumes:
+class Volumes(Dataset):
     """Volumes root/imagesTr/CASE_0000.nii.gz with root/landmarks.json or root/labelsTr/CASE.nii.gz.
 
     The JSON is {case: {name: [x, y, z]}}; a name that a case does not have is absent in it. The
@@ -58,8 +58,7 @@ class Volumes:
     window: see VolumeFiles, as dtype.
     """
 
-    root: str | None
-    limit: int | None = None
+    root: str | None = None
     classes: int = 1
     targets: str | None = None
     ignore: int | None = None
@@ -71,17 +70,11 @@ class Volumes:
     landmarks: Sequence[str] | None = None
     window: Sequence[float] | None = None
     dtype: str = "int16"
-    val: float = 0
-    cache: str | None = None
-    cache_rate: float = 1.0
-    cache_dir: str = "~/.cache/ninefold"
-    resident: bool | str = "auto"
-
-    # A mirrored volume would exchange left and right landmarks.
-    flip: ClassVar[bool] = False
-    crop: ClassVar[int] = 0
-    mean: ClassVar[None] = None
-    std: ClassVar[None] = None
+    # Done with images only: a mirrored volume would exchange left and right landmarks.
+    flip: bool = field(default=False, init=False)
+    crop: int = field(default=0, init=False)
+    mean: None = field(default=None, init=False)
+    std: None = field(default=None, init=False)
 
     def prepare(self) -> None:
         """Check options, files, all landmarks, the headers of all and the voxels of some files.
@@ -109,8 +102,7 @@ class Volumes:
             for part in found.values():
                 points.targets(list(part), self._volumes(list(part.values())), names)
         for files in bar(spread(cases, LOOKED_AT), "opening volumes", unit="case", delay=1.0):
-            for path in files:
-                volumes.decoded(path)
+            volumes.decoded(files)
         for path in bar(spread(masks.paths, LOOKED_AT), "opening masks", unit="mask", delay=1.0):
             masks.decoded(path)
 
@@ -125,7 +117,6 @@ class Volumes:
         return Examples(volumes, points.targets(list(cases), volumes, names), tuple(names))
 
     def sources(self, split: Split) -> Sequence[str]:
-        """The paths of all files that `load(split)` reads: volumes, then landmarks or masks."""
         cases, points = self._read(split), self._points()
         volumes = itertools.chain(*cases.values())
         return [*volumes, *([str(points.path)] if points else self._labels(split, cases))]
@@ -167,9 +158,7 @@ class Volumes:
 
     def _read(self, split: Split) -> Cases:
         cases = self._cases(split)
-        if split != "train" or self.limit is None:
-            return cases
-        return {case: cases[case] for case in spread(list(cases), self.limit)}
+        return {case: cases[case] for case in spread(list(cases), self.limit_of(split))}
 
     def _cases(self, split: Split) -> Cases:
         """The files of the cases of a split, in the order of their names. Raises DataError."""
@@ -213,7 +202,7 @@ class Volumes:
         if not folder.is_dir():
             raise self._tree.wrong(
                 f"it holds no folder {name}",
-                f"found {listed(entry.name for entry in self._tree.entries(self._tree.path))}",
+                self._tree.listing(self._tree.path),
                 f"it must hold {HOLDS}",
             )
         found: dict[str, dict[int, str]] = {}

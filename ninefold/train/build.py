@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from torch import nn
 from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
-from ninefold.dataset import Dataset, Examples, train_and_val
+from ninefold.dataset import Dataset, Examples, as_dataset, train_and_val
 from ninefold.dataset.batches import Batches, evaluation_batch, shard
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import Gathered, Loading
-from ninefold.dataset.preparation import ImagePreparation, Preparation
+from ninefold.dataset.preparation import Preparation
 from ninefold.dataset.resident import padded_once, source_of
 from ninefold.errors import ConfigError, Failure, memory_failure, unbuilt
 from ninefold.files import flat
@@ -72,9 +72,8 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
 
 def built_dataset(job: DictConfig, workers: int) -> Dataset:
     """The job's dataset. Raises ConfigError if it cannot be read by so many loader threads."""
-    dataset: Dataset = make(job.dataset, "dataset")
-    if hasattr(dataset, "require_loader"):
-        dataset.require_loader(workers)
+    dataset = as_dataset(make(job.dataset, "dataset"))
+    dataset.require_loader(workers)
     return dataset
 
 
@@ -126,8 +125,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
             f"the images have {given} channels; {given} is allowed, or gray images for any model; "
             "choose another model or dataset",
         )
-    kind: Callable[..., Preparation] = getattr(dataset, "preparation", ImagePreparation)
-    return kind(
+    return dataset.preparation(
         channels=job.model.input_channels,
         size=job.model.input_size,
         mean=dataset.mean,

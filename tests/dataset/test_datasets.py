@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from ninefold.dataset import Dataset, Examples, checked
+from ninefold.dataset import Dataset, Examples, as_dataset, checked
 from ninefold.dataset.cifar10 import BINARY, CIFAR10, PYTHON
 from ninefold.dataset.digits import Digits
 from ninefold.dataset.folder import Folder
@@ -28,6 +28,32 @@ from ninefold.errors import DataError
 COUNT = 10_000  # in each file of CIFAR-10
 NAMES = ["test_batch", *(f"data_batch_{k}" for k in range(1, 6))]
 CONTENTS = [0, 1, 0, 1, 1, 0]  # which of two contents each file has: an order that is not its own
+
+# A class of the user's own
+
+
+class Own:
+    """Not a Dataset: it has what it needs, and one thing of what it may have."""
+
+    limit, classes, shape = 3, 2, (1, 2, 2)
+    splits = ("train", "val", "test")
+
+    def load(self, split: str) -> Examples:
+        return Examples(np.zeros((8, 1, 2, 2), np.uint8), np.arange(8) % 2)
+
+
+def test_a_class_without_the_base_has_the_defaults_of_dataset_for_what_it_lacks() -> None:
+    own = Own()
+    found = as_dataset(own)
+    assert (found.load, found.splits, found.shape) == (own.load, own.splits, (1, 2, 2))
+    assert (found.limit_of("train"), found.limit_of("test")) == (3, None)
+    assert (found.mean, found.flip, found.val, found.cache) == (None, False, 0, None)
+    assert (found.sources("train"), found.count_classes()) == ((), None)
+    found.prepare()
+    found.require_loader(8)
+    assert found.preparation(channels=1).channels == 1  # type: ignore[attr-defined]
+    assert as_dataset(found) is found
+
 
 # Digits
 

@@ -43,12 +43,12 @@ STRATEGY = {
 def item(kind: str, **more: Any) -> Mapped:
     """A dataset of items of one kind, in both splits."""
     node = {"_target_": f"{MINE}.Item", "kind": kind}
-    return Mapped(node, node, shape=(3, 6, 4), **more)
+    return Mapped(train=node, test=node, shape=(3, 6, 4), **more)
 
 
 def noise(**more: Any) -> Mapped:
     node = {"_target_": f"{MINE}.Digits", "count": 50}
-    return Mapped(node, node, shape=(1, 8, 8), **more)
+    return Mapped(train=node, test=node, shape=(1, 8, 8), **more)
 
 
 def test_a_class_is_built_once_for_each_split_however_often_it_is_read(

@@ -81,7 +81,9 @@ def test_an_item_unlike_what_is_taken_is_named_by_its_number(
     kind: str, keys: list[str], expected: str
 ) -> None:
     described = node("Item", kind="hwc", odd=17, odd_kind=kind)
-    found = Mapped(described, described, keys or None, shape=(3, 6, 4)).load("train")
+    found = Mapped(train=described, test=described, keys=keys or None, shape=(3, 6, 4)).load(
+        "train"
+    )
     with pytest.raises(Failure) as caught:
         found.inputs[np.arange(16, 20)]
     line = said(caught.value, 4)
@@ -95,7 +97,7 @@ def test_an_item_unlike_what_is_taken_is_named_by_its_number(
 )  # fmt: skip
 def test_a_class_that_does_not_exist_is_refused(kind: str, expected: str) -> None:
     described = node("Item", kind="hwc", odd=17, odd_kind=kind)
-    found = Mapped(described, described, shape=(3, 6, 4)).load("train")
+    found = Mapped(train=described, test=described, shape=(3, 6, 4)).load("train")
     with pytest.raises(Failure) as caught:
         found.targets[np.arange(16, 20)]
     assert said(caught.value, 4).startswith(f"error: dataset.classes=10: {expected}")
@@ -103,7 +105,7 @@ def test_a_class_that_does_not_exist_is_refused(kind: str, expected: str) -> Non
 
 def test_an_error_of_the_users_class_names_its_file_line_and_code() -> None:
     described = node("Item", kind="hwc", odd=17, odd_kind="raises")
-    found = Mapped(described, described, shape=(3, 6, 4)).load("test")
+    found = Mapped(train=described, test=described, shape=(3, 6, 4)).load("test")
     with pytest.raises(Failure) as caught:
         found.inputs[np.arange(20)]
     line = said(caught.value, 4)
@@ -136,7 +138,7 @@ def test_a_class_that_cannot_be_used_is_found_by_the_launcher(
     described: Any, code: int, expected: str
 ) -> None:
     with pytest.raises(Failure) as caught:
-        Mapped(described, described).prepare()
+        Mapped(train=described, test=described).prepare()
     assert expected in said(caught.value, code)
     assert "run.log" not in str(caught.value), "no run has a folder yet"
 
@@ -202,7 +204,7 @@ def columns(**other: Any) -> dict[str, Any]:
 
 HF_CASES: list[tuple[str, Callable[[Path], HF], int, str]] = [
     ("nothing", lambda p: HF(), 2, "dataset.root=null: no data is named"),
-    ("both", lambda p: HF("x", "y"), 2, "dataset.root=x: dataset.name is given too"),
+    ("both", lambda p: HF("x", name="y"), 2, "dataset.root=x: dataset.name is given too"),
     ("no folder", lambda p: HF(str(p / "no")), 4, "no: no such folder"),
     ("empty", lambda p: HF(str(p)), 4, "it holds no dataset; found nothing"),
     ("no split", lambda p: HF(str(written(p, **columns())), test="valid"), 4,

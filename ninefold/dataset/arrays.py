@@ -1,0 +1,121 @@
+"""Arrays of examples: in memory, or lazy, so that a row is read when it is indexed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
+
+import numpy as np
+import numpy.typing as npt
+
+Split = Literal["train", "val", "test"]
+Rows = npt.NDArray[np.int64]
+
+
+class Array(Protocol):
+    """Rows of one shape and dtype: a NumPy array, or what reads its rows when they are indexed.
+
+    An array of row numbers returns these rows in memory, a slice a part that is still unread.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
+    @overload
+    def __getitem__(self, rows: slice, /) -> Array: ...
+
+
+class Unread(ABC):
+    """A lazy array: its rows are read when they are indexed."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]: ...
+
+    @abstractmethod
+    def read(self, rows: Rows) -> npt.NDArray[Any]:
+        """The rows of these numbers, int64 [n]. Raises DataError if one cannot be used."""
+
+    def varies(self) -> bool:
+        """Whether rows differ from epoch to epoch, as random transforms of a user's class do."""
+        return False
+
+    def in_epoch(self, seed: int, epoch: int) -> Array:
+        """This array as training with `seed` reads it in `epoch`."""
+        return self
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @overload
+    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
+    @overload
+    def __getitem__(self, rows: slice, /) -> Array: ...
+    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
+        if isinstance(rows, slice):
+            return Selected(self, np.arange(len(self))[rows])
+        return self.read(rows)
+
+
+class Decoded(Unread):
+    """Examples in files, each decoded to an array of one size when it is read.
+
+    paths: the file, or the files, of each example. size: of what it is decoded to.
+    """
+
+    paths: Sequence[Any]
+    size: tuple[int, ...]
+
+    @abstractmethod
+    def decoded(self, path: Any) -> npt.NDArray[Any]:
+        """One of `paths` as an array [*size]. Raises DataError."""
+
+    if TYPE_CHECKING:  # a field of some subclasses: a property here would be its default
+
+        @property
+        def dtype(self) -> npt.DTypeLike: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.paths), *self.size)
+
+    def read(self, rows: Rows) -> npt.NDArray[Any]:
+        examples = np.empty((len(rows), *self.size), self.dtype)
+        for example, row in zip(examples, rows.tolist(), strict=True):
+            example[:] = self.decoded(self.paths[row])
+        return examples
+
+
+@dataclass(frozen=True)
+class Selected(Unread):
+    """Some rows of an array, in the order of `rows` (int64 [n])."""
+
+    array: Array
+    rows: Rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.array.shape[1:])
+
+    def read(self, rows: Rows) -> npt.NDArray[Any]:
+        return self.array[self.rows[rows]]
+
+    def varies(self) -> bool:
+        return varies(self.array)
+
+    def in_epoch(self, seed: int, epoch: int) -> Selected:
+        return Selected(in_epoch(self.array, seed, epoch), self.rows)
+
+
+def varies(array: Array) -> bool:
+    """Whether the rows of `array` differ from epoch to epoch."""
+    return isinstance(array, Unread) and array.varies()
+
+
+def in_epoch(array: Array, seed: int, epoch: int) -> Array:
+    """`array` as training with `seed` reads it in `epoch`; the same where its rows never vary."""
+    return array.in_epoch(seed, epoch) if isinstance(array, Unread) else array
