@@ -145,7 +145,7 @@ def _derive(recording: Recording, target: Path) -> str:
     found = evidence_of(recording)
     goals = recommend(found[0]) if found else []
     report = build(recording, found, goals)
-    tables = table(recording.runs, recording.environment, recording.published)
+    tables = table(recording.runs, recording.environment)
     write_text(target / "table.md", tables)
     write_text(target / "report.md", report_text(report, tables))
     write_report(target / "report.json", report)

@@ -330,7 +330,7 @@ def test_autocast_is_not_entered_for_one_of_two_kinds_of_device() -> None:
 
 def test_a_report_has_a_row_for_it() -> None:
     runs = [reported(parallel, seed=seed) for parallel in ("none", "split") for seed in (0, 1)]
-    text = table(runs_of([{**run, "folder": str(n)} for n, run in enumerate(runs)]), {}, [])
+    text = table(runs_of([{**run, "folder": str(n)} for n, run in enumerate(runs)]), {})
     assert row(text, "Seconds per epoch", "split") == ["2.00 ± 0.00 (×1.00)"]
 
 

@@ -69,7 +69,6 @@ def sample(
     epochs: int = 8,
     failed: Sequence[str] = (),
     unavailable: Sequence[str] = ("energy",),
-    published: bool = False,
 ) -> dict[str, Any]:
     """A report of one group; `failed` cells have no figure, `unavailable` measures no value."""
     cells = [f"{parallel}-{amp}" for parallel in parallels for amp in amps]
@@ -123,7 +122,6 @@ def sample(
             for attempt, drift in ([(0, 0.184), (1, 0.021)] if number == 2
                                    else [(0, 0.01 + 0.008 * number)])
         ],
-        "published": _published(tables) if published else None,
         "score": "accuracy",
         "further": [
             {"name": "mean error", "unit": "mm", "better": "less", "cells": _further(tables, 31.0)},
@@ -300,20 +298,6 @@ def _numerics(cells: list[str], seeds: int) -> dict[str, Any]:
         })  # fmt: skip
     return {"steps": 20, "about": "The first 20 steps of every cell, compared with none-fp32's of "
             "the same seed and round.", "rows": rows}  # fmt: skip
-
-
-def _published(tables: dict) -> dict[str, Any]:
-    rows = [
-        {"cell": cell, "minutes_published": 12.5 + number, "accuracy_published": 71.2,
-         "minutes": statistics.fmean(table["seconds"].values()) / 3,
-         "accuracy": statistics.fmean(table["accuracy"].values()), "points": -6.4}
-        for number, (cell, table) in enumerate(tables.items())
-    ]  # fmt: skip
-    if rows:
-        rows[-1].update(minutes_published=None, accuracy_published=None, points=None)
-    return {"about": "A 2021-22 blog post, one RTX 2060 laptop; batch 64, 20 epochs.",
-            "caveat": "Another machine, another version of torch: compare shapes, not seconds.",
-            "rows": rows}  # fmt: skip
 
 
 def _answer(winner: str | None, tables: dict, unavailable: Sequence[str]) -> dict[str, Any]:

@@ -590,7 +590,7 @@ def test_of_a_search_the_best_trials_have_tables_and_all_are_listed() -> None:
             train_seconds=2.0, overrides=[f"optimizer.lr={n}"])
         for n in range(12)
     ]  # fmt: skip
-    text = table(runs, {}, [])
+    text = table(runs, {})
     assert text.count("### Seconds per epoch") == 8
     assert "12 conditions were run. The tables above are of 8 of them" in text
     listed = text.split("## All conditions")[1]

@@ -281,7 +281,7 @@ def test_text_from_outside_is_shown_and_does_nothing(reader: Reader) -> None:
         # What is compared with, or is a key of something else, keeps its value before the evil.
         return tree + evil if isinstance(tree, str) and tree not in KEYS else tree
 
-    report = sample(("none", "ddp"), ("fp32",), seeds=2, epochs=2, published=True)
+    report = sample(("none", "ddp"), ("fp32",), seeds=2, epochs=2)
     measures = {measure["key"] for measure in report["groups"][0]["measures"]}
     KEYS = {"less", "more", "none", "ddp", "fp32", "none-fp32", "ddp-fp32", *measures}  # noqa: N806
     visit = reader.open(spoil(copy.deepcopy(report)))
@@ -330,7 +330,7 @@ def shapes() -> dict[str, dict[str, Any]]:
         "a search": search,
         "no runs": {**two, "groups": [], "runs": [], "notes": []},
         "long words": long,
-        "five precisions": sample(amps=(*AMPS, "tf32", "bf16"), published=True, **small),
+        "five precisions": sample(amps=(*AMPS, "tf32", "bf16"), **small),
     }
 
 

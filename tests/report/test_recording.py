@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 
 from ninefold import report
-from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.recommend import recommend
 from ninefold.report.data import numerics
-from ninefold.report.data.published import read_published
 from ninefold.report.data.recording import gather_recording, read_recording
 from ninefold.report.data.rounds import is_unfinished, largest_batch, name_of, planned_cells
 from ninefold.report.data.runs import Run, read_csv, row_of, run_of
@@ -28,7 +26,6 @@ from tests.report.test_report import result, sweep
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"wall_seconds": 9.0, "runs": 1}
-STUDY = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet", "epochs": 20}
 
 
 def alone(folder: Path) -> Path:
@@ -64,7 +61,7 @@ ODD: dict[str, Any] = {
 def test_a_recording_with_a_value_of_another_kind_is_no_bug(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = sweep(tmp_path / "sweep", result(**STUDY), question="which is faster?", **FACTS)
+    folder = sweep(tmp_path / "sweep", result(), question="which is faster?", **FACTS)
     report.write(folder)
     path = folder / "report" / "environment.json"
     content = json.loads(path.read_text())
@@ -81,12 +78,12 @@ def test_a_recording_with_a_value_of_another_kind_is_no_bug(
     assert (code, said.count("\n")) in ((0, 0), (2, 1)), said
 
 
-@pytest.mark.parametrize("name", ["runs.csv", "curves.csv", "numerics.csv", "published.csv"])
+@pytest.mark.parametrize("name", ["runs.csv", "curves.csv", "numerics.csv"])
 @pytest.mark.parametrize("what", ["huge", "a long line", "many rows"])
 def test_a_table_without_end_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, what: str
 ) -> None:
-    folder = sweep(tmp_path / "sweep", result(**STUDY), **FACTS)
+    folder = sweep(tmp_path / "sweep", result(), **FACTS)
     report.write(folder)
     with (folder / "report" / name).open("ab") as file:
         if what == "huge":
@@ -102,7 +99,7 @@ def test_a_table_without_end_is_one_line(
 
 
 def test_a_pipe_among_the_first_steps_of_runs_is_not_waited_for(tmp_path: Path) -> None:
-    folder = sweep(tmp_path / "sweep", result(**STUDY), **FACTS)
+    folder = sweep(tmp_path / "sweep", result(), **FACTS)
     run = next(folder.rglob("result.json")).parent
     os.mkfifo(run / NUMERICS)
     with pytest.raises(OSError, match="it is a FIFO"):
@@ -113,34 +110,15 @@ def test_a_pipe_among_the_first_steps_of_runs_is_not_waited_for(tmp_path: Path) 
 def test_a_recording_rebuilds_to_the_same_files_without_conf_and_experiments(
     tmp_path: Path,
 ) -> None:
-    folder = sweep(tmp_path / "sweep", result(**STUDY), question="which is faster?", **FACTS)
+    folder = sweep(tmp_path / "sweep", result(), question="which is faster?", **FACTS)
     report.write(folder)
     recording = (folder / "report").rename(tmp_path / "recording")
     whole = rebuild(recording, ROOT)
     assert b"which is faster?" in whole[str(recording / "report.md")]
-    assert b"Compared with the published table" in whole[str(recording / "report.md")]
     for path in recording.rglob("*.*"):
         if path.name in ("table.md", "figure.png", "report.json", "report.md", "report.html"):
             path.unlink()
     assert rebuild(recording, alone(tmp_path / "code")) == whole
-
-
-def test_a_published_table_is_recorded_with_the_runs(tmp_path: Path) -> None:
-    report.write(sweep(tmp_path, result(**STUDY)))
-    recorded = read_published(tmp_path / "report")
-    assert recorded == read_published(ROOT / "experiments" / "alexnet_cifar10")
-    assert len(recorded) == 9
-
-
-@pytest.mark.parametrize("cell", ["<b>,fp32,1,0.5", "none,fp32,soon,0.5"])
-def test_a_damaged_published_table_is_an_error_that_names_the_file(
-    tmp_path: Path, cell: str
-) -> None:
-    report.write(sweep(tmp_path, result()))
-    path = tmp_path / "report" / "published.csv"
-    path.write_text(f"parallel,amp,minutes,accuracy\n{cell}\n")
-    with pytest.raises(ConfigError, match=r"published\.csv=report: cannot be read"):
-        report.write(tmp_path / "report")
 
 
 def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
+import runpy
 import struct
 import subprocess
 import sys
@@ -17,7 +17,6 @@ from ninefold import report
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
 from ninefold.report.data.environment import read_environment
-from ninefold.report.data.published import read_published
 from ninefold.report.data.recording import find_recording, read_recording, record
 from ninefold.report.data.runs import read_csv
 from ninefold.report.render.tables import table
@@ -73,7 +72,7 @@ def tables_of(folder: Path) -> str:
     if target != folder:
         record(gathered, target)
     recording = read_recording(target)
-    return table(recording.runs, recording.environment, recording.published)
+    return table(recording.runs, recording.environment)
 
 
 def row(text: str, section: str, name: str) -> list[str]:
@@ -87,7 +86,7 @@ def rebuilt(recording: Path) -> bytes:
     """The bytes of table.md as the recorded files give them."""
     environment = read_environment(recording / "environment.json")
     runs = read_csv(recording / "runs.csv")
-    return table(runs, environment, read_published(recording)).encode()
+    return table(runs, environment).encode()
 
 
 def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
@@ -256,12 +255,8 @@ def test_a_run_that_failed_before_it_knew_its_batch_joins_the_group_it_is_missin
 
 
 def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path: Path) -> None:
-    names = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet"}
-    text = tables_of(
-        sweep(tmp_path, failure("none", "fp32", **names), failure("dp", "fp32", **names))
-    )
+    text = tables_of(sweep(tmp_path, failure("none", "fp32"), failure("dp", "fp32")))
     assert row(text, "Seconds per epoch", "none") == ["failed"]
-    assert row(text, "Compared with the published table", "dp-fp32")[1] == "failed"
 
 
 def test_a_run_that_never_finished_is_listed_with_its_cell(tmp_path: Path) -> None:
@@ -376,42 +371,36 @@ def test_the_search_for_the_largest_batches_is_no_time_of_the_runs(tmp_path: Pat
     assert "2.0 s evaluation, 12.0 s the search for the largest batches)." in text
 
 
-def like_published(**changes: Any) -> dict[str, Any]:
-    """The conditions of the published table, as changes to a result."""
-    conditions = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet"}
-    return {**conditions, "epochs": 20, "train_seconds": 120.0, "accuracy": 0.8, **changes}
+def of_alexnet(folder: Path, capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
+    """What the study of the published table prints beside it."""
+    same = {"dataset": "cifar10", "model": "alexnet", "train_seconds": 120.0, "accuracy": 0.8}
+    runs = [result(parallel, **{**same, "epochs": 20, **changes}) for parallel in ("none", "ddp")]
+    report.write(sweep(folder, *runs))
+    script = ROOT / "experiments" / "alexnet_cifar10" / "compare.py"
+    assert runpy.run_path(str(script))["main"]([str(folder / "report")]) == 0
+    return f"### Published\n{capsys.readouterr().out}"
 
 
-def test_the_published_table_is_compared_with_ours(tmp_path: Path) -> None:
-    text = tables_of(sweep(tmp_path, result(**like_published()), result("ddp", **like_published())))
-    section = "Compared with the published table"
-    assert row(text, section, "none-fp32") == ["22", "2.00", "-20.0", "81.91", "80.00", "-1.91"]
-    assert row(text, section, "none-scaler") == ["27", "–", "–", "not given", "–", "–"]
-    assert row(text, section, "dp-scaler") == ["not given", "–", "–", "84.09", "–", "–"]
-    assert "one run per cell" in text
-    assert "replicate nothing" in text
-    assert "whole minutes" in text
+def test_the_study_of_a_published_table_is_compared_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = of_alexnet(tmp_path, capsys)
+    names = [
+        f"{way}-{amp}" for way in ("none", "dp", "ddp") for amp in ("fp32", "autocast", "scaler")
+    ]
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("| ")][2:] == names
+    ours = row(text, "Published", "none-fp32")
+    assert ours == ["22", "2.00", "-20.0", "81.91", "80.00", "-1.91"]
+    assert row(text, "Published", "none-scaler") == ["27", "–", "–", "not given", "–", "–"]
+    assert row(text, "Published", "dp-scaler") == ["not given", "–", "–", "84.09", "–", "–"]
 
 
-def test_accuracies_after_another_number_of_epochs_are_not_subtracted(tmp_path: Path) -> None:
-    short = result(**like_published(epochs=2, train_seconds=12.0))
-    text = tables_of(sweep(tmp_path, short))
-    ours = row(text, "Compared with the published table", "none-fp32")
+def test_accuracies_after_another_number_of_epochs_than_published_are_not_subtracted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = of_alexnet(tmp_path, capsys, epochs=2, train_seconds=12.0)
+    ours = row(text, "Published", "none-fp32")
     assert ours == ["22", "2.00", "-20.0", "81.91", "80.00", "–"]
-
-
-def test_another_dataset_is_not_compared_with_the_published_table(tmp_path: Path) -> None:
-    text = tables_of(sweep(tmp_path, result(**like_published(dataset="synthetic"))))
-    assert "Not compared" in text
-    assert "81.91" not in text
-
-
-def test_the_published_file_holds_nine_cells() -> None:
-    path = ROOT / "experiments" / "alexnet_cifar10" / "published.csv"
-    with path.open(newline="") as file:
-        cells = [(row["parallel"], row["amp"]) for row in csv.DictReader(file)]
-    amps = ("fp32", "autocast", "scaler")
-    assert cells == [(parallel, amp) for parallel in ("none", "dp", "ddp") for amp in amps]
 
 
 def test_the_figure_is_a_png_that_is_readable_at_1200_pixels(tmp_path: Path) -> None:

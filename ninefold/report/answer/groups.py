@@ -11,7 +11,6 @@ from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.host import bound_by_host
 from ninefold.report.answer.max_batch import largest_batches
 from ninefold.report.answer.notes import marked, number_notes
-from ninefold.report.answer.published import compare
 from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import (
     Cell,
@@ -72,7 +71,6 @@ def describe(evidence: Evidence, recording: Recording) -> Group:
         numerics=evidence.numerics,
         curves=_curves(evidence),
         rounds=[_round(entry) for entry in rounds_of(recording.sweep, group.part)],
-        published=compare(group, recording.published),
         score=group.score,
         further=[_further(evidence, measure) for measure in of_figures(group.runs)],
         timing_rounds=len({run.round for run in group.timing}) or None,

@@ -191,27 +191,6 @@ class Round:
 
 
 @dataclass(frozen=True)
-class PublishedRow:
-    """One cell of a published table and of ours; points: our accuracy minus theirs."""
-
-    cell: str
-    minutes_published: float | None
-    minutes: float | None
-    accuracy_published: float | None
-    accuracy: float | None
-    points: float | None
-
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """A published table compared with ours."""
-
-    about: str
-    caveat: str
-    rows: list[PublishedRow]
-
-
-@dataclass(frozen=True)
 class Group:
     """The runs of the same conditions: dataset, model, batch size, epochs, other overrides.
 
@@ -248,7 +227,6 @@ class Group:
     numerics: Mapping[str, Any] | None
     curves: list[Curve]
     rounds: list[Round]
-    published: PublishedTable | None
     score: str
     further: list[Further]
     timing_rounds: int | None = None

@@ -1,7 +1,7 @@
 """A recording of a sweep: the files from which its report can be rebuilt without its run folders.
 
-They are runs.csv, curves.csv, numerics.csv, environment.json and, if a table was published for the
-study, published.csv. Nothing in them identifies the machine.
+They are runs.csv, curves.csv, numerics.csv and environment.json. Nothing in them identifies the
+machine.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
-from ninefold.report.data import numerics, published
+from ninefold.report.data import numerics
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
 from ninefold.report.data.hosts import names_of, numbered
 from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
-from ninefold.report.data.published import Published
 from ninefold.report.data.rounds import join, question_of
 from ninefold.report.data.runs import Run, read_csv, runs_of, write_csv
 
-RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json", published.FILE)
+RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,12 @@ class Recording:
     environment: the content of environment.json
     points: the evaluations during training
     numerics: the comparison of the first steps, the rows of numerics.csv
-    published: the table that was published for the study, empty if there is none
     """
 
     runs: Sequence[Run]
     environment: Mapping[str, Any]
     points: Sequence[Point]
     numerics: Sequence[numerics.Row]
-    published: Sequence[Published] = ()
 
     @property
     def sweep(self) -> Mapping[str, Any]:
@@ -114,7 +111,6 @@ def gather_recording(folder: Path) -> Recording | None:
         environment,
         read_metrics(folder, [run.folder for run in runs]),
         numerics.rows(folder, runs),
-        published.read_published(published.EXPERIMENTS / str(environment["study"])),
     )
 
 
@@ -129,12 +125,9 @@ def record(recording: Recording, target: Path) -> None:
     target.mkdir(exist_ok=True)
     write_csv(target / "runs.csv", recording.runs)
     write_curves(target / "curves.csv", recording.points)
-    for name in ("numerics.csv", published.FILE):
-        (target / name).unlink(missing_ok=True)
+    (target / "numerics.csv").unlink(missing_ok=True)
     if recording.numerics:
         numerics.write_csv(target / "numerics.csv", recording.numerics)
-    if recording.published:
-        published.write_published(target, recording.published)
     write_json(target / "environment.json", recording.environment)
 
 
@@ -148,7 +141,6 @@ def read_recording(target: Path) -> Recording:
         environment,
         read_curves(target / "curves.csv"),
         numerics.read_csv(target / "numerics.csv"),
-        published.read_published(target),
     )
 
 

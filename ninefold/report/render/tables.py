@@ -8,15 +8,6 @@ from typing import Any
 
 from ninefold.report.answer.conditions import conditions
 from ninefold.report.answer.notes import cells_of, holders, marked, number_notes
-from ninefold.report.answer.published import (
-    DATASET,
-    EPOCHS,
-    MODEL,
-    SOURCE,
-    applies,
-    compare,
-)
-from ninefold.report.answer.tree import PublishedRow
 from ninefold.report.data.cells import (
     Group,
     groups,
@@ -26,7 +17,6 @@ from ninefold.report.data.cells import (
     shown,
 )
 from ninefold.report.data.environment import values
-from ninefold.report.data.published import Published
 from ninefold.report.data.rounds import why_not
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import MISSING, decimals_for, listed, signed, spread, with_article
@@ -44,12 +34,9 @@ from ninefold.report.stats.verdicts import OTHER_HOSTS
 from ninefold.result import PHASES
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-NOT_GIVEN = "not given"
 
 
-def table(
-    runs: Sequence[Run], environment: Mapping[str, Any], published: Sequence[Published]
-) -> str:
+def table(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
     """Return the text of table.md; the same arguments give the same bytes."""
     every = groups(runs)
     found = shown(every)
@@ -63,8 +50,6 @@ def table(
         sections += [_measure_section(group, measure, marks) for measure in measures]
         sections.append(_further_section(group))
         sections.append(_phase_section(group))
-        if published:
-            sections.append(_published_section(group, published))
     sections += [
         _all_conditions(every, found),
         _outside_the_clock(runs, environment),
@@ -213,47 +198,6 @@ def _phase_section(group: Group) -> str:
             rows.append([f"{parallel}-{amp}", *percent])
     about = "Percent of the seconds of the sampled training steps, mean over seeds."
     return section("### Where the time goes", ["", *PHASES], rows, about)
-
-
-def _published_section(group: Group, published: Sequence[Published]) -> str:
-    heading = "### Compared with the published table"
-    compared = compare(group, published)
-    if compared is None or not applies(group):
-        about = f"Not compared: the published table is {MODEL} on {DATASET} ({SOURCE})."
-        return f"{heading}\n\n{about}"
-    header = (
-        "cell",
-        f"minutes for {EPOCHS} epochs, published",
-        "ours",
-        "difference",
-        "accuracy %, published",
-        "ours",
-        "difference, points",
-    )
-    rows = [_published_row(group, row) for row in compared.rows]
-    return f"{section(heading, header, rows, compared.about)}\n\n{compared.caveat}"
-
-
-def _published_row(group: Group, row: PublishedRow) -> list[str]:
-    seconds, accuracy = (
-        summarize(group, *parts(row.cell), measure) for measure in (SECONDS, of_score())
-    )
-    deviation = None if seconds.sd is None else seconds.sd * EPOCHS / 60
-    return [
-        row.cell,
-        NOT_GIVEN if row.minutes_published is None else f"{row.minutes_published:g}",
-        _ours(row.minutes, deviation, seconds.status),
-        MISSING
-        if row.minutes is None or row.minutes_published is None
-        else signed(row.minutes - row.minutes_published, 1),
-        NOT_GIVEN if row.accuracy_published is None else f"{row.accuracy_published:.2f}",
-        _ours(row.accuracy, accuracy.sd, accuracy.status),
-        MISSING if row.points is None else signed(row.points, 2),
-    ]
-
-
-def _ours(mean: float | None, sd: float | None, status: str | None) -> str:
-    return (status or MISSING) if mean is None else spread(mean, sd, 2)
 
 
 def _all_conditions(every: Sequence[Group], found: Sequence[Group]) -> str:

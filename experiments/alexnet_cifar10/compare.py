@@ -1,0 +1,71 @@
+"""Print a recording of this study beside the published table: minutes and accuracy of each cell.
+
+    python experiments/alexnet_cifar10/compare.py RECORDING
+
+RECORDING has a runs.csv, as outputs/.../report has. Minutes are seconds per epoch of the inner
+clock times 20; a difference is ours minus published.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+from ninefold.report.data.cells import Group, groups, largest_first  # noqa: E402
+from ninefold.report.data.runs import read_csv  # noqa: E402
+from ninefold.report.numbers import MISSING, signed  # noqa: E402
+from ninefold.report.render.markdown import grid  # noqa: E402
+from ninefold.report.stats.measures import SECONDS, of_score  # noqa: E402
+from ninefold.report.stats.summaries import summarize  # noqa: E402
+
+EPOCHS = 20  # of the published runs
+HEADER = (
+    *("cell", f"minutes for {EPOCHS} epochs, published", "ours", "difference"),
+    *("accuracy %, published", "ours", "difference, points"),
+)
+LIMITS = (
+    "Published: a 2021-22 blog post, one RTX 2060 laptop, one run per cell, so that nothing says "
+    "how much a repeat would differ; with one GPU dp and ddp replicate nothing; times are known in "
+    "whole minutes only."
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; accuracies after another number of epochs are not subtracted."""
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    group = largest_first(groups(read_csv(Path(arguments[0]) / "runs.csv")))[0]
+    with (HERE / "published.csv").open(newline="") as file:
+        print(grid(HEADER, [_row(group, cell) for cell in csv.DictReader(file)]))
+    print(f"\nOurs: {group.title}.\n{LIMITS}")
+    return 0
+
+
+def _row(group: Group, published: dict[str, str]) -> list[str]:
+    cell = published["parallel"], published["amp"]
+    seconds = summarize(group, *cell, SECONDS).mean
+    ours = None if seconds is None else seconds * EPOCHS / 60
+    score = summarize(group, *cell, of_score()).mean
+    minutes, accuracy = published["minutes"], published["accuracy"]
+    percent = 100 * float(accuracy) if accuracy else None
+    points = None
+    if score is not None and percent is not None and group.epochs == EPOCHS:
+        points = score - percent
+    return [
+        "-".join(cell),
+        minutes or "not given",
+        MISSING if ours is None else f"{ours:.2f}",
+        MISSING if ours is None or not minutes else signed(ours - float(minutes), 1),
+        "not given" if percent is None else f"{percent:.2f}",
+        MISSING if score is None else f"{score:.2f}",
+        MISSING if points is None else signed(points, 2),
+    ]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
