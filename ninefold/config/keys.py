@@ -276,7 +276,7 @@ TRAIN: dict[str, Key] = {
         number(0, inclusive=True, below=60),
         0,
         "Seconds of timed all-reduces before training, and of undone steps without communication, "
-        "from which the report predicts how processes scale; 0: none.",
+        "recorded as link and compute_seconds; 0: none.",
         later=True,
     ),
     "launch": Key(SECTION, None, "Starting and stopping worker processes.", may_change=True),

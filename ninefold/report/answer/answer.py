@@ -14,9 +14,17 @@ from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
 from ninefold.report.answer.notes import holders, number_notes
 from ninefold.report.answer.recommend import Recommendation
-from ninefold.report.answer.scaling_tree import Scaling
-from ninefold.report.answer.scaling_words import headline
-from ninefold.report.answer.tree import FORMAT, Answer, GoalAnswer, Limits, Note, Report, RunLine
+from ninefold.report.answer.scaling import headline
+from ninefold.report.answer.tree import (
+    FORMAT,
+    Answer,
+    GoalAnswer,
+    Limits,
+    Note,
+    Report,
+    RunLine,
+    Scaling,
+)
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import arguments, left_out

@@ -1,33 +1,21 @@
-"""How a study's cells scale with their processes: measured, and as the cost model predicts."""
+"""How a study's cells scale with their processes: speed-up, efficiency, and the words for them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs
-from ninefold.report.answer.scaling_tree import (
-    LinkFigures,
-    Missed,
-    Predicted,
-    Scaling,
-    ScalingPoint,
-    Series,
-)
-from ninefold.report.answer.scaling_words import sentences
+from ninefold.report.answer.tree import Scaling, ScalingPoint, Series
 from ninefold.report.data.cells import BASELINE
-from ninefold.report.data.runs import PARALLEL, Run, finite, position
-from ninefold.report.stats.costs import Costs, Model, efficiency, falls_below
+from ninefold.report.data.runs import PARALLEL, Run, position
+from ninefold.report.numbers import counted, listed_and
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import Estimate
+from ninefold.report.stats.verdicts import OTHER_HOSTS
 from ninefold.result import ONE_PROCESS
-
-BEYOND = (2, 4, 8)  # times the most processes that were measured: what is predicted
-SHARES = (0.8, 0.5)  # efficiencies of which it is said from how many processes on they are missed
 
 
 def scaling(evidence: Evidence) -> Scaling | None:
@@ -40,7 +28,7 @@ def scaling(evidence: Evidence) -> Scaling | None:
         if runs and runs[0].parallel not in ONE_PROCESS:
             found.setdefault((str(runs[0].parallel), str(runs[0].amp)), []).append(cell)
     series = [
-        _Series(evidence, parallel, amp, cells).described()
+        _series(evidence, parallel, amp, cells)
         for (parallel, amp), cells in sorted(
             found.items(), key=lambda item: position(item[0][0], PARALLEL)
         )
@@ -49,191 +37,74 @@ def scaling(evidence: Evidence) -> Scaling | None:
     return Scaling(evidence.group.scaling, series) if series else None
 
 
-class _Series:
-    """The cells of one strategy and precision, by their processes.
+def _series(evidence: Evidence, parallel: str, amp: str, cells: Sequence[str]) -> Series:
+    """The cells of one strategy and precision. cells: fewest processes first."""
+    plain = f"{BASELINE[0]}-{amp}"
+    base, pairs = plain if _timed(evidence, plain) else cells[0], Pairs(evidence.comparison)
+    points = [_point(evidence, pairs, base, cell) for cell in cells]
+    enough = _enough(pairs, [point for point in points if not point.oversubscribed])
+    found = Series(parallel, amp, base, points, enough, said=[])
+    return replace(found, said=_sentences(found, str(evidence.group.scaling), evidence))
 
-    cells: fewest processes first. base: the cell of one process that they are compared with.
+
+def _point(evidence: Evidence, pairs: Pairs, base: str, cell: str) -> ScalingPoint:
+    processes = _processes(evidence, cell)
+    crowded = any(run.oversubscribed for run in _timed(evidence, cell))
+    speedup = _speedup(evidence, pairs, base, cell)
+    ideal = processes / _processes(evidence, base)
+    value, low, high = (
+        None if end is None or crowded else end / ideal for end in speedup
+    )  # of too few cores or GPUs nothing is ideal
+    return ScalingPoint(
+        processes=processes,
+        cell=cell,
+        oversubscribed=crowded,
+        verdict=None if cell == base else pairs.verdict(base, cell),
+        speedup=speedup[0],
+        speedup_low=speedup[1],
+        speedup_high=speedup[2],
+        efficiency=value,
+        efficiency_low=low,
+        efficiency_high=high,
+        step_seconds=evidence.step_seconds(cell),
+    )
+
+
+def _speedup(
+    evidence: Evidence, pairs: Pairs, base: str, cell: str
+) -> tuple[float | None, float | None, float | None]:
+    """How many times as fast as the base a cell is, and its interval.
+
+    That of their pair; or, of a cell on the hosts of the base and more, which has no verdict, of
+    its seeds alone.
     """
+    if cell == base:
+        return 1.0, None, None
+    if (ratio := pairs.ratio(base, cell)) is not None:
+        low, high = (1 / end if end else None for end in (ratio[2], ratio[1]))
+        return 1 / ratio[0], low, high
+    times, hosts = evidence.values(SECONDS), evidence.hosts(SECONDS)
+    one, own = times.get(base, {}), times.get(cell, {})
+    logs = {
+        key: math.log(one[key] / own[key])
+        for key in one.keys() & own.keys()
+        if one[key] > 0 < own[key]
+        if set(hosts[base][key]) < set(hosts[cell][key])
+    }
+    found = estimate(logs)
+    mean, low, high = (
+        None if end is None else math.exp(end) for end in (found.mean, found.low, found.high)
+    )
+    return mean, low, high
 
-    def __init__(self, evidence: Evidence, parallel: str, amp: str, cells: Sequence[str]) -> None:
-        self._evidence, self._pairs = evidence, Pairs(evidence.comparison)
-        self._parallel, self._amp, self._cells = parallel, amp, cells
-        plain = f"{BASELINE[0]}-{amp}"
-        self._base = plain if _timed(evidence, plain) else cells[0]
-        self._weak = evidence.group.scaling == "weak"
-        self._costs = {cell: costs for cell in cells if (costs := self._costs_of(cell))}
 
-    def described(self) -> Series:
-        points = [self._point(cell) for cell in self._cells]
-        measured = [point for point in points if not point.oversubscribed]
-        known = [self._costs[point.cell] for point in measured if point.cell in self._costs]
-        last = known[-1] if known and known[-1].processes > 1 else None
-        one = _step(self._evidence, self._base)
-        predicted: list[Predicted] = []
-        missed: list[Missed] = []
-        link = None if last is None else self._link(last.processes)
-        if last is not None and one is not None and self._of_base == 1:
-            computes = {costs.processes: costs.compute for costs in known}
-            model = Model(computes, last, self._weak)
-            if model.known:
-                predicted = [self._predicted(model, one, n * last.processes) for n in BEYOND]
-                reached = {p.processes: p.efficiency for p in measured}[last.processes]
-                missed = [
-                    self._missed(share, computes, last, one)
-                    for share in SHARES
-                    if reached is None or reached >= share  # else it was measured to be missed
-                ]
-        found = Series(
-            parallel=self._parallel,
-            amp=self._amp,
-            base=self._base,
-            points=points,
-            enough=self._enough(measured),
-            bound=None if last is None else last.bound,
-            link=link,
-            predicted=predicted,
-            missed=missed,
-            said=[],
-        )
-        kind, settings = self._evidence.group.scaling or "", self._evidence.settings
-        return replace(found, said=sentences(found, last, kind, settings.confidence))
-
-    @property
-    def _of_base(self) -> int:
-        return _processes(self._evidence, self._base)
-
-    def _point(self, cell: str) -> ScalingPoint:
-        processes = _processes(self._evidence, cell)
-        crowded = any(run.oversubscribed for run in _timed(self._evidence, cell))
-        value, low, high = self._speedup(cell)
-        ideal = processes / self._of_base
-        efficient = not crowded
-        costs = self._costs.get(cell)
-        return ScalingPoint(
-            processes=processes,
-            cell=cell,
-            oversubscribed=crowded,
-            verdict=None if cell == self._base else self._pairs.verdict(self._base, cell),
-            speedup=value,
-            speedup_low=low,
-            speedup_high=high,
-            efficiency=value / ideal if efficient and value is not None else None,
-            efficiency_low=low / ideal if efficient and low is not None else None,
-            efficiency_high=high / ideal if efficient and high is not None else None,
-            step_seconds=_step(self._evidence, cell),
-            compute_seconds=costs.compute if costs else None,
-            communication_seconds=costs.communication if costs else None,
-            least_seconds=costs.least if costs else None,
-            most_seconds=costs.most if costs else None,
-        )
-
-    def _speedup(self, cell: str) -> tuple[float | None, float | None, float | None]:
-        """How many times as fast as the base a cell is, and its interval.
-
-        That of their pair; or, of a cell on the hosts of the base and more, which has no verdict,
-        of its seeds alone.
-        """
-        if cell == self._base:
-            return 1.0, None, None
-        if (ratio := self._pairs.ratio(self._base, cell)) is not None:
-            low, high = (1 / end if end else None for end in (ratio[2], ratio[1]))
-            return 1 / ratio[0], low, high
-        times, hosts = self._evidence.values(SECONDS), self._evidence.hosts(SECONDS)
-        one, own = times.get(self._base, {}), times.get(cell, {})
-        logs = {
-            key: math.log(one[key] / own[key])
-            for key in one.keys() & own.keys()
-            if one[key] > 0 < own[key]
-            if set(hosts[self._base][key]) < set(hosts[cell][key])
-        }
-        found = estimate(logs)
-        mean, low, high = (
-            None if end is None else math.exp(end) for end in (found.mean, found.low, found.high)
-        )
-        return mean, low, high
-
-    def _costs_of(self, cell: str) -> Costs | None:
-        """What a step of a cell costs; None where a part of it was not measured."""
-        processes = _processes(self._evidence, cell)
-        compute = self._compute(processes)
-        if not compute or compute < 0:
-            return None
-        if processes == 1:
-            return Costs(1, compute, 0, 0, 0.0, math.inf)
-        runs, link = _timed(self._evidence, cell), self._link(processes)
-        sent = [n for run in runs if (n := run.traffic_bytes) is not None and n >= 0]
-        messages = [n for run in runs if (n := run.messages) is not None and n >= 0]
-        if link is None or not sent or not messages:
-            return None
-        alpha, speed = link.alpha_seconds.mean, link.bytes_per_second.mean
-        if alpha is None or alpha < 0 or not speed or speed < 0:
-            return None
-        return Costs(processes, compute, fmean(messages), fmean(sent), alpha, speed)
-
-    def _compute(self, processes: int) -> float | None:
-        """C: seconds of a step without communication, with so many processes at work.
-
-        It is the same for all strategies: theirs is taken for which it is the least.
-        """
-        by_strategy: dict[str | None, list[float]] = {}
-        for run in self._of_precision(processes):
-            if (seconds := finite(run.compute_seconds)) is not None:
-                by_strategy.setdefault(run.parallel, []).append(seconds)
-        return min(map(fmean, by_strategy.values()), default=None)
-
-    def _link(self, processes: int) -> LinkFigures | None:
-        """The link between so many processes, over all runs that timed it."""
-        runs = [run for run in self._of_precision(processes) if run.link]
-        alphas, speeds = (
-            [value for run in runs if (value := finite(run.link.get(name))) is not None]
-            for name in ("alpha_seconds", "bytes_per_second")
-        )
-        if not alphas or not speeds:
-            return None
-        return LinkFigures(processes, _mean(alphas), _mean(speeds))
-
-    def _of_precision(self, processes: int) -> list[Run]:
-        return [
-            run
-            for run in self._evidence.group.runs
-            if run.ok and run.amp == self._amp and run.processes == processes
-        ]
-
-    def _predicted(self, model: Model, one: float, processes: int) -> Predicted:
-        costs = model.costs(processes)
-        low, high = (
-            efficiency(one, seconds, processes, self._weak) for seconds in (costs.most, costs.least)
-        )
-        return Predicted(
-            processes, costs.least, costs.most, low * processes, high * processes, low, high
-        )
-
-    def _missed(self, share: float, computes: dict[int, float], last: Costs, one: float) -> Missed:
-        """From how many processes on an efficiency is missed, at the ends of band and link."""
-        link = self._link(last.processes)
-        assert link is not None
-        found = []
-        for slowest in (True, False):
-            alpha, speed = link.alpha_seconds, link.bytes_per_second
-            ends = (alpha.high, speed.low) if slowest else (alpha.low, speed.high)
-            end = replace(
-                last,
-                alpha=last.alpha if ends[0] is None else max(0.0, ends[0]),
-                speed=ends[1] if ends[1] and ends[1] > 0 else last.speed,
-            )
-            model = Model(computes, end, self._weak)
-            first = last.processes + 1
-            found.append(falls_below(share, model, one, self._weak, slowest, first))
-        return Missed(share, found[0], found[1])
-
-    def _enough(self, points: Sequence[ScalingPoint]) -> int | None:
-        """The processes from which on each measured larger number is shown not to be faster."""
-        for number, point in enumerate(points[:-1]):
-            others = [other.cell for other in points[number + 1 :]]
-            verdicts = {self._pairs.verdict(point.cell, other) for other in others}
-            if verdicts <= {"slower", "tie"}:
-                return point.processes
-        return None
+def _enough(pairs: Pairs, points: Sequence[ScalingPoint]) -> int | None:
+    """The processes from which on each measured larger number is shown not to be faster."""
+    for number, point in enumerate(points[:-1]):
+        others = [other.cell for other in points[number + 1 :]]
+        if {pairs.verdict(point.cell, other) for other in others} <= {"slower", "tie"}:
+            return point.processes
+    return None
 
 
 def _timed(evidence: Evidence, cell: str) -> list[Run]:
@@ -245,15 +116,85 @@ def _processes(evidence: Evidence, cell: str) -> int:
     return max([1, *(run.processes or 1 for run in evidence.runs(cell))])
 
 
-def _step(evidence: Evidence, cell: str) -> float | None:
-    """Seconds of a step of a cell, the mean over its runs."""
-    steps = [
-        run.train_seconds / run.steps
-        for run in _timed(evidence, cell)
-        if run.train_seconds and run.steps and run.train_seconds > 0 < run.steps
+def headline(series: Series, kind: str, confidence: float) -> str:
+    """Return in a sentence whether more processes make training faster.
+
+    kind: strong or weak. confidence: of the intervals that verdicts are from, percent.
+    """
+    more = [
+        point
+        for point in series.points
+        if point.processes > 1 and point.speedup is not None and not point.oversubscribed
     ]
-    return fmean(steps) if steps else None
+    strategy = f"{series.parallel} in {series.amp}"
+    if not more:
+        return f"{strategy}: no speed-up of more processes is known."
+    best = max(more, key=lambda point: point.speedup or 0.0)
+    apart = best.verdict == OTHER_HOSTS
+    of = "95 % interval of its seeds" if apart else f"{confidence:.3g} % interval"
+    text = _speed(series, best, kind, of)
+    if apart:
+        return (
+            f"{strategy}: without a verdict, as it ran on other hosts or on more: at best {text}."
+        )
+    if best.verdict == "faster":
+        return f"{strategy}: more processes are faster: {text}{_of_ideal(best)}."
+    if best.verdict == "slower":
+        return f"{strategy}: more processes are slower: at best {text}."
+    if best.verdict == "tie":
+        return f"{strategy}: more processes are no faster: at best {text}."
+    return f"{strategy}: not shown to be faster or slower: at best {text}."
 
 
-def _mean(values: Sequence[float]) -> Estimate:
-    return estimate(dict(enumerate(values)))
+def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
+    """Return what a series shows. kind: strong or weak."""
+    measured = [point for point in series.points if not point.oversubscribed]
+    confidence = evidence.settings.confidence
+    said = [_best(series, measured, kind, confidence), _what_pays(series, measured)]
+    if crowded := [point.cell for point in series.points if point.oversubscribed]:
+        said.append(
+            f"{listed_and(crowded)} had fewer cores or GPUs than processes: "
+            f"{'it is' if len(crowded) == 1 else 'they are'} drawn hollow and "
+            f"{'has' if len(crowded) == 1 else 'have'} no efficiency."
+        )
+    return [text for text in said if text]
+
+
+def _best(series: Series, points: Sequence[ScalingPoint], kind: str, confidence: float) -> str:
+    others = [point for point in points if point.cell != series.base]
+    more = [point for point in others if point.processes > 1]
+    if more and all(point.verdict == OTHER_HOSTS for point in more):
+        return (
+            f"Its times are of different hosts than those of {series.base}, or of more hosts: no "
+            "speed-up has a verdict."
+        )
+    faster = [point for point in others if point.verdict == "faster" and point.speedup]
+    if not faster:
+        return f"No number of its processes is shown to be faster than {series.base}."
+    best = max(faster, key=lambda point: point.speedup or 0.0)
+    return f"{_speed(series, best, kind, f'{confidence:.3g} % interval')}{_of_ideal(best)}."
+
+
+def _speed(series: Series, point: ScalingPoint, kind: str, of: str) -> str:
+    """How many times as fast as the base a point is. of: what its interval is called."""
+    what = "is" if kind == "strong" else "trains"
+    unit = "as fast as" if kind == "strong" else "as many examples a second as"
+    text = f"{point.cell} {what} {point.speedup:.2f} times {unit} {series.base}"
+    if point.speedup_low is not None and point.speedup_high is not None:
+        text += f" ({of} {point.speedup_low:.2f} to {point.speedup_high:.2f})"
+    return text
+
+
+def _of_ideal(point: ScalingPoint) -> str:
+    return "" if point.efficiency is None else f", {100 * point.efficiency:.0f} % of the ideal"
+
+
+def _what_pays(series: Series, points: Sequence[ScalingPoint]) -> str:
+    if len(points) < 2:
+        return ""
+    if series.enough is None:
+        return "From which number on more processes do not pay is not shown."
+    more = [point.cell for point in points if point.processes > series.enough]
+    end = "is slower or ties" if len(more) == 1 else "are slower or tie"
+    few = counted(series.enough, "process", "processes")
+    return f"More than {few} are shown not to pay: {listed_and(more)} {end}."

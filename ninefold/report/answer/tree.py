@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.files import write_json
-from ninefold.report.answer.scaling_tree import Scaling
 from ninefold.report.data.rounds import round_number
 from ninefold.report.stats.verdicts import Control, Pair, Safety, Steady
 from ninefold.result import TIMING
@@ -188,6 +187,54 @@ class Round:
     def number(self) -> str:
         """The number of the round, from 1; `3.2` is the second attempt."""
         return round_number(vars(self))
+
+
+@dataclass(frozen=True)
+class ScalingPoint:
+    """One number of processes, measured.
+
+    oversubscribed: whether there were fewer cores or GPUs; then it has no efficiency.
+    verdict: on its time, against the series' base; None of the base itself.
+    speedup: over the base, with the interval of their pair; efficiency: its share of the ideal.
+    step_seconds: of a training step, the mean.
+    """
+
+    processes: int
+    cell: str
+    oversubscribed: bool
+    verdict: str | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    efficiency: float | None
+    efficiency_low: float | None
+    efficiency_high: float | None
+    step_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Series:
+    """The cells of one strategy and precision, by their number of processes.
+
+    base: the cell that speed-ups are over.
+    enough: the processes from which on each larger measured number is shown not to be faster.
+    said: what follows, in sentences.
+    """
+
+    parallel: str
+    amp: str
+    base: str
+    points: list[ScalingPoint]
+    enough: int | None
+    said: list[str]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How cells scale. kind: `strong`, one global batch; `weak`, a batch for each process."""
+
+    kind: str
+    series: list[Series]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from ninefold.report.answer.scaling_tree import Scaling
-from ninefold.report.answer.tree import Further, Group, Report, RunLine
+from ninefold.report.answer.tree import Further, Group, Report, RunLine, Scaling
 from ninefold.report.data.cells import MOST, score_of
 from ninefold.report.numbers import MISSING, capitalized, counted, decimals_for, with_article
 from ninefold.report.render import matrix, pictures, scales

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ninefold.report.answer.scaling_tree import Scaling, ScalingPoint, Series
+from ninefold.report.answer.tree import Scaling, ScalingPoint, Series
 from ninefold.report.numbers import MISSING
 from ninefold.report.render.plots import ON_PAGE, Canvas, Picture, picture
 from ninefold.report.render.strips import between, number, times
@@ -20,32 +20,16 @@ HEADER = (
     "efficiency",
     "its interval",
     "ms a step",
-    "cost model, ms",
     "verdict",
 )
-PREDICTED = "predicted"
 _INK, _MUTED, _ACCENT = (ON_PAGE[name] for name in ("ink", "muted", "accent"))
 _PANEL = 250  # CSS pixels, the height of a panel
 _TITLE, _BELOW, _LEFT = 24, 46, 52
 
 
 def rows(series: Series) -> list[list[str]]:
-    """Return a row of text for each number of processes, the predicted ones last."""
-    found = [_row(point) for point in series.points]
-    for each in series.predicted:
-        found.append(
-            [
-                f"{series.parallel} x{each.processes}-{series.amp}",
-                between(each.speedup_low, each.speedup_high, times),
-                "",
-                between(each.efficiency_low, each.efficiency_high, _percent),
-                "",
-                "",
-                between(each.least_seconds, each.most_seconds, _ms),
-                PREDICTED,
-            ]
-        )
-    return found
+    """Return a row of text for each number of processes."""
+    return [_row(point) for point in series.points]
 
 
 def _row(point: ScalingPoint) -> list[str]:
@@ -56,8 +40,7 @@ def _row(point: ScalingPoint) -> list[str]:
         between(point.speedup_low, point.speedup_high, times),
         "oversubscribed" if point.oversubscribed else efficiency,
         between(point.efficiency_low, point.efficiency_high, _percent),
-        MISSING if point.step_seconds is None else _ms(point.step_seconds),
-        between(point.least_seconds, point.most_seconds, _ms),
+        MISSING if point.step_seconds is None else f"{1e3 * point.step_seconds:.3g}",
         point.verdict or "the base",
     ]
 
@@ -66,16 +49,8 @@ def _percent(share: float) -> str:
     return f"{number(100 * share, 0)} %"
 
 
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g}"
-
-
 def draw(scaling: Scaling) -> Picture:
-    """Draw speed-ups over processes, a panel for each series.
-
-    The measured points with their intervals, the cost model's band beside them; beyond them the
-    band alone, dashed.
-    """
+    """Draw speed-ups with their intervals over processes, a panel for each series."""
 
     def across(narrow: bool) -> int:
         return 1 if narrow else min(2, len(scaling.series))
@@ -114,7 +89,7 @@ def draw(scaling: Scaling) -> Picture:
 def _panel(canvas: Canvas, axes: Axes, series: Series) -> None:
     base = next((p for p in series.points if p.cell == series.base), None)
     one = 1 if base is None else base.processes
-    counts = [p.processes for p in series.points] + [p.processes for p in series.predicted]
+    counts = [point.processes for point in series.points]
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.plot(
@@ -124,7 +99,7 @@ def _panel(canvas: Canvas, axes: Axes, series: Series) -> None:
         lw=1,
         ls=(0, (1, 2)),
     )
-    seen = _band(axes, series)
+    seen: list[float] = []
     for point in series.points:
         if point.speedup is None:
             continue
@@ -143,37 +118,6 @@ def _panel(canvas: Canvas, axes: Axes, series: Series) -> None:
         )
         dot.set_gid(canvas.tip(_tip(point)))
     _ticks(axes, counts, [*seen, *(count / one for count in counts)])
-
-
-def _band(axes: Axes, series: Series) -> list[float]:
-    """Draw the cost model's band, and return the speed-ups that it reaches."""
-    inside: list[tuple[int, float, float]] = []
-    for point in series.points:
-        speedup, seconds = point.speedup, point.step_seconds
-        least, most = point.least_seconds, point.most_seconds
-        if speedup and seconds and least and most and not point.oversubscribed:
-            work = speedup * seconds  # a step of another length has another speed-up
-            inside.append((point.processes, work / most, work / least))
-    beyond = [(p.processes, p.speedup_low, p.speedup_high) for p in series.predicted]
-    if inside:
-        places, low, high = zip(*inside, strict=True)
-        axes.fill_between(places, low, high, color=_ACCENT, alpha=0.22, lw=0)
-    if beyond:
-        joined = [*inside[-1:], *beyond]
-        places, low, high = zip(*joined, strict=True)
-        axes.fill_between(places, low, high, color=_MUTED, alpha=0.12, lw=0)
-        for edge in (low, high):
-            axes.plot(places, edge, color=_MUTED, lw=1.2, ls=(0, (4, 3)))
-        axes.annotate(
-            PREDICTED,
-            beyond[0][::2],
-            xytext=(6, 10),
-            textcoords="offset points",
-            va="bottom",
-            color=_MUTED,
-            fontsize=11,
-        )
-    return [end for _, *ends in [*inside, *beyond] for end in ends]
 
 
 def _ticks(axes: Axes, counts: Sequence[int], seen: Sequence[float]) -> None:
