@@ -6,9 +6,10 @@ import io
 import logging
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +19,8 @@ def bar(*arguments: Any, **options: Any) -> tqdm[Any]:
 
     tqdm's own lock is a named semaphore, which a process that is killed leaves behind.
     """
+    from tqdm import tqdm  # a command that is refused need not wait 6 ms for it
+
     tqdm.set_lock(threading.RLock())
     return tqdm(*arguments, **{"disable": None, "leave": False, **options})
 

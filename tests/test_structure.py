@@ -23,6 +23,7 @@ CONF = ROOT / "conf"
 
 GROUND = {
     *("errors", "files", "machine", "process", "progress", "ranks", "result", "secrets", "signals"),
+    "types",
 }
 # What each package, or module directly in ninefold/, may import: packages, or single modules.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -154,15 +155,15 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "checkpoint": 1440, "config": 4550, "dataset": 4600, "export": 880, "launch": 3500,
+    "checkpoint": 1440, "config": 4050, "dataset": 4600, "export": 880, "launch": 3500,
     "logger": 700, "measure": 1030, "model": 760, "parallel": 1480, "ranks": 420,
-    "report": 9900, "study": 3100, "task": 680, "train": 4120, "ground": 2640,
+    "report": 9900, "study": 3100, "task": 680, "train": 4120, "ground": 2880,
 }  # fmt: skip
 
 
 def test_the_packages_stay_small_enough_to_find_things_in() -> None:
     sources = {module: path.read_text() for module, path in MODULES.items()}
-    assert len([module for module in sources if "/" not in module]) <= 15
+    assert len([module for module in sources if "/" not in module]) <= 16
     lines = Counter[str]()
     for module, text in sources.items():
         lines[module.partition("/")[0] if "/" in module else "ground"] += text.count("\n")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninefold.config.kinds import GPU_NUMBERS
 from ninefold.errors import ConfigError, Failure
 from ninefold.machine import gpu_number, numbers_of
+from ninefold.types import GpuNumbers, accepts, allowed
 
 FIELD = "parallel.devices"
 
@@ -38,13 +38,13 @@ def problems(job: Mapping[str, Any]) -> list[Failure]:
         ]
     if "at" in parallel:
         return _of_parts(job, parallel, chosen)
-    if (allowed := GPU_NUMBERS(chosen)) is not None:
+    if not accepts(GpuNumbers, chosen):
         return [
             ConfigError(
                 FIELD,
                 listed(chosen),
                 "this strategy has a copy of the network on each device, all of them GPUs; "
-                f"{allowed}; set parallel.devices=null, or parallel=split",
+                f"{allowed(GpuNumbers)}; set parallel.devices=null, or parallel=split",
             )
         ]
     return []

@@ -1,353 +1,298 @@
 """The keys of train.py and evaluate.py outside the groups: type, default and meaning of each.
 
+A section is a class whose fields are its keys; the sentence of a key stands below it.
 docs/keys.md, `--help`, the JSON Schemas in conf/schema/ and the comments in conf/train.yaml and
 conf/evaluate.yaml are generated from here: `python -m ninefold.config.reference`.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: to evaluate each from its text takes 2 ms of a command.
+from typing import Annotated, Literal
 
-from dataclasses import dataclass, replace
-from typing import Any
+from msgspec import Meta
 
-from ninefold.config.kinds import (
-    DEVICE,
-    FLAG,
-    NAMES,
-    PATH,
-    RUN,
-    SECTION,
-    TEXT,
-    Kind,
-    number,
-    one_of,
-    optional,
-    whole,
+from ninefold.types import (
+    MAY_CHANGE,
+    NO_EFFECT,
+    AnyPath,
+    AtLeast2,
+    Count,
+    Device,
+    Fraction,
+    Names,
+    Positive,
+    Questions,
+    RunFolder,
+    Seconds,
+    Section,
+    Seed,
+    Share,
+    StudyFolder,
+    Text,
+    Whole,
 )
 
-BY_OPTION = object()  # the default of a key whose value each option of its group sets
-COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+Threads = Annotated[int, Meta(ge=1, le=1024)]  # OpenMP crashes on very many
 
 
-@dataclass(frozen=True)
-class Key:
-    """One key of the configuration.
+class Checkpoint(Section, kw_only=True):
+    """Writing checkpoints."""
 
-    kind: the values it accepts.
-    default: its value in conf/, or BY_OPTION.
-    meaning: one sentence for users.
-    may_change: a resumed run may have another value; holds for all keys below this one too.
-    affects_results: whether it can change a figure of the run; if not, all keys below neither.
-    later: older stored runs lack it, and mean its default.
-    """
-
-    kind: Kind
-    default: Any
-    meaning: str
-    may_change: bool = False
-    affects_results: bool = True
-    later: bool = False
+    every: Whole | None = 0
+    """Steps between checkpoints; 0: at the end of each epoch, null: only when a signal stops the
+    run. One that is due while another is being written is left out, unless it is the best or the
+    last."""
+    keep: AtLeast2 = 2
+    """Step checkpoints that are kept besides last.pt and best.pt."""
+    format: Literal["whole", "sharded"] = "whole"
+    """One file of whole tensors (whole), which rank 0 writes in the background, or a folder to
+    which each process writes its own parts while the training waits (sharded); any strategy resumes
+    either."""
+    on_error: Literal["stop", "continue"] = "stop"
+    """What to do when a checkpoint cannot be written: stop with exit code 5, or continue."""
 
 
-SEED = whole(0, most=2**32 - 1)
-SECONDS = number(0, below=10**8)  # a timedelta takes no more
+class Loader(Section, kw_only=True):
+    """Loading examples."""
 
-TRAIN: dict[str, Key] = {
-    "seed": Key(
-        SEED, 0, "Seed of the initial weights, the order of the examples and the augmentation."
-    ),
-    "epochs": Key(whole(0), 10, "Passes over the training examples.", may_change=True),
-    "batch_size": Key(
-        whole(1),
-        64,
-        "Examples in an optimizer step, over all processes: every strategy takes the same batches "
-        "in the same order.",
-    ),
-    "accumulate": Key(
-        whole(1),
-        1,
-        "Micro-batches that each batch is split into to save memory; their gradients are added.",
-    ),
-    "max_steps": Key(
-        whole(0, otherwise=(None,)),
-        None,
-        "Optimizer steps after which the run ends, counted from its very start; null: no limit.",
-        may_change=True,
-    ),
-    "patience": Key(
-        whole(1, otherwise=(None,)),
-        None,
-        "Epochs without a better score after which the run ends; null: never.",
-        may_change=True,
-    ),
-    "init": Key(
-        TEXT,
-        None,
-        "Weights to start a new run with: a run folder (its last checkpoint), a checkpoint, or any "
-        ".pt, .pth or .safetensors file with tensors by name; null: drawn from the seed.",
-        later=True,
-    ),
-    "init_partial": Key(
-        FLAG,
-        False,
-        "Load the tensors of init that fit and keep the others as they are drawn from the seed.",
-        later=True,
-    ),
-    "init_without": Key(
-        NAMES,
-        None,
-        "Parts of the model that init leaves as drawn from the seed, such as its head, by the "
-        "beginnings of their tensors' names; null: none.",
-        later=True,
-    ),
-    "freeze": Key(
-        NAMES,
-        None,
-        "Parts of the model that are not trained, by the beginnings of their parameters' names; "
-        "their batch normalization stays as in evaluations. null: none.",
-        later=True,
-    ),
-    "ema": Key(
-        optional(number(0, below=1)),
-        None,
-        "Decay of an exponential moving average of the weights, such as 0.999, which is evaluated "
-        "and saved; null: none.",
-    ),
-    "ema_warmup": Key(
-        FLAG,
-        False,
-        "Use the decay min(ema, (1 + t) / (10 + t)) at step t, so that the average forgets the "
-        "initial weights soon.",
-        later=True,
-    ),
-    "clip_grad_norm": Key(
-        optional(number(0)),
-        None,
-        "Clip the gradients to this total norm before each optimizer step; null: no clipping.",
-        later=True,
-    ),
-    "clip_grad_value": Key(
-        optional(number(0)),
-        None,
-        "Clip each gradient element to this absolute value before each optimizer step; null: no "
-        "clipping.",
-        later=True,
-    ),
-    "checkpoint_activations": Key(
-        NAMES,
-        [],
-        "Parts of the model, by name, whose activations are computed again in the backward pass "
-        "instead of kept: less memory for more time.",
-        later=True,
-    ),
-    "on_nonfinite": Key(
-        one_of("stop", "skip"),
-        "stop",
-        "What to do about a loss or gradient that is not finite: stop with exit code 6, or skip "
-        "the step.",
-    ),
-    "deterministic": Key(
-        FLAG,
-        False,
-        "Use deterministic algorithms only; on a GPU some are slower and some are missing.",
-    ),
-    "cudnn_benchmark": Key(
-        FLAG,
-        False,
-        "Have cuDNN try its algorithms for each new shape and take the fastest, which need not be "
-        "the same in each run; without effect on a CPU.",
-        later=True,
-    ),
-    "log_every": Key(
-        whole(1),
-        50,
-        "Steps between log points; each waits for the device and costs about 0.2 ms.",
-        may_change=True,
-    ),
-    "device": Key(
-        DEVICE,
-        "auto",
-        "Device to train on; auto: the GPUs if there are any, cuda:1: GPU 1 alone.",
-    ),
-    "threads": Key(
-        whole(1, most=1024, otherwise=("auto",)),  # OpenMP crashes on very many
-        "auto",
-        "CPU threads of all processes on a host together; auto: all its cores.",
-    ),
-    "graph": Key(
-        FLAG,
-        False,
-        "Record the training step as one CUDA graph, which the host starts by one call; one "
-        "process on one GPU. A no-op on a CPU.",
-        may_change=True,
-        later=True,
-    ),
-    "profile": Key(
-        FLAG,
-        False,
-        "Record five steps before training for TensorBoard and Perfetto, and print at the end what "
-        "the run is bound by.",
-        may_change=True,
-    ),
-    "numerics": Key(
-        whole(0),
-        0,
-        "First steps whose loss, gradient norm and update size are recorded for the report; the "
-        "steps are then undone.",
-    ),
-    "resume": Key(
-        RUN,
-        None,
-        "Folder of the run to resume in place; auto: the newest unfinished run of this job.",
-        affects_results=False,
-    ),
-    "checkpoint": Key(
-        SECTION, None, "Writing checkpoints.", may_change=True, affects_results=False
-    ),
-    "checkpoint.every": Key(
-        whole(0, otherwise=(None,)),
-        0,
-        "Steps between checkpoints; 0: at the end of each epoch, null: only when a signal stops "
-        "the run. One that is due while another is being written is left out, unless it is the "
-        "best or the last.",
-    ),
-    "checkpoint.keep": Key(
-        whole(2),  # if the newest is damaged, there is one before it
-        2,
-        "Step checkpoints that are kept besides last.pt and best.pt.",
-    ),
-    "checkpoint.format": Key(
-        one_of("whole", "sharded"),
-        "whole",
-        "One file of whole tensors (whole), which rank 0 writes in the background, or a folder to "
-        "which each process writes its own parts while the training waits (sharded); any strategy "
-        "resumes either.",
-        later=True,
-    ),
-    "checkpoint.on_error": Key(
-        one_of("stop", "continue"),
-        "stop",
-        "What to do when a checkpoint cannot be written: stop with exit code 5, or continue.",
-    ),
-    "loader": Key(SECTION, None, "Loading examples.", may_change=True),
-    "loader.workers": Key(
-        whole(0, otherwise=("auto",)),
-        "auto",
-        "Threads per training process that read batches ahead; auto: none for data in memory, else "
-        "as many as memory and cores allow, up to 8, and one on a CPU.",
-    ),
-    "loader.share": Key(
-        number(0, most=1),
-        0.25,
-        "Share of the free memory that batches read ahead may take, over all processes of a host.",
-        later=True,
-    ),
-    "loader.pinned": Key(
-        one_of("auto", True, False),
-        "auto",
-        "Read batches into page-locked memory, from which copies to a GPU do not wait; auto: on "
-        "CUDA.",
-        later=True,
-    ),
-    "compile": Key(SECTION, None, "torch.compile; compile=true is short for compile.mode=default."),
-    "compile.mode": Key(
-        optional(one_of(*COMPILE_MODES)),
-        None,
-        "Mode of torch.compile for training steps; reduce-overhead and max-autotune record CUDA "
-        "graphs; null: not compiled. Evaluation never is.",
-    ),
-    "clock": Key(SECTION, None, "Measuring speed."),
-    "clock.warmup": Key(
-        whole(0),
-        3,
-        "Untimed steps at the start, which are then undone; a compiled model takes at least 3.",
-    ),
-    "clock.sample": Key(whole(0), 20, "Time the phases of one step in this many; 0: of no step."),
-    "clock.probe": Key(
-        number(0, inclusive=True, below=60),
-        0.05,
-        "Seconds of fixed work before and after training that reveal a change in machine speed.",
-    ),
-    "clock.ceiling": Key(
-        whole(0),
-        0,
-        "Steps on a batch that is already in memory, then undone: the speed without loading data.",
-    ),
-    "clock.link": Key(
-        number(0, inclusive=True, below=60),
-        0,
-        "Seconds of timed all-reduces before training, and of undone steps without communication, "
-        "recorded as link and compute_seconds; 0: none.",
-        later=True,
-    ),
-    "launch": Key(SECTION, None, "Starting and stopping worker processes.", may_change=True),
-    "launch.inline": Key(
-        FLAG, False, "Run a job of one process inside the launcher, for a debugger."
-    ),
-    "launch.engine": Key(
-        one_of("auto", "elastic", "srun"),
-        "auto",
-        "What starts the processes: elastic on this host, srun in a Slurm allocation; auto: srun "
-        "where a run has more than this node has tasks.",
-        affects_results=False,
-        later=True,
-    ),
-    "launch.timeout": Key(
-        SECONDS, 1800, "Seconds that a process waits for its peers.", affects_results=False
-    ),
-    "launch.grace": Key(
-        SECONDS,
-        30,
-        "Seconds from a signal until workers are killed; a save has 0.8 of them.",
-        affects_results=False,
-    ),
-    "launch.max_restarts": Key(
-        whole(0),
-        0,
-        "Times that crashed workers are restarted from the last checkpoint.",
-        affects_results=False,
-    ),
-    "launch.cpu_processes": Key(
-        whole(1), 1, "Processes that parallel.processes=auto means on a CPU."
-    ),
-    "launch.dry": Key(
-        FLAG,
-        False,
-        "Print what each process would hold and send instead of training; parallel.processes may "
-        "be any number.",
-        affects_results=False,
-        later=True,
-    ),
-}
+    workers: Whole | Literal["auto"] = "auto"
+    """Threads per training process that read batches ahead; auto: none for data in memory, else as
+    many as memory and cores allow, up to 8, and one on a CPU."""
+    share: Share = 0.25
+    """Share of the free memory that batches read ahead may take, over all processes of a host."""
+    pinned: Literal["auto"] | bool = "auto"
+    """Read batches into page-locked memory, from which copies to a GPU do not wait; auto: on
+    CUDA."""
 
-EVALUATE: dict[str, Key] = {
-    "ckpt": Key(
-        PATH,
-        "???",
-        "Run folder (its last checkpoint is evaluated), checkpoint, or any file with a state_dict.",
-    ),
-    "weights": Key(
-        optional(one_of("average", "raw")),
-        None,
-        "Evaluate the moving average of the weights or the raw weights; null: the average where "
-        "the checkpoint has one.",
-        later=True,
-    ),
-    "batch_size": replace(
-        TRAIN["batch_size"],
-        default=256,
-        meaning="Examples in a batch, over all processes; it need not divide anything.",
-    ),
-    "device": replace(
-        TRAIN["device"], meaning="Device to evaluate on; auto: the GPUs if there are any."
-    ),
-    "threads": TRAIN["threads"],
-    "load": Key(SECTION, None, "Loading weights."),
-    "load.partial": Key(
-        FLAG, False, "Load the tensors that fit and leave the others as initialized."
-    ),
-    **{
-        name: key
-        for name, key in TRAIN.items()
-        if name.partition(".")[0] in ("loader", "launch") and name != "launch.dry"
-    },
-}
+
+class Compile(Section, kw_only=True):
+    """torch.compile; compile=true is short for compile.mode=default."""
+
+    mode: (
+        Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] | None
+    ) = None
+    """Mode of torch.compile for training steps; reduce-overhead and max-autotune record CUDA
+    graphs; null: not compiled. Evaluation never is."""
+
+
+class Clock(Section, kw_only=True):
+    """Measuring speed."""
+
+    warmup: Whole = 3
+    """Untimed steps at the start, which are then undone; a compiled model takes at least 3."""
+    sample: Whole = 20
+    """Time the phases of one step in this many; 0: of no step."""
+    probe: Annotated[float, Meta(ge=0, lt=60)] = 0.05
+    """Seconds of fixed work before and after training that reveal a change in machine speed."""
+    ceiling: Whole = 0
+    """Steps on a batch that is already in memory, then undone: the speed without loading data."""
+    link: Annotated[float, Meta(ge=0, lt=60)] = 0
+    """Seconds of timed all-reduces before training, and of undone steps without communication,
+    recorded as link and compute_seconds; 0: none."""
+
+
+class Launch(Section, kw_only=True):
+    """Starting and stopping worker processes."""
+
+    inline: bool = False
+    """Run a job of one process inside the launcher, for a debugger."""
+    engine: Annotated[Literal["auto", "elastic", "srun"], NO_EFFECT] = "auto"
+    """What starts the processes: elastic on this host, srun in a Slurm allocation; auto: srun where
+    a run has more than this node has tasks."""
+    timeout: Annotated[Seconds, NO_EFFECT] = 1800
+    """Seconds that a process waits for its peers."""
+    grace: Annotated[Seconds, NO_EFFECT] = 30
+    """Seconds from a signal until workers are killed; a save has 0.8 of them."""
+    max_restarts: Annotated[Whole, NO_EFFECT] = 0
+    """Times that crashed workers are restarted from the last checkpoint."""
+    cpu_processes: Count = 1
+    """Processes that parallel.processes=auto means on a CPU."""
+
+
+class TrainLaunch(Launch, kw_only=True):
+    """Starting and stopping worker processes."""
+
+    dry: Annotated[bool, NO_EFFECT] = False
+    """Print what each process would hold and send instead of training; parallel.processes may be
+    any number."""
+
+
+class Train(Section, kw_only=True):
+    """The keys of a training run: conf/train.yaml."""
+
+    seed: Seed = 0
+    """Seed of the initial weights, the order of the examples and the augmentation."""
+    epochs: Annotated[Whole, MAY_CHANGE] = 10
+    """Passes over the training examples."""
+    batch_size: Count = 64
+    """Examples in an optimizer step, over all processes: every strategy takes the same batches in
+    the same order."""
+    accumulate: Count = 1
+    """Micro-batches that each batch is split into to save memory; their gradients are added."""
+    max_steps: Annotated[Whole | None, MAY_CHANGE] = None
+    """Optimizer steps after which the run ends, counted from its very start; null: no limit."""
+    patience: Annotated[Count | None, MAY_CHANGE] = None
+    """Epochs without a better score after which the run ends; null: never."""
+    init: Text = None
+    """Weights to start a new run with: a run folder (its last checkpoint), a checkpoint, or any
+    .pt, .pth or .safetensors file with tensors by name; null: drawn from the seed."""
+    init_partial: bool = False
+    """Load the tensors of init that fit and keep the others as they are drawn from the seed."""
+    init_without: Names = None
+    """Parts of the model that init leaves as drawn from the seed, such as its head, by the
+    beginnings of their tensors' names; null: none."""
+    freeze: Names = None
+    """Parts of the model that are not trained, by the beginnings of their parameters' names; their
+    batch normalization stays as in evaluations. null: none."""
+    ema: Fraction | None = None
+    """Decay of an exponential moving average of the weights, such as 0.999, which is evaluated and
+    saved; null: none."""
+    ema_warmup: bool = False
+    """Use the decay min(ema, (1 + t) / (10 + t)) at step t, so that the average forgets the initial
+    weights soon."""
+    clip_grad_norm: Positive | None = None
+    """Clip the gradients to this total norm before each optimizer step; null: no clipping."""
+    clip_grad_value: Positive | None = None
+    """Clip each gradient element to this absolute value before each optimizer step; null: no
+    clipping."""
+    checkpoint_activations: Names = []  # noqa: RUF012  (msgspec copies it)
+    """Parts of the model, by name, whose activations are computed again in the backward pass
+    instead of kept: less memory for more time."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """What to do about a loss or gradient that is not finite: stop with exit code 6, or skip the
+    step."""
+    deterministic: bool = False
+    """Use deterministic algorithms only; on a GPU some are slower and some are missing."""
+    cudnn_benchmark: bool = False
+    """Have cuDNN try its algorithms for each new shape and take the fastest, which need not be the
+    same in each run; without effect on a CPU."""
+    log_every: Annotated[Count, MAY_CHANGE] = 50
+    """Steps between log points; each waits for the device and costs about 0.2 ms."""
+    device: Device = "auto"
+    """Device to train on; auto: the GPUs if there are any, cuda:1: GPU 1 alone."""
+    threads: Threads | Literal["auto"] = "auto"
+    """CPU threads of all processes on a host together; auto: all its cores."""
+    graph: Annotated[bool, MAY_CHANGE] = False
+    """Record the training step as one CUDA graph, which the host starts by one call; one process on
+    one GPU. A no-op on a CPU."""
+    profile: Annotated[bool, MAY_CHANGE] = False
+    """Record five steps before training for TensorBoard and Perfetto, and print at the end what the
+    run is bound by."""
+    numerics: Whole = 0
+    """First steps whose loss, gradient norm and update size are recorded for the report; the steps
+    are then undone."""
+    resume: Annotated[RunFolder, NO_EFFECT] = None
+    """Folder of the run to resume in place; auto: the newest unfinished run of this job."""
+    checkpoint: Annotated[Checkpoint, MAY_CHANGE, NO_EFFECT]
+    loader: Annotated[Loader, MAY_CHANGE]
+    compile: Compile
+    clock: Clock
+    launch: Annotated[TrainLaunch, MAY_CHANGE]
+
+
+class Load(Section, kw_only=True):
+    """Loading weights."""
+
+    partial: bool = False
+    """Load the tensors that fit and leave the others as initialized."""
+
+
+class Evaluate(Section, kw_only=True):
+    """The keys of an evaluation: conf/evaluate.yaml."""
+
+    ckpt: AnyPath = "???"
+    """Run folder (its last checkpoint is evaluated), checkpoint, or any file with a state_dict."""
+    weights: Literal["average", "raw"] | None = None
+    """Evaluate the moving average of the weights or the raw weights; null: the average where the
+    checkpoint has one."""
+    batch_size: Count = 256
+    """Examples in a batch, over all processes; it need not divide anything."""
+    device: Device = "auto"
+    """Device to evaluate on; auto: the GPUs if there are any."""
+    threads: Threads | Literal["auto"] = "auto"
+    """CPU threads of all processes on a host together; auto: all its cores."""
+    load: Load
+    loader: Annotated[Loader, MAY_CHANGE]
+    launch: Annotated[Launch, MAY_CHANGE]
+
+
+class FindLR(Section, kw_only=True):
+    """The learning rates that find=lr tries."""
+
+    low: Positive = 1e-07
+    """Learning rate of its first step."""
+    high: Positive = 1.0
+    """Learning rate of its last step."""
+    steps: Annotated[int, Meta(ge=10)] = 100
+    """Its steps, if the loss does not diverge before."""
+
+
+class Find(Section, kw_only=True):
+    """The keys of a command that looks for a value instead of training."""
+
+    find: Literal["batch_size", "lr"] | None = None
+    """Find the largest batch_size that fits into memory, or a learning rate, instead of training;
+    null: train."""
+    find_lr: FindLR
+
+
+class Study(Section, kw_only=True):
+    """A sweep with repetitions; a round is one run of every cell."""
+
+    seed: Seed = 0
+    """Seed of the order in which the cells of a round are run."""
+    repeats: Count | Literal["auto"] | None = None
+    """Rounds; null: one for each seed of the sweep, auto: until the answer is settled."""
+    ask: Questions = None
+    """The questions: [time], [accuracy] or [time, accuracy]. time: cells train in short turns, all
+    alive at once. accuracy: whole runs, without a check for drift. null: both from the same whole
+    runs."""
+    pairs: Literal["best", "all"] = "best"
+    """What timing rounds decide. best: which cell is the fastest, and cells that cannot be are not
+    measured further; all: every pair of cells."""
+    time_budget: Positive = 3
+    """Minutes of timing rounds. The second, too, may end half a minute later: one decides
+    nothing."""
+    slice: Positive = 0.04
+    """Seconds that are timed in a turn: after 0.04 that are not, at least two steps after one; of
+    several processes 0.3 after 0.3."""
+    turns: AtLeast2 | Literal["auto"] = "auto"
+    """Turns that each cell has in a timing round, besides one that is not counted. auto: cells
+    train for about as long as each other, so that 12 rounds fill study.time_budget; longer where
+    starting the processes takes most of such a round."""
+    scaling: Literal["strong", "weak"] = "strong"
+    """Where parallel.processes is swept. strong: batch_size is that of each step, whatever the
+    number of processes; weak: batch_size times the processes is."""
+    budget: Positive | None = None
+    """Minutes of rounds: another starts if it is expected to end in time; null: no limit."""
+    burn_in: Whole = 50
+    """Steps of a first run that is not counted, where cells are repeated; 0: none."""
+    drift: Positive = 0.1
+    """Share by which the machine may become slower within a round before the round is repeated."""
+    retries: Whole = 2
+    """How often a round is repeated at most."""
+    max_batch: bool = False
+    """Also find the largest batch that fits, for each cell."""
+    resume: StudyFolder = None
+    """Folder of an interrupted study to resume."""
+    mixed: bool = False
+    """Resume even if code or machine changed; runs from before and after are reported in separate
+    tables."""
+
+
+class Report(Section, kw_only=True):
+    """What the report of a sweep recommends."""
+
+    margin: Positive = 0.5
+    """Percentage points of the score that a cell may lose against none-fp32 and still be safe."""
+    same: Fraction = 0.02
+    """Times that differ by less than this share count as equal."""
+    target: Fraction | None = None
+    """Score from 0 to 1 whose time to reach is measured; null: that of none-fp32 minus the
+    margin."""
+
+
+class Sweep(Section, kw_only=True):
+    """The keys of a sweep, which no single run has."""
+
+    study: Study
+    report: Report

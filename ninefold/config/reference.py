@@ -12,14 +12,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
-from ninefold.config.command_keys import FIND, NOT_OF_A_RUN, SWEEP
-from ninefold.config.group_keys import GROUPS, OPTIONS
-from ninefold.config.keys import BY_OPTION, Key
-from ninefold.config.kinds import SECTION
-from ninefold.config.schema import own_keys
+from ninefold.config.schema import (
+    BY_OPTION,
+    FIND,
+    GROUPS,
+    NOT_OF_A_RUN,
+    OPTIONS,
+    SWEEP,
+    Key,
+    own_keys,
+)
 from ninefold.config.untrusted import EVALUATED
+from ninefold.types import words
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -91,7 +98,7 @@ def help_text(command: str) -> str:
         lines += _entry(STUDIES, f"{', '.join(options_of(STUDIES))}. A study that is run.")
     lines += ["", "Keys with their defaults:"]
     for name, key in keys_of(command).items():
-        left = name if key.kind is SECTION else f"{name}={spelled(key.default)}"
+        left = name if key.is_section else f"{name}={spelled(key.default)}"
         lines += _entry(left, key.meaning)
     lines += ["", "Keys of the groups' options:"]
     for name, key in OPTIONS.items():
@@ -158,14 +165,14 @@ def _rows(keys: Mapping[str, Key]) -> str:
     lines = ["| key | accepted | default | | |", "|---|---|---|---|---|"]
     may_change = [name for name, key in keys.items() if key.may_change]
     for name, key in keys.items():
-        if key.kind is SECTION:
+        if key.is_section:
             continue
         default = spelled(key.default)
         resumes = name in may_change or name.partition(".")[0] in may_change
         resumes = resumes and name not in NOT_RESUMED
         cells = [
             f"`{name}`",
-            key.kind.words.replace("|", "\\|"),
+            words(key.kind).replace("|", "\\|"),
             f"`{default}`" if default else "",
             key.meaning,
             "resume" if resumes else "",
@@ -230,38 +237,42 @@ def _commented(line: str, meaning: str) -> list[str]:
 
 def command_schema(command: str) -> dict[str, Any]:
     """The JSON Schema of conf/COMMAND.yaml, and of the studies for train."""
+    keys = keys_of(command)
+    described, definitions = _properties(keys)
     properties: dict[str, Any] = {"defaults": {"type": "array"}, "hydra": {"type": "object"}}
     for group in COMMANDS[command]:
         properties[group] = {"$ref": f"{group}.json"}
-    for name, key in keys_of(command).items():
+    for name, key in keys.items():
         section, _, inner = name.rpartition(".")
-        if key.kind is SECTION:
+        if key.is_section:
             properties[name] = {"description": key.meaning, **_closed({})}
         elif section:
-            properties[section]["properties"][inner] = _property(key)
+            properties[section]["properties"][inner] = described[name]
         else:
-            properties[name] = _property(key)
+            properties[name] = described[name]
     if "compile" in properties:
         compiling = properties["compile"]
         properties["compile"] = {
             "description": compiling.pop("description"),
             "anyOf": [compiling, {"type": "boolean"}],
         }
-    return {**_head(f"conf/{command}.yaml"), **_closed(properties)}
+    return {**_head(f"conf/{command}.yaml", definitions), **_closed(properties)}
 
 
 def group_schema(group: str) -> dict[str, Any]:
     """The JSON Schema of the files in conf/GROUP/."""
-    schema = {**_head(f"conf/{group}/*.yaml"), "description": GROUPS[group].meaning}
+    own, definitions = _properties(
+        {
+            name.partition(".")[2]: key
+            for name, key in OPTIONS.items()
+            if name.partition(".")[0] == group
+        }
+    )
+    schema = {**_head(f"conf/{group}/*.yaml", definitions), "description": GROUPS[group].meaning}
     if group == "logger":  # loggers by name
         call = {"type": "object", "required": ["_target_"]}
         first = {"properties": {"defaults": {"type": "array"}}}
         return {**schema, "type": "object", **first, "additionalProperties": call}
-    own = {
-        name.partition(".")[2]: _property(key)
-        for name, key in OPTIONS.items()
-        if name.partition(".")[0] == group
-    }
     schema |= {"type": "object", "properties": own}
     if group in CLOSED:
         targets = sorted(set(_targets(group)))
@@ -278,11 +289,14 @@ def _targets(group: str) -> Iterator[str]:
             yield tree["_target_"]
 
 
-def _head(title: str) -> dict[str, Any]:
+def _head(title: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": title,
-        "definitions": {"reference": {"type": "string", "pattern": r"\$\{|^\?\?\?$"}},
+        "definitions": {
+            "reference": {"type": "string", "pattern": r"\$\{|^\?\?\?$"},
+            **definitions,
+        },
     }
 
 
@@ -290,15 +304,24 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _property(key: Key) -> dict[str, Any]:
-    """The JSON Schema of a key: what it accepts, or a reference to another key."""
-    found: dict[str, Any] = {
-        "description": key.meaning,
-        "anyOf": [dict(key.kind.json), {"$ref": "#/definitions/reference"}],
-    }
-    if key.default is not BY_OPTION:
-        found["default"] = key.default
-    return found
+def _properties(keys: Mapping[str, Key]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON Schema of each key that is no section, and the definitions that they refer to.
+
+    Of a key: what it accepts, or a reference to another key.
+    """
+    keys = {name: key for name, key in keys.items() if not key.is_section}
+    kinds, definitions = msgspec.json.schema_components(
+        [key.kind for key in keys.values()], ref_template="#/definitions/{name}"
+    )
+    # A file may give arguments of what another file names.
+    definitions.get("Called", {}).pop("required", None)
+    found: dict[str, Any] = {}
+    for (name, key), kind in zip(keys.items(), kinds, strict=True):
+        accepted = [kind, {"$ref": "#/definitions/reference"}]
+        found[name] = {"description": key.meaning, "anyOf": accepted}
+        if key.default is not BY_OPTION:
+            found[name]["default"] = key.default
+    return found, definitions
 
 
 if __name__ == "__main__":

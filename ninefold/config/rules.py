@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.config import devices, graph, kernels, losses, masks, sharding
-from ninefold.config.group_keys import GROUPS
-from ninefold.config.kinds import CALL, SECTION
-from ninefold.config.schema import ADDED_LATER, KEYS, in_sections
+from ninefold.config.schema import ADDED_LATER, GROUPS, KEYS, in_sections
 from ninefold.errors import ConfigError, Failure
+from ninefold.types import Call, accepts, allowed
 
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 OF_A_SWEEP = ("study", "report")  # sections that no run has
 OF_A_COMMAND = (*OF_A_SWEEP, "find", "find_lr")  # what no run has
-SECTIONS = [name for name, key in KEYS.items() if key.kind is SECTION and name not in GROUPS]
+SECTIONS = [name for name, key in KEYS.items() if key.is_section and name not in GROUPS]
 
 
 def problems(
@@ -54,12 +53,12 @@ def problems(
     ]
     loggers = job.get("logger")
     for name, node in loggers.items() if isinstance(loggers, Mapping) else ():
-        if (allowed := CALL(node)) is not None:
+        if not accepts(Call, node):
             found.append(
                 ConfigError(
                     f"logger.{name}",
                     spelled(node),
-                    f"not allowed; {allowed}; take it away with ~logger.{name}",
+                    f"not allowed; {allowed(Call)}; take it away with ~logger.{name}",
                 )
             )
     for field in KEYS:
@@ -74,12 +73,16 @@ def breach(field: str, value: Any) -> list[Failure]:
     """A failure if the key `field` does not accept `value`; unknown keys accept any value."""
     if isinstance(value, str) and "${" in value:
         return []  # a reference that only the worker can resolve: to a checkpoint's configuration
-    if field not in KEYS or KEYS[field].kind is SECTION:
+    key = KEYS.get(field)
+    if key is None or key.is_section or accepts(key.kind, value):
         return []
-    allowed = KEYS[field].kind(value)
-    if allowed is None:
-        return []
-    return [ConfigError(field, spelled(value), f"not allowed; {allowed}; correct {field}")]
+    return [
+        ConfigError(
+            field,
+            spelled(value),
+            f"not allowed; {allowed(key.kind)}; correct {field}",
+        )
+    ]
 
 
 def inner_keys(conf: Path, choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str]]:

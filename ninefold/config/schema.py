@@ -2,20 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import ast
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, get_args
 
-from ninefold.config.command_keys import NOT_OF_A_RUN
-from ninefold.config.group_keys import BUILT, GROUPS, OPTIONS
-from ninefold.config.keys import EVALUATE, TRAIN, Key
-from ninefold.config.kinds import SECTION
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 
+from ninefold import types
+from ninefold.config.group_keys import Groups
+from ninefold.config.keys import Evaluate, Find, Sweep, Train
+from ninefold.files import read_text
+from ninefold.types import Section
+
+BY_OPTION = NODEFAULT  # the default of a key that has one in each option
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the configuration.
+
+    kind: the type of its values, see ninefold.types.
+    default: its value in conf/, None for a section, or BY_OPTION.
+    may_change: a resumed run may have another value; holds for all keys below this one too.
+    affects_results: whether it can change a figure of the run; if not, all keys below neither.
+    sentence: returns its sentence for users.
+    """
+
+    kind: Any
+    default: Any
+    may_change: bool
+    affects_results: bool
+    is_section: bool
+    sentence: Callable[[], str]
+
+    @property
+    def meaning(self) -> str:
+        """Its sentence for users."""
+        return self.sentence()
+
+
+def keys_of(section: type[Section], prefix: str = "") -> dict[str, Key]:
+    """The keys that a section declares, and those of the sections in it, as `checkpoint.keep`."""
+    found: dict[str, Key] = {}
+    for field in fields(section):
+        kind, *marks = get_args(field.type) or (field.type,)
+        inner = kind if isinstance(kind, type) and issubclass(kind, Section) else None
+        default = field.default if field.default_factory is NODEFAULT else field.default_factory()
+        found[f"{prefix}{field.name}"] = Key(
+            kind=field.type,
+            default=None if inner else default,
+            may_change=types.MAY_CHANGE in marks,
+            affects_results=types.NO_EFFECT not in marks,
+            is_section=inner is not None,
+            sentence=functools.partial(_sentence, inner or section, "" if inner else field.name),
+        )
+        if inner:
+            found |= keys_of(inner, f"{field.name}.")
+    return found
+
+
+def _sentence(section: type[Section], field: str) -> str:
+    """The sentence of a field of a section, or of a section it inherits from; "": its own."""
+    places = (
+        _sentences(inspect.getfile(each)).get((each.__name__, field)) for each in section.__mro__
+    )
+    return next(filter(None, places))
+
+
+@functools.cache
+def _sentences(path: str) -> dict[tuple[str, str], str]:
+    """The text below each field of the classes in a file, and below each class for the field "".
+
+    From the source, as Python keeps none of fields. Only help and documentation need it.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for node in ast.parse(read_text(path)).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name, ""] = ast.get_docstring(node) or ""
+            for above, below in pairwise(node.body):
+                match above, below:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ):
+                        found[node.name, name] = " ".join(text.split())
+    return found
+
+
+TRAIN, EVALUATE = keys_of(Train), keys_of(Evaluate)
+FIND, SWEEP = keys_of(Find), keys_of(Sweep)
+NOT_OF_A_RUN = {**FIND, **SWEEP}
+_OF_GROUPS = keys_of(Groups)
+GROUPS = {name: key for name, key in _OF_GROUPS.items() if key.is_section}
+OPTIONS = {name: key for name, key in _OF_GROUPS.items() if not key.is_section}
 KEYS: dict[str, Key] = {**EVALUATE, **TRAIN, **NOT_OF_A_RUN, **GROUPS, **OPTIONS}
 # Prefixes of keys with which a run may be resumed although they differ from the stored run's.
 MAY_CHANGE = tuple(name for name, key in KEYS.items() if key.may_change)
 # Prefixes of keys that change no figure of a run.
 WITHOUT_EFFECT = tuple(name for name, key in KEYS.items() if not key.affects_results)
-ADDED_LATER = {name: key.default for name, key in KEYS.items() if key.later}
+BUILT = tuple(group for group in GROUPS if f"{group}._target_" in OPTIONS)  # one object each
+# Keys that older stored runs lack, which mean the default.
+LATER = (
+    *("weights", "init", "init_partial", "init_without", "freeze", "ema_warmup"),
+    *("clip_grad_norm", "clip_grad_value", "checkpoint_activations", "cudnn_benchmark", "graph"),
+    *("checkpoint.format", "loader.share", "loader.pinned", "clock.link", "launch.engine"),
+    *("launch.dry", "parallel.devices", "parallel.loss_in_forward", "dataset.val"),
+    *("dataset.exif", "dataset.targets", "dataset.cache", "dataset.cache_rate"),
+    *("dataset.cache_dir", "dataset.resident", "task.loss", "model.output", "optimizer.groups"),
+    *("scheduler.per", "scheduler.warmup"),
+)
+ADDED_LATER = {name: KEYS[name].default for name in LATER}
 
 
 def own_keys(evaluates: bool) -> dict[str, Key]:
@@ -33,7 +134,7 @@ def in_sections(evaluates: bool) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, key in {**own_keys(evaluates), **({} if evaluates else NOT_OF_A_RUN)}.items():
         section, _, inner = name.rpartition(".")
-        if key.kind is SECTION:
+        if key.is_section:
             found[name] = set()
         elif section:
             found[section].add(inner)
@@ -46,7 +147,9 @@ def required(evaluates: bool) -> list[str]:
     if not evaluates:  # an evaluation takes its groups from the checkpoint
         of_groups += GROUPS
         of_groups += [f"{group}._target_" for group in BUILT]
-        of_groups += [n for n, key in OPTIONS.items() if n.startswith("model.") and not key.later]
+        of_groups += [
+            n for n, key in OPTIONS.items() if n.startswith("model.") and n not in ADDED_LATER
+        ]
     return [*own_keys(evaluates), *of_groups]
 
 

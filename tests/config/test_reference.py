@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 from referencing import Registry, Resource
 
 from ninefold.config import reference, schema
-from ninefold.config.kinds import SECTION
 from tests.conftest import ROOT, Shell
 
 CONF = ROOT / "conf"
@@ -132,7 +131,7 @@ def documented() -> Iterator[str]:
 
 
 def test_the_page_of_keys_has_every_key_and_every_option() -> None:
-    keys = {name for name, key in schema.KEYS.items() if key.kind is not SECTION}
+    keys = {name for name, key in schema.KEYS.items() if not key.is_section}
     options = {path.stem for path in CONF.glob("*/*.yaml")}
     assert set(documented()) == keys | options
 

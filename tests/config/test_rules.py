@@ -12,7 +12,6 @@ import torch
 from omegaconf import OmegaConf
 from torch.distributed import DistBackendError
 
-from ninefold.config.kinds import SECTION
 from ninefold.config.rules import breach, inner_keys, problems, require_division, suggestion
 from ninefold.config.schema import KEYS
 from ninefold.errors import KINDS, ConfigError, Failure, ResourceError, memory_failure, relay
@@ -28,7 +27,7 @@ ANY = (
     *("init_without", "checkpoint_activations", "parallel.units", "parallel.colwise"),
     "parallel.rowwise",
 )
-FIELDS = [field for field, key in KEYS.items() if key.kind is not SECTION and field not in ANY]
+FIELDS = [field for field, key in KEYS.items() if not key.is_section and field not in ANY]
 
 
 def nested(field: str, value: Any) -> dict[str, Any]:

@@ -9,10 +9,17 @@ import pytest
 from omegaconf import OmegaConf
 
 from ninefold.config import schema
-from ninefold.config.command_keys import NOT_OF_A_RUN
-from ninefold.config.group_keys import BUILT, GROUPS, OPTIONS
-from ninefold.config.keys import BY_OPTION, EVALUATE, TRAIN, Key
-from ninefold.config.kinds import SECTION
+from ninefold.config.schema import (
+    BUILT,
+    BY_OPTION,
+    EVALUATE,
+    GROUPS,
+    NOT_OF_A_RUN,
+    OPTIONS,
+    TRAIN,
+    Key,
+)
+from ninefold.types import accepts
 
 CONF = Path(__file__).parents[2] / "conf"
 OURS = ("parallel", "amp", "dataset", "task", "model")  # groups whose keys are all in the schema
@@ -61,7 +68,7 @@ def test_an_option_has_keys_of_the_schema_with_their_defaults(path: Path) -> Non
 @pytest.mark.parametrize("name", schema.KEYS)
 def test_a_key_has_a_default_that_it_accepts_and_a_sentence(name: str) -> None:
     key = schema.KEYS[name]
-    assert key.kind is SECTION or key.default is BY_OPTION or key.kind(key.default) is None
+    assert key.is_section or key.default is BY_OPTION or accepts(key.kind, key.default)
     assert key.meaning[0] in key.meaning[0].upper() + "dt"  # dtype, torch.compile
     assert key.meaning.endswith(".")
 

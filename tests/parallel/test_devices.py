@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from ninefold.config import devices
-from ninefold.config.kinds import CUTS, DEVICE, DEVICE_LIST, GPU_NUMBERS
 from ninefold.config.processes import named_gpus
 from ninefold.errors import ConfigError
 from ninefold.machine import gpus, require_gpus
@@ -19,47 +18,6 @@ from tests.conftest import Shell
 from tests.faults.runs import one_after_another
 
 TWO = ["NVIDIA H200 (139 GiB)", "NVIDIA H200 (139 GiB)"]
-
-
-@pytest.mark.parametrize("value", ["auto", "cpu", "cuda", "cuda:0", "cuda:12"])
-def test_a_device_is_named_as_torch_names_it(value: str) -> None:
-    assert DEVICE(value) is None
-
-
-@pytest.mark.parametrize(
-    "value", ["gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:01", "cpu:0", 1, None]
-)
-def test_what_is_no_device_is_refused(value: Any) -> None:
-    assert DEVICE(value) == "auto, cpu, cuda or cuda:NUMBER is allowed"
-
-
-@pytest.mark.parametrize(
-    ("value", "allowed"),
-    [([0, 2], True), ([3], True), (None, True), ([], False), ([0, 0], False), ([-1], False),
-     ([True], False), ("0,2", False), (2, False), (["cuda:0"], False)],
-)  # fmt: skip
-def test_gpus_are_a_list_of_different_numbers(value: Any, allowed: bool) -> None:
-    assert (GPU_NUMBERS(value) is None) == allowed
-
-
-@pytest.mark.parametrize(
-    ("value", "allowed"),
-    [([0, 2], True), (["cpu", "cuda:0"], True), (["cpu", 3], True), ("auto", True), (None, True),
-     ([], False), ([0, "cuda:0"], False), (["cpu", "cpu"], False), (["gpu"], False),
-     ("cpu", False), ([True], False), (["cuda"], False), ([-1], False)],
-)  # fmt: skip
-def test_devices_are_a_list_of_different_names_and_numbers(value: Any, allowed: bool) -> None:
-    assert (DEVICE_LIST(value) is None) == allowed
-
-
-@pytest.mark.parametrize(
-    ("value", "allowed"),
-    [(["layer3"], True), (["features.3", "classifier"], True), ([4], True), ("auto", True),
-     (None, False), ("layer3", False), ([], False), ([""], False), (["a", "a"], False),
-     ([4, "4"], False), ([1.5], False)],
-)  # fmt: skip
-def test_cuts_are_a_list_of_different_names(value: Any, allowed: bool) -> None:
-    assert (CUTS(value) is None) == allowed
 
 
 def test_a_gpu_that_is_not_there_is_answered_with_those_that_are() -> None:

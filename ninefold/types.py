@@ -1,0 +1,235 @@
+"""Types of configuration values, with their bounds: what a key accepts.
+
+A type is a Python annotation, against which msgspec checks values and of which it makes a JSON
+Schema. What these cannot say stands behind it in `Annotated`: a sentence (Allowed), a check (If).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from ninefold.machine import gpu_number
+
+
+class Section(msgspec.Struct):
+    """Keys of a configuration by name. The sentence of each for users stands below it."""
+
+
+# Marks of a key, in `Annotated`; on a section they hold for all of its keys.
+MAY_CHANGE = "a resumed run may have another value"
+NO_EFFECT = "it cannot change a figure of the run"
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """The sentence of a type for error lines; numbers and choices need none."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
+class If:
+    """A check of the values that are of a type."""
+
+    holds: Callable[[Any], bool]
+
+
+def accepts(kind: Any, value: Any) -> bool:
+    """Whether the type `kind` allows `value`, which is of YAML."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    numbers = value if isinstance(value, list) else [value]
+    if not all(math.isfinite(each) for each in numbers if isinstance(each, float)):
+        return False
+    return all(mark.holds(value) for mark in get_args(kind) if isinstance(mark, If))
+
+
+def allowed(kind: Any) -> str:
+    """What the type `kind` allows, such as "a number above 0 is allowed, or null"."""
+    kind, *marks = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    for mark in marks:
+        if isinstance(mark, Allowed):
+            return mark.sentence
+    if kind in (int, float):
+        return f"{_number(kind, marks[0])} is allowed"
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    choices = [choice for member in members for choice in _choices(member)]
+    others = [each for each in members if each is not NoneType and not _choices(each)]
+    if others:
+        also = "".join(f" or {choice}" for choice in choices)
+        sentence = re.sub(r"(?= (is|are) allowed$)", also, allowed(others[0]))
+    else:
+        sentence = f"{', '.join(choices)} are allowed"
+    return f"{sentence}, or null" if NoneType in members else sentence
+
+
+def words(kind: Any) -> str:
+    """What the type `kind` allows, as a phrase for a table."""
+    return re.sub(r",? (is|are) allowed", "", allowed(kind))
+
+
+def _choices(kind: Any) -> list[str]:
+    if kind is bool:
+        return ["true", "false"]
+    return list(get_args(kind)) if get_origin(kind) is Literal else []
+
+
+def _number(kind: type, bounds: Meta) -> str:
+    low = f"above {bounds.gt:g}" if bounds.gt is not None else f"of at least {bounds.ge:g}"
+    if kind is int:
+        return f"a whole number {low}" + ("" if bounds.le is None else f" and at most {bounds.le}")
+    low += "" if bounds.lt is None else f" and below {bounds.lt:g}"
+    return f"a number {low}" + ("" if bounds.le is None else f" and of at most {bounds.le:g}")
+
+
+def _different(values: Any) -> bool:
+    """Whether no value occurs twice, if it is a list."""
+    return not isinstance(values, list) or len(set(map(str, values))) == len(values)
+
+
+def _different_devices(values: Any) -> bool:
+    return not isinstance(values, list) or _different(list(map(gpu_number, values)))
+
+
+# Numbers
+Whole = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+AtLeast2 = Annotated[int, Meta(ge=2)]
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+AboveOne = Annotated[float, Meta(gt=1)]
+Fraction = Annotated[float, Meta(gt=0, lt=1)]
+FractionOrZero = Annotated[float, Meta(ge=0, lt=1)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+Seconds = Annotated[float, Meta(gt=0, lt=10**8)]  # a timedelta takes no more
+ClassNumber = Annotated[int, Meta(ge=0, le=32767)]  # what a mask can hold, or none
+
+# Text
+Filled = Annotated[str, Meta(min_length=1)]
+Text = Annotated[Annotated[str, Meta(pattern=r"\S")] | None, Allowed("text or null is allowed")]
+String = Annotated[str, Allowed("text is allowed")]
+Names = Annotated[list[str] | None, Allowed("a list of names, or null is allowed")]
+Units = Annotated[Literal["auto"] | list[str], Allowed("auto or a list of names is allowed")]
+AnyPath = Annotated[  # whatever YAML makes of its name
+    str | float | bool | None, Allowed("the path of a folder or a file is allowed")
+]
+RunFolder = Annotated[
+    str | float | None,
+    Allowed("auto, or a folder with a config.yaml in it, is allowed"),
+    If(lambda value: value in (None, "auto") or os.path.isfile(f"{value}/config.yaml")),
+]
+StudyFolder = Annotated[
+    str | float | None,
+    Allowed("a folder with a sweep.json in it is allowed"),
+    If(lambda value: value is None or os.path.isfile(f"{value}/sweep.json")),
+]
+
+# Lists
+Shape = Annotated[
+    list[Count],
+    Meta(min_length=3, max_length=4),
+    Allowed(
+        "[channels, height, width] or [channels, depth, height, width], whole numbers of at least "
+        "1, is allowed"
+    ),
+]
+Spacing = Annotated[
+    list[Positive],
+    Meta(min_length=3, max_length=3),
+    Allowed("three numbers above 0, for z, y and x, are allowed"),
+]
+Numbers = Annotated[
+    Annotated[list[float], Meta(min_length=1)] | None,
+    Allowed("a list of numbers, one for each channel, or null is allowed"),
+]
+Positives = Annotated[
+    Annotated[list[Positive], Meta(min_length=1)] | None,
+    Allowed("a list of numbers above 0, one for each channel, or null is allowed"),
+]
+Window = Annotated[
+    Annotated[list[float], Meta(min_length=2, max_length=2)] | None,
+    Allowed("[low, high] with low below high, or null, is allowed"),
+    If(lambda value: value is None or value[0] < value[1]),
+]
+GrayLevels = Annotated[
+    Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(min_length=1)] | None,
+    Allowed("a list of different whole numbers from 0 to 65535, or null is allowed"),
+    If(_different),
+]
+Questions = Annotated[
+    list[Literal["time", "accuracy"]] | None,
+    Allowed("[time], [accuracy], [time, accuracy] or null is allowed"),
+    If(lambda value: value in (None, ["time"], ["accuracy"], ["time", "accuracy"])),
+]
+
+# Devices, and parts of a network
+DEVICES = r"^(auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?)(?!\n)$"
+LISTED = r"^(cpu|cuda:(0|[1-9][0-9]{0,3}))(?!\n)$"  # in a list, which may hold GPUs' numbers too
+Device = Annotated[str, Meta(pattern=DEVICES), Allowed("auto, cpu, cuda or cuda:NUMBER is allowed")]
+GpuNumbers = Annotated[
+    Annotated[list[Whole], Meta(min_length=1)] | None,
+    Allowed("a list of different GPU numbers such as [0,2], or null is allowed"),
+    If(_different),
+]
+DeviceList = Annotated[
+    Annotated[list[Whole | Annotated[str, Meta(pattern=LISTED)]], Meta(min_length=1)]
+    | Literal["auto"]
+    | None,
+    Allowed("auto, null, or a list of different devices such as [0,2] or [cpu,cuda:0], is allowed"),
+    If(_different_devices),
+]
+Cuts = Annotated[
+    Annotated[list[Whole | Filled], Meta(min_length=1)] | Literal["auto"],
+    Allowed("a list of different names of modules such as [layer3], or auto, is allowed"),
+    If(_different),
+]
+Part = Annotated[str | int | None, Allowed("a key, an index or null is allowed")]
+
+# What is called
+Target = Annotated[
+    str,
+    Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)+(?!\n)$"),
+    Allowed("the dotted name of a class or a function is allowed"),
+]
+
+
+class Called(TypedDict):
+    _target_: Target
+
+
+Call = Annotated[
+    Called,
+    Allowed("a section with a _target_ in it, the dotted name of what to call, is allowed"),
+]
+Loss = Annotated[
+    Filled | Called | None,
+    Allowed(
+        "a loss that the task knows by name, a section with a _target_ in it, or null is allowed"
+    ),
+]
+SplitName = Annotated[
+    Filled | Called | None,
+    Allowed("the name of a split, a section with a _target_ in it, or null is allowed"),
+]
+
+
+class ParameterGroup(TypedDict):
+    match: str
+
+
+ParameterGroups = Annotated[
+    list[ParameterGroup] | None,
+    Allowed("a list of {match: PATTERN, option: value}, or null is allowed"),
+]
