@@ -15,12 +15,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from ninefold.report.data.cells import Group, groups, largest_first  # noqa: E402
+from ninefold.report.answer.evidence import Evidence, gather_evidence  # noqa: E402
+from ninefold.report.data.cells import groups, largest_first  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
 from ninefold.report.numbers import MISSING, signed  # noqa: E402
 from ninefold.report.render.markdown import grid  # noqa: E402
-from ninefold.report.stats.measures import SECONDS, of_score  # noqa: E402
-from ninefold.report.stats.summaries import summarize  # noqa: E402
+from ninefold.report.stats.measures import SECONDS  # noqa: E402
+from ninefold.report.stats.statistics import estimate  # noqa: E402
 
 EPOCHS = 20  # of the published runs
 HEADER = (
@@ -40,24 +41,25 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     group = largest_first(groups(read_csv(Path(arguments[0]) / "runs.csv")))[0]
+    evidence = gather_evidence(group, (), {}, None)
     with (HERE / "published.csv").open(newline="") as file:
-        print(grid(HEADER, [_row(group, cell) for cell in csv.DictReader(file)]))
+        print(grid(HEADER, [_row(evidence, cell) for cell in csv.DictReader(file)]))
     print(f"\nOurs: {group.title}.\n{LIMITS}")
     return 0
 
 
-def _row(group: Group, published: dict[str, str]) -> list[str]:
-    cell = published["parallel"], published["amp"]
-    seconds = summarize(group, *cell, SECONDS).mean
+def _row(evidence: Evidence, published: dict[str, str]) -> list[str]:
+    cell = f"{published['parallel']}-{published['amp']}"
+    seconds = estimate(evidence.values(SECONDS).get(cell, {})).mean
     ours = None if seconds is None else seconds * EPOCHS / 60
-    score = summarize(group, *cell, of_score()).mean
+    score = estimate(evidence.accuracy.get(cell, {})).mean
     minutes, accuracy = published["minutes"], published["accuracy"]
     percent = 100 * float(accuracy) if accuracy else None
     points = None
-    if score is not None and percent is not None and group.epochs == EPOCHS:
+    if score is not None and percent is not None and evidence.group.epochs == EPOCHS:
         points = score - percent
     return [
-        "-".join(cell),
+        cell,
         minutes or "not given",
         MISSING if ours is None else f"{ours:.2f}",
         MISSING if ours is None or not minutes else signed(ours - float(minutes), 1),

@@ -34,8 +34,7 @@ from ninefold.report.render import progress
 from ninefold.report.render.figure import draw
 from ninefold.report.render.page import page
 from ninefold.report.render.progress import Standing
-from ninefold.report.render.tables import table
-from ninefold.report.render.text import console_text, gate_text, report_text
+from ninefold.report.render.text import console_text, gate_text, report_text, table_text
 from ninefold.report.stats.verdicts import OPEN
 
 __all__ = ["Standing", "TimingState", "compare", "place", "settled", "standings", "timing", "write"]
@@ -145,14 +144,13 @@ def _derive(recording: Recording, target: Path) -> str:
     found = evidence_of(recording)
     goals = recommend(found[0]) if found else []
     report = build(recording, found, goals)
-    tables = table(recording.runs, recording.environment)
-    write_text(target / "table.md", tables)
-    write_text(target / "report.md", report_text(report, tables))
+    write_text(target / "table.md", table_text(report))
+    write_text(target / "report.md", report_text(report))
     write_report(target / "report.json", report)
     draw(target / "figure.png", report)
     _write_overlay(recording, winner(goals), report.answer.train, target / OVERLAY)
     write_text(target / "report.html", page(report))
-    return console_text(report, recording.runs)
+    return console_text(report)
 
 
 def _write_overlay(

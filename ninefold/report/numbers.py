@@ -2,12 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ninefold.result import SCORE
 
 MISSING = "–"  # stands where a number is not known
+NOT_KNOWN = "not known yet"  # stands where more runs would tell it
+
+
+def number(value: float | None, decimals: int, sign: bool = False) -> str:
+    """Return a number, without a minus before zero. sign: with a plus, as a difference has."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{round(value, decimals) + 0.0:{'+' if sign else ''}.{decimals}f}"
+
+
+def signed(value: float | None, decimals: int) -> str:
+    """Return a difference with its sign, and zero as +0."""
+    return number(value, decimals, sign=True)
+
+
+def times(value: float | None, decimals: int = 2) -> str:
+    """Return a ratio such as `×1.23`."""
+    return MISSING if value is None else f"×{number(value, decimals)}"
+
+
+def spread(mean: float | None, sd: float | None, decimals: int) -> str:
+    """Return `mean ± sd`, or the mean alone where a single seed has no deviation."""
+    shown = number(mean, decimals)
+    return shown if sd is None else f"{shown} ± {number(sd, decimals)}"
+
+
+def between(
+    low: float | None,
+    high: float | None,
+    show: Callable[[float], str],
+    unknown: str = MISSING,
+) -> str:
+    """Return an interval in words. unknown: what stands for one that is not known."""
+    return unknown if low is None or high is None else f"{show(low)} to {show(high)}"
+
+
+def small(value: float | None) -> str:
+    """Return a number with three significant digits, such as a p-value or a deviation."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-4:
+        digits, _, exponent = f"{value:.1e}".partition("e")
+        return f"{digits}e{int(exponent)}"
+    return f"{value:.3g}"
+
+
+def chance(p: float | None) -> str:
+    """Return a p-value."""
+    return "< 0.0001" if p is not None and p < 1e-4 else small(p)
+
+
+def typeset(text: str) -> str:
+    """Return a number as a page shows it: a true minus, thin spaces from ten thousand on."""
+    head, dot, decimals = text.partition(".")
+    digits = head.lstrip("+-×")
+    if digits.isdigit() and int(digits) >= 10_000:
+        thousands = f"{int(digits):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+        head = head[: -len(digits)] + thousands
+    return f"{head}{dot}{decimals}".replace("-", "\N{MINUS SIGN}")
 
 
 def decimals_for(smallest: float) -> int:
@@ -18,41 +80,29 @@ def decimals_for(smallest: float) -> int:
     return decimals
 
 
+def decimals_of(unit: str, values: Sequence[float | None]) -> int:
+    """Return the decimals of the values of a table, in the unit of a measure."""
+    if unit in ("%", "images"):
+        return 2 if unit == "%" else 0
+    sizes = [abs(value) for value in values if value and math.isfinite(value)]
+    return decimals_for(min(sizes, default=1.0))
+
+
 def three_digits(value: float) -> str:
     """Return a number with three digits."""
     return f"{value:.{decimals_for(value)}f}"
 
 
-def signed(value: float, decimals: int) -> str:
-    """Return a difference with its sign, and zero as +0."""
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
-
-
-def spread(mean: float, sd: float | None, decimals: int) -> str:
-    """Return `mean ± sd`, or the mean alone where a single seed has no deviation."""
-    shown = f"{mean:.{decimals}f}"
-    return shown if sd is None else f"{shown} ± {sd:.{decimals}f}"
-
-
-def capitalized(text: str) -> str:
-    """Return a text with its first letter as a capital: `mean IoU` as `Mean IoU`."""
-    return text[:1].upper() + text[1:]
-
-
-def with_article(score: str) -> str:
-    """Return a score's name with its article: `the mean IoU`, but `accuracy`."""
-    return score if score == SCORE else f"the {score}"
-
-
-def ratio(value: float | None) -> str:
-    """Return a ratio such as `×1.234`."""
-    return MISSING if value is None else f"×{value:.3f}"
+def plural(items: float | Sequence[object], one: str, many: str | None = None) -> str:
+    """Return the word that goes with a count: `run` or `runs`, `is` or `are`."""
+    count = items if isinstance(items, int | float) else len(items)
+    return one if count == 1 else many or f"{one}s"
 
 
 def counted(items: int | Sequence[object], one: str, many: str | None = None) -> str:
     """Return a count with its noun: `1 run`, `2 runs`."""
     count = items if isinstance(items, int) else len(items)
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count} {plural(count, one, many)}"
 
 
 def listed(items: Sequence[Any]) -> str:
@@ -63,3 +113,13 @@ def listed(items: Sequence[Any]) -> str:
 def listed_and(names: Sequence[str]) -> str:
     """Return names as a phrase: `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def capitalized(text: str) -> str:
+    """Return a text with its first letter as a capital: `mean IoU` as `Mean IoU`."""
+    return text[:1].upper() + text[1:]
+
+
+def with_article(score: str) -> str:
+    """Return a score's name with its article: `the mean IoU`, but `accuracy`."""
+    return score if score == SCORE else f"the {score}"

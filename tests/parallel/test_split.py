@@ -28,8 +28,8 @@ from ninefold.model.convnet import ConvNet
 from ninefold.model.unet import UNet
 from ninefold.parallel import Place
 from ninefold.parallel.split import MIXED, Chunks, Split, cut, moved
+from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import runs_of
-from ninefold.report.render.tables import table
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
@@ -38,7 +38,7 @@ from ninefold.train.activations import checkpoint_activations
 from tests.conftest import Shell, metrics, only_run, result
 from tests.parallel.test_dp import classification, landmarks, segmentation
 from tests.report.test_report import result as reported
-from tests.report.test_report import row
+from tests.report.test_report import row, table_of
 from tests.train.test_graph import same, trained
 
 CPU = torch.device("cpu")
@@ -330,7 +330,8 @@ def test_autocast_is_not_entered_for_one_of_two_kinds_of_device() -> None:
 
 def test_a_report_has_a_row_for_it() -> None:
     runs = [reported(parallel, seed=seed) for parallel in ("none", "split") for seed in (0, 1)]
-    text = table(runs_of([{**run, "folder": str(n)} for n, run in enumerate(runs)]), {})
+    found = runs_of([{**run, "folder": str(n)} for n, run in enumerate(runs)])
+    text = table_of(Recording(found, {}, (), ()))
     assert row(text, "Seconds per epoch", "split") == ["2.00 ± 0.00 (×1.00)"]
 
 

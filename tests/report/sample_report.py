@@ -190,6 +190,7 @@ def _further(tables: dict, divisor: float) -> dict[str, Any]:
     return {
         cell: {
             "n": len(table["accuracy"]), "sd": 0.25, "low": None, "high": None, "relative": -0.125,
+            "tried": len(table["accuracy"]),
             "mean": statistics.fmean(table["accuracy"].values()) / divisor, "values": {},
         }
         for cell, table in tables.items() if "accuracy" in table
@@ -221,6 +222,7 @@ def _cell(cell: str, seeds: int, tables: dict) -> dict[str, Any]:
         measures[key] = {
             "n": len(found), "mean": statistics.fmean(found), "sd": sd, "low": low, "high": high,
             "relative": relative, "values": {str(seed): value for seed, value in values.items()},
+            "tried": len(found) if key == "max_batch" else seeds,
         }  # fmt: skip
     backward = 54 if amp == "fp32" else 66
     return {

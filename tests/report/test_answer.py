@@ -24,19 +24,17 @@ from ninefold.report.answer.recommend import Recommendation, excluded, is_settle
 from ninefold.report.answer.tree import Speedup
 from ninefold.report.answer.wording import UNFINISHED, sentence
 from ninefold.report.answer.wording import reasons as reasons_of
-from ninefold.report.data.cells import PLAIN, groups, parts
+from ninefold.report.data.cells import PLAIN, groups
 from ninefold.report.data.curves import Point, read_curves
 from ninefold.report.data.overlay import overlay_text
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run, read_csv
 from ninefold.report.render.heat import panels
-from ninefold.report.render.tables import table
 from ninefold.report.stats.measures import SECONDS as SECONDS_PER_EPOCH
-from ninefold.report.stats.summaries import summarize
 from tests import conftest
 from tests.conftest import Shell
-from tests.report.test_report import failure, result, sweep
+from tests.report.test_report import failure, result, sweep, table_of
 
 
 def study(folder: Path, *results: dict, **facts: Any) -> Path:
@@ -374,9 +372,7 @@ def test_a_cells_ratio_is_one_number_wherever_it_stands() -> None:
     known = evidence(runs_of(SECONDS, noise=0.2))
     for pair in known.comparison.seconds:
         if pair.first == PLAIN:
-            assert summarize(known.group, *parts(pair.second), SECONDS_PER_EPOCH).relative == (
-                pytest.approx(pair.estimate)
-            )
+            assert known.relative(SECONDS_PER_EPOCH)[pair.second] == (pytest.approx(pair.estimate))
 
 
 def test_reasons_say_what_the_sentence_does_not() -> None:
@@ -590,7 +586,7 @@ def test_of_a_search_the_best_trials_have_tables_and_all_are_listed() -> None:
             train_seconds=2.0, overrides=[f"optimizer.lr={n}"])
         for n in range(12)
     ]  # fmt: skip
-    text = table(runs, {})
+    text = table_of(Recording(runs, {}, (), ()))
     assert text.count("### Seconds per epoch") == 8
     assert "12 conditions were run. The tables above are of 8 of them" in text
     listed = text.split("## All conditions")[1]

@@ -16,10 +16,12 @@ import pytest
 from ninefold import report
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
+from ninefold.report.answer.answer import build, evidence_of
+from ninefold.report.answer.recommend import recommend
 from ninefold.report.data.environment import read_environment
-from ninefold.report.data.recording import find_recording, read_recording, record
+from ninefold.report.data.recording import Recording, find_recording, read_recording, record
 from ninefold.report.data.runs import read_csv
-from ninefold.report.render.tables import table
+from ninefold.report.render.text import table_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,8 +73,13 @@ def tables_of(folder: Path) -> str:
     gathered, target = find_recording(folder)
     if target != folder:
         record(gathered, target)
-    recording = read_recording(target)
-    return table(recording.runs, recording.environment)
+    return table_of(read_recording(target))
+
+
+def table_of(recording: Recording) -> str:
+    """The text of the table.md of a recording."""
+    found = evidence_of(recording)
+    return table_text(build(recording, found, recommend(found[0]) if found else []))
 
 
 def row(text: str, section: str, name: str) -> list[str]:
@@ -80,13 +87,6 @@ def row(text: str, section: str, name: str) -> list[str]:
     below = text.split(f"### {section}\n", 1)[1]
     line = next(line for line in below.splitlines() if line.startswith(f"| {name} "))
     return [cell.strip() for cell in line.split("|")[2:-1]]
-
-
-def rebuilt(recording: Path) -> bytes:
-    """The bytes of table.md as the recorded files give them."""
-    environment = read_environment(recording / "environment.json")
-    runs = read_csv(recording / "runs.csv")
-    return table(runs, environment).encode()
 
 
 def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
@@ -440,7 +440,8 @@ def test_every_recorded_table_follows_from_its_recorded_files(tmp_path: Path) ->
     )  # fmt: skip
     recorded = [path.parent for path in sorted((ROOT / "experiments").glob("*/*/runs.csv"))]
     for recording in [tmp_path / "report", *recorded]:
-        assert rebuilt(recording) == (recording / "table.md").read_bytes(), recording
+        table = table_of(read_recording(recording))
+        assert table == (recording / "table.md").read_text(encoding="utf-8"), recording
 
 
 def test_a_recording_is_rebuilt_in_place(tmp_path: Path) -> None:

@@ -12,15 +12,17 @@ from ninefold.report.answer.batches import score_per_second
 from ninefold.report.answer.conditions import conditions
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
-from ninefold.report.answer.notes import holders, number_notes
+from ninefold.report.answer.notes import number_notes
 from ninefold.report.answer.recommend import Recommendation
 from ninefold.report.answer.scaling import headline
 from ninefold.report.answer.tree import (
     FORMAT,
     Answer,
     GoalAnswer,
+    Group,
     Limits,
     Note,
+    Outside,
     Report,
     RunLine,
     Scaling,
@@ -30,7 +32,7 @@ from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import arguments, left_out
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import drift_allowed, is_unfinished, why_not
-from ninefold.report.data.runs import Run
+from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import capitalized, listed
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SECONDS, of_score
@@ -58,7 +60,10 @@ def build(
     studies = values(recording.environment.get("study"))
     command = recording.sweep.get("command")
     said = conditions(recording.runs, recording.environment)
-    described = [describe(evidence, recording) for evidence in found]
+    by_conditions = groups(recording.runs)
+    described = [
+        describe(evidence, recording, by_conditions.index(evidence.group)) for evidence in found
+    ]
     return Report(
         format=FORMAT,
         title=one_line(listed(studies)) if studies else "Runs",
@@ -70,10 +75,24 @@ def build(
         settings=_limits(recording, found),
         answer=_answer(recording, found, goals, described[0].scaling if described else None),
         groups=described,
-        notes=_notes(recording.runs, found),
+        notes=_notes(recording.runs, described),
         runs=[_run(run, recording.sweep) for run in recording.runs],
         environment=recording.environment,
+        outside=_outside(recording),
     )
+
+
+def _outside(recording: Recording) -> Outside | None:
+    """Where the study's time went; None where that is not known, as of concurrent runs."""
+    sweep, runs = recording.sweep, recording.runs
+    wall, count = finite(sweep.get("wall_seconds")), finite(sweep.get("runs"))
+    if not wall or not count or any(run.timed for run in runs):
+        return None
+    train = sum(finite(run.train_seconds) or 0.0 for run in runs)
+    evaluate = sum(finite(run.evaluate_seconds) or 0.0 for run in runs)
+    search = finite(sweep.get("search_seconds")) or 0.0
+    each = (wall - search - train - evaluate) / count
+    return None if each < 0 else Outside(each, wall, int(count), train, evaluate, search)
 
 
 def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
@@ -180,14 +199,13 @@ def overlay_of(recording: Recording, best: Recommendation) -> dict[str, Any] | N
     return overlay if isinstance(overlay, dict) else None
 
 
-def _notes(runs: Sequence[Run], found: Sequence[Evidence]) -> list[Note]:
+def _notes(runs: Sequence[Run], described: Sequence[Group]) -> list[Note]:
+    cells = [cell for group in described for cell in group.cells]
     return [
         Note(
             number,
             one_line(note),
-            list(
-                dict.fromkeys(cell for evidence in found for cell in holders(evidence.group, note))
-            ),
+            list(dict.fromkeys(cell.cell for cell in cells if number in cell.notes)),
         )
         for note, number in number_notes(runs).items()
     ]

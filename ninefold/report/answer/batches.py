@@ -14,7 +14,7 @@ from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.tree import GoalAnswer
 from ninefold.report.data.cells import PLAIN, plainness
-from ninefold.report.numbers import ratio, three_digits
+from ninefold.report.numbers import three_digits, times
 from ninefold.report.stats.measures import SECONDS, of_score, to_target
 from ninefold.report.stats.statistics import compare, estimate
 from ninefold.report.stats.verdicts import WITHIN
@@ -189,7 +189,7 @@ def _line(setting: Setting, plain: Setting, largest: bool) -> str:
     time of an epoch of `plain`."""
     epoch = f"{three_digits(setting.per_epoch)} s per epoch"
     if setting is not plain and plain.per_epoch:
-        epoch += f" ({ratio(setting.per_epoch / plain.per_epoch)})"
+        epoch += f" ({times(setting.per_epoch / plain.per_epoch, 3)})"
     score = "" if setting.score is None else f", {setting.score:.2f} % at the end"
     if setting.mean is not None:
         until = f"{three_digits(setting.mean)} s to the score"

@@ -13,7 +13,7 @@ from ninefold.report.data.cells import PLAIN, Group, plainness
 from ninefold.report.data.hosts import listed_hosts
 from ninefold.report.data.rounds import asked, others, round_number, rounds_of, timing_rounds
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.numbers import listed_and
+from ninefold.report.numbers import listed_and, plural
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Steady
 
@@ -73,16 +73,17 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             if entry.get("drifted") and entry.get("counted")
         ]
         if drifted:
-            what = f"{kind}{'rounds' if len(drifted) > 1 else 'round'}"
+            what = f"{kind}{plural(drifted, 'round')}"
             found.append(
                 f"The machine drifted in {what} {listed_and(drifted)}, in each attempt: these "
                 "times count, but may be off."
             )
     if evidence.different:
-        one = len(evidence.different) == 1
+        different = list(evidence.different)
+        others_are = plural(different, "it is another experiment", "they are other experiments")
         found.append(
-            f"{_simplest_first(evidence.different)} {'does' if one else 'do'} not compute what "
-            f"{PLAIN} does: {'it is another experiment' if one else 'they are other experiments'}, "
+            f"{_simplest_first(different)} {plural(different, 'does', 'do')} not compute what "
+            f"{PLAIN} does: {others_are}, "
             "not another way of doing this one."
         )
     if evidence.batch_norm:
@@ -101,7 +102,7 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
         every = waiting == evidence.cells
         who = "Every cell" if every else listed_and(waiting)
         found.append(
-            f"{who} {'waits' if every or len(waiting) == 1 else 'wait'} for data: faster loading "
+            f"{who} {plural(1 if every else waiting, 'waits', 'wait')} for data: faster loading "
             "would change the times."
         )
     if any(
@@ -171,12 +172,11 @@ def _no_control(evidence: Evidence) -> str:
     copies = [second for _, second in evidence.uncontrolled]
     steps = [evidence.step_seconds(first) for first, _ in evidence.uncontrolled]
     shortest = 1e3 * min(step for step in steps if step is not None)
-    one = len(copies) == 1
     return (
-        f"{listed_and(copies)} {'repeats' if one else 'repeat'} the work of none and "
-        f"{'is' if one else 'are'} no A/A control here: on a GPU DataParallel itself takes up to "
-        f"{1e3 * WRAPPER:g} ms of a step, which is {shortest:.2g} ms long. Longer steps, as of a "
-        "larger batch, would make it one."
+        f"{listed_and(copies)} {plural(copies, 'repeats', 'repeat')} the work of none and "
+        f"{plural(copies, 'is', 'are')} no A/A control here: on a GPU DataParallel itself takes up "
+        f"to {1e3 * WRAPPER:g} ms of a step, which is {shortest:.2g} ms long. Longer steps, as of "
+        "a larger batch, would make it one."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import counted, listed, listed_and
+from ninefold.report.numbers import counted, listed, listed_and, plural
 from ninefold.report.stats.components import components
 
 
@@ -22,7 +22,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
             phrases.append(f"{label} {listed(known)}")
     for name, unit in (("epochs", "epoch"), ("threads", "CPU thread")):
         if known := values(environment.get(name)):
-            phrases.append(f"{listed(known)} {unit}{'' if known == [1] else 's'}")
+            phrases.append(f"{listed(known)} {unit if known == [1] else plural(0, unit)}")
     if devices := _devices(environment):
         phrases.append(f"on {devices}")
     if len(hosts := {number for run in runs if run.counts for number in run.on_hosts}) > 1:
@@ -82,7 +82,7 @@ def _seeds(runs: Sequence[Run]) -> str:
     if not counts:
         return ""
     span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{span} seed{'' if counts == [1] else 's'}"
+    return f"{span} {plural(counts[-1], 'seed')}"
 
 
 def _devices(environment: Mapping[str, Any]) -> str:

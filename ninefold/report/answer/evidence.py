@@ -105,6 +105,28 @@ class Evidence:
                 found[cell] = known
         return found
 
+    def relative(self, measure: Measure) -> dict[str, float | None]:
+        """Return what a measure gives by cell, relative to the baseline's in the same pairs."""
+        values, hosts = self.values(measure), self.hosts(measure)
+        base, found = values.get(PLAIN, {}), {}
+        for cell, own in values.items():
+            pairs = [
+                measure.paired(own[key], base[key])
+                for key in own
+                if key in base
+                and (not measure.depends_on_hosts or hosts[cell][key] == hosts[PLAIN][key])
+            ]
+            found[cell] = finite(measure.middle(pairs)) if pairs else None
+        return found
+
+    def tried(self, measure: Measure) -> dict[str, int]:
+        """Return of how many seeds, or rounds, a cell has runs that may give a measure."""
+        by_round = self._pairs_by_round(measure)
+        found: dict[str, set[int | None]] = {}
+        for run in measure.source(self.group):
+            found.setdefault(run.cell, set()).add(run.round if by_round else run.place)
+        return {cell: len(keys) for cell, keys in found.items()}
+
     def hosts(self, measure: Measure) -> dict[str, dict[int, tuple[int, ...]]]:
         """Return the numbers of the hosts that each of these values was measured on."""
         by_round = self._pairs_by_round(measure)

@@ -17,7 +17,7 @@ from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import settings_of
 from ninefold.report.data.recording import Recording, find_recording
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import listed, ratio
+from ninefold.report.numbers import listed, times
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.recordings import Change, changes
 
@@ -103,10 +103,10 @@ def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
     worst = max(slower, key=lambda change: change.ratio or 0.0)
     return Slower(
         worst.cell,
-        ratio(worst.ratio),
+        times(worst.ratio, 3),
         "it is slower than before",
-        f"at most {ratio(1 + allowed)} is allowed, and the interval is {ratio(worst.low)} to "
-        f"{ratio(worst.high)}"
+        f"at most {times(1 + allowed, 3)} is allowed, and the interval is {times(worst.low, 3)} to "
+        f"{times(worst.high, 3)}"
         + (f", and {len(slower)} cells are slower in all" if len(slower) > 1 else ""),
         "see what changed, or allow more with --fail-if-slower",
     )
@@ -222,8 +222,8 @@ def _warnings(new: Recording, old: Recording, allowed: float) -> list[str]:
         if abs(math.log(pace)) > math.log1p(allowed):
             what = "slower" if pace > 1 else "faster"
             found.append(
-                f"a fixed piece of work took {ratio(pace)} of its time before: the machine itself "
-                f"may be {what}"
+                f"a fixed piece of work took {times(pace, 3)} of its time before: the machine "
+                f"itself may be {what}"
             )
     return found
 

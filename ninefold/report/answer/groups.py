@@ -10,7 +10,7 @@ from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.host import bound_by_host
 from ninefold.report.answer.max_batch import largest_batches
-from ninefold.report.answer.notes import marked, number_notes
+from ninefold.report.answer.notes import notes_of, number_notes
 from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import (
     Cell,
@@ -37,19 +37,20 @@ from ninefold.report.stats.measures import (
     of_score,
 )
 from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.summaries import phase_shares, summarize
+from ninefold.report.stats.summaries import phase_shares
 
 MeasureFigures = tuple[MeasureInfo, Mapping[str, Figures]]  # and its figures by cell
 
 
-def describe(evidence: Evidence, recording: Recording) -> Group:
-    """Return a group with its cells, verdicts, curves and rounds."""
+def describe(evidence: Evidence, recording: Recording, order: int) -> Group:
+    """Return a group with its cells, verdicts, curves and rounds. order: by its conditions."""
     group = evidence.group
     measures = [
         *_measures(evidence),
         largest_batches(group, recording.sweep),
     ]
-    marks = marked(group, number_notes(recording.runs))
+    notes = notes_of(group, number_notes(recording.runs))
+    every = set.intersection(*(set(notes[cell]) for cell in evidence.cells))
     return Group(
         title=one_line(group.title),
         dataset=group.dataset,
@@ -62,7 +63,7 @@ def describe(evidence: Evidence, recording: Recording) -> Group:
         amps=group.amps,
         planned=list(evidence.planned),
         measures=[info for info, _ in measures],
-        cells=[_cell(evidence, cell, measures, marks.get(cell, [])) for cell in evidence.cells],
+        cells=[_cell(evidence, cell, measures, notes[cell], every) for cell in evidence.cells],
         pairs=PairVerdicts(evidence.comparison.seconds, evidence.comparison.accuracy),
         safety=evidence.comparison.safety,
         controls=evidence.comparison.controls,
@@ -76,23 +77,36 @@ def describe(evidence: Evidence, recording: Recording) -> Group:
         timing_rounds=len({run.round for run in group.timing}) or None,
         others=others(recording.sweep, group.part) if group.timing else None,
         scaling=scaling(evidence),
+        order=order,
     )
 
 
-def _cell(evidence: Evidence, name: str, measures: list[MeasureFigures], marks: list[int]) -> Cell:
+def _cell(
+    evidence: Evidence,
+    name: str,
+    measures: list[MeasureFigures],
+    notes: list[int],
+    every: set[int],
+) -> Cell:
+    """A cell. notes: numbers of those that hold for it; every: of those that hold for all cells."""
     parallel, amp = parts(name)
+    trained = [run for run in evidence.runs(name) if not run.timed]
+    seeds = [run.seed for run in trained if run.ok]
     return Cell(
         cell=name,
         parallel=parallel,
         amp=amp,
         status=evidence.bad.get(name),
-        seeds=len({run.seed for run in evidence.runs(name) if not run.timed}),
-        marks=marks,
+        seeds=len({run.seed for run in trained}),
+        marks=[number for number in notes if number not in every],
         measures={info.key: figures.get(name) for info, figures in measures},
         phases=phase_shares(evidence.group, parallel, amp),
         data_bound=evidence.waits_for_data(name),
         speedup=evidence.speedup(name),
         host_bound=name in bound_by_host(evidence),
+        notes=notes,
+        ok=len(seeds),
+        ok_seeds=len(set(seeds)),
     )
 
 
@@ -102,10 +116,7 @@ def _measures(evidence: Evidence) -> list[MeasureFigures]:
     for measure in (SECONDS, THROUGHPUT, score, BYTES, ENERGY, evidence.to_target):
         if measure is None:
             continue
-        figures = {
-            cell: _figures(evidence, cell, measure, known)
-            for cell, known in evidence.values(measure).items()
-        }
+        figures = _figures(evidence, measure)
         about = measure.about
         if measure is ENERGY and (sources := {run.energy_source for run in evidence.group.runs}):
             named = sorted(filter(None, sources))
@@ -117,7 +128,7 @@ def _measures(evidence: Evidence) -> list[MeasureFigures]:
             key=measure.key,
             title=measure.title,
             unit=measure.unit,
-            about=about.replace("`", ""),
+            about=about,
             better=measure.better,
             available=bool(figures),
             why_not=None if figures else measure.why_not,
@@ -135,21 +146,22 @@ def _further(evidence: Evidence, measure: Measure) -> Further:
         name=measure.title,
         unit=measure.unit,
         better=measure.better or None,
-        cells={
-            cell: _figures(evidence, cell, measure, known)
-            for cell, known in evidence.values(measure).items()
-        },
+        cells=_figures(evidence, measure),
     )
 
 
-def _figures(
-    evidence: Evidence, cell: str, measure: Measure, known: Mapping[int, float]
-) -> Figures:
-    return Figures(
-        **asdict(estimate(known)),
-        relative=summarize(evidence.group, *parts(cell), measure).relative,
-        values={str(key): value for key, value in sorted(known.items())},
-    )
+def _figures(evidence: Evidence, measure: Measure) -> dict[str, Figures]:
+    """A measure of each cell that has values."""
+    relative, tried = evidence.relative(measure), evidence.tried(measure)
+    return {
+        cell: Figures(
+            **asdict(estimate(known)),
+            relative=relative[cell],
+            values={str(key): value for key, value in sorted(known.items())},
+            tried=tried[cell],
+        )
+        for cell, known in evidence.values(measure).items()
+    }
 
 
 def _curves(evidence: Evidence) -> list[Curve]:

@@ -31,6 +31,7 @@ def largest_batches(
             high=None,
             relative=size / plain if size and plain and not why[cell] else None,
             values={},
+            tried=1,
             why=why[cell],
         )
         for cell, size in sizes.items()

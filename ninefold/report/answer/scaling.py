@@ -11,7 +11,7 @@ from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.tree import Scaling, ScalingPoint, Series
 from ninefold.report.data.cells import BASELINE
 from ninefold.report.data.runs import PARALLEL, Run, position
-from ninefold.report.numbers import counted, listed_and
+from ninefold.report.numbers import counted, listed_and, plural
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import OTHER_HOSTS
@@ -154,8 +154,8 @@ def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
     if crowded := [point.cell for point in series.points if point.oversubscribed]:
         said.append(
             f"{listed_and(crowded)} had fewer cores or GPUs than processes: "
-            f"{'it is' if len(crowded) == 1 else 'they are'} drawn hollow and "
-            f"{'has' if len(crowded) == 1 else 'have'} no efficiency."
+            f"{plural(crowded, 'it is', 'they are')} drawn hollow and "
+            f"{plural(crowded, 'has', 'have')} no efficiency."
         )
     return [text for text in said if text]
 
@@ -195,6 +195,6 @@ def _what_pays(series: Series, points: Sequence[ScalingPoint]) -> str:
     if series.enough is None:
         return "From which number on more processes do not pay is not shown."
     more = [point.cell for point in points if point.processes > series.enough]
-    end = "is slower or ties" if len(more) == 1 else "are slower or tie"
+    end = plural(more, "is slower or ties", "are slower or tie")
     few = counted(series.enough, "process", "processes")
     return f"More than {few} are shown not to pay: {listed_and(more)} {end}."

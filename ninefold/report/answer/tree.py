@@ -14,11 +14,11 @@ from typing import Any
 
 from ninefold.files import write_json
 from ninefold.report.data.rounds import round_number
-from ninefold.report.stats.verdicts import Control, Pair, Safety, Steady
+from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Pair, Safety, Steady
 from ninefold.result import TIMING
 
 FORMAT = 1
-_WHERE_USED = {"score_confidence", "chance", "timing_rounds", "others", "scaling"}
+_WHERE_USED = {"score_confidence", "chance", "timing_rounds", "others", "scaling", "outside"}
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class Figures:
     mean, sd, low, high: mean, standard deviation (n - 1) and 95 % interval of the mean.
     relative: to none-fp32: a ratio, or for scores and further figures a difference.
     values: by seed, or by round where rounds repeat seeds.
+    tried: seeds, or rounds, that have runs of this cell which may give a value.
     """
 
     n: int
@@ -100,6 +101,7 @@ class Figures:
     high: float | None
     relative: float | None
     values: dict[str, float]
+    tried: int
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,11 @@ class Further:
     unit: str
     better: str | None
     cells: dict[str, Figures]
+
+    @property
+    def heading(self) -> str:
+        """Its name with its unit."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,8 @@ class Cell:
     phases: percent of a training step, by phase.
     data_bound: whether a tenth or more of its steps goes into its batches.
     host_bound: whether its GPUs wait for the host.
+    notes: numbers of all notes that hold for it.
+    ok: runs that were trained as a whole and ended well; ok_seeds: how many seeds these have.
     """
 
     cell: str
@@ -152,6 +161,9 @@ class Cell:
     data_bound: bool
     speedup: Speedup | None
     host_bound: bool = False
+    notes: list[int] = field(default_factory=list)
+    ok: int = 0
+    ok_seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -252,6 +264,7 @@ class Group:
     floor: the share within which ratios of time have no verdict, as a control did not hold; 0: all
         did.
     scaling: None where the study did not sweep processes.
+    order: the place of this group where groups are sorted by their conditions, from 0.
     """
 
     title: str
@@ -279,6 +292,30 @@ class Group:
     timing_rounds: int | None = None
     others: float | None = None
     scaling: Scaling | None = None
+    order: int = 0
+
+    @property
+    def scored(self) -> bool:
+        """Whether it has runs that were trained as a whole, which alone have a score."""
+        return any(cell.seeds for cell in self.cells) or not self.timing_rounds
+
+    @property
+    def apart(self) -> set[frozenset[str]]:
+        """The pairs of cells whose times are of different hosts."""
+        pairs = (pair for pair in self.pairs.seconds if pair.verdict == OTHER_HOSTS)
+        return {frozenset((pair.first, pair.second)) for pair in pairs}
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Where the seconds of a study went; each: of a run outside training and evaluation."""
+
+    each: float
+    wall: float
+    runs: int
+    train: float
+    evaluate: float
+    search: float
 
 
 @dataclass(frozen=True)
@@ -336,6 +373,7 @@ class Report:
     notes: list[Note]
     runs: list[RunLine]
     environment: Mapping[str, Any]
+    outside: Outside | None = None
 
 
 def write_report(path: Path, report: Report) -> None:

@@ -20,7 +20,7 @@ from ninefold.report.answer.recommend import (
     excluded,
 )
 from ninefold.report.data.cells import BASELINE, PLAIN
-from ninefold.report.numbers import counted, listed_and, three_digits
+from ninefold.report.numbers import counted, listed_and, plural, three_digits
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import OPEN, WITHIN, Estimate
@@ -176,7 +176,7 @@ def reasons(found: Recommendation) -> list[str]:
     if above := _shown_above(found.means, pairs, cell):
         said.append(f"{above} shown to {_WORDS[found.goal.key].more}.")
     if found.tied:
-        said.append(f"{listed_and(found.tied)} {'tie' if len(found.tied) > 1 else 'ties'} with it.")
+        said.append(f"{listed_and(found.tied)} {plural(found.tied, 'ties', 'tie')} with it.")
     said += [text for other in found.means if (text := _why_not(found, pairs, cell, other))]
     for other in evidence.cells:
         if other not in found.means:
@@ -309,7 +309,7 @@ def _times(ratio: Ratio, cell: str, evidence: Evidence) -> str:
 def _uncertainty(found: Estimate, unit: str) -> str:
     seeds = counted(found.n, unit)
     if found.low is None or found.high is None or not found.mean:
-        return f"{seeds} {'gives' if found.n == 1 else 'give'} no interval."
+        return f"{seeds} {plural(found.n, 'gives', 'give')} no interval."
     if found.sd == 0:
         return f"It is the same with each of {seeds}."
     share = 50 * (found.high - found.low) / found.mean

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ninefold.report.data.runs import AMP, PARALLEL, Run, finite, position
+from ninefold.report.numbers import plural
 from ninefold.result import SCORE
 
 BASELINE = ("none", "fp32")
@@ -47,7 +48,7 @@ class Group:
         batch = str(self.batch_size or "unknown")
         batch += " per process" if self.scaling == "weak" else ""
         epochs = "unknown" if self.epochs is None else f"{self.epochs:g}"
-        return f"batch {batch}, {epochs} epoch{'' if self.epochs == 1 else 's'}"
+        return f"batch {batch}, {epochs} {plural(self.epochs or 0, 'epoch')}"
 
     @property
     def scaling(self) -> str | None:

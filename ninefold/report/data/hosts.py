@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninefold.report.numbers import listed_and
+from ninefold.report.numbers import listed_and, plural
 
 COLUMN = "on_hosts"
 
@@ -47,5 +47,4 @@ def listed_hosts(hosts: Sequence[int]) -> str:
     """Return numbers of hosts as a phrase: `host 1`, `hosts 1 and 2`."""
     if not hosts:
         return "an unknown host"
-    words = listed_and([str(number) for number in hosts])
-    return f"host {words}" if len(hosts) == 1 else f"hosts {words}"
+    return f"{plural(hosts, 'host')} {listed_and([str(number) for number in hosts])}"

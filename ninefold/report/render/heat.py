@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ninefold.report.answer.tree import Cell, Figures, Group, LargestBatch, MeasureInfo
+from ninefold.report.answer.tree import Figures, Group, LargestBatch, MeasureInfo
 from ninefold.report.data.cells import PLAIN
-from ninefold.report.numbers import counted, decimals_for
-from ninefold.report.render.strips import Strip, between, number, scale, signed, times
-from ninefold.report.stats.measures import ENERGY, SCORE_KEY, SECONDS, THROUGHPUT, TO_TARGET
+from ninefold.report.numbers import (
+    between,
+    counted,
+    decimals_of,
+    number,
+    signed,
+    times,
+    typeset,
+)
+from ninefold.report.render.strips import Strip, scale
+from ninefold.report.stats.measures import OF_TIME, SCORE_KEY, TO_TARGET
 from ninefold.report.stats.verdicts import OTHER_HOSTS
 
 # The darkest and the lightest tint are at least this far apart, as a share of the best value, or in
@@ -81,12 +88,11 @@ class _Measured:
             if figures is not None and figures.mean is not None:
                 self.found[cell.cell] = figures
                 self.means[cell.cell] = figures.mean
-        of_time = measure.key in (SECONDS.key, THROUGHPUT.key, ENERGY.key)
+        of_time = measure.key in OF_TIME
         self.timing_rounds = group.timing_rounds if of_time else None
-        self.apart = _on_other_hosts(group) if of_time or measure.key == TO_TARGET else set()
+        self.apart = group.apart if of_time or measure.key == TO_TARGET else set()
         self.unit, self.factor = _unit(measure.unit, list(self.means.values()))
-        sizes = [abs(mean) * self.factor for mean in self.means.values()]
-        self.decimals = _decimals(measure.key, sizes)
+        self.decimals = decimals_of(self.unit, [mean * self.factor for mean in self.means.values()])
         ends = [
             end
             for name, figures in self.found.items()
@@ -106,7 +112,7 @@ class _Measured:
 
     def show(self, value: float | None) -> str:
         """Return a value in the unit of the table."""
-        return number(None if value is None else value * self.factor, self.decimals)
+        return typeset(number(None if value is None else value * self.factor, self.decimals))
 
     def panel(self) -> Panel:
         measure, group = self.measure, self.group
@@ -117,7 +123,7 @@ class _Measured:
             key=measure.key,
             title=measure.title.removesuffix(", percent"),
             unit=self.unit,
-            about=measure.about,
+            about=measure.about.replace("`", ""),
             why_not=None if measure.available else measure.why_not or "It was not measured.",
             best=self.best,
             span=span,
@@ -148,7 +154,7 @@ class _Measured:
             sd="" if figures.sd is None else self.show(figures.sd),
             relative=self.relative(name, figures),
             interval="" if low is None else interval,
-            seeds=self.seeds(cell, figures),
+            seeds=self.seeds(figures),
             extreme=self.best if self.extremes == [name] and self.compared else "",
             tint=0.0 if self.apart else self.tints[name],
             strip=self.strip(name, figures, low, high) if len(figures.values) > 1 else None,
@@ -165,16 +171,16 @@ class _Measured:
         if figures.relative is None or name == PLAIN:
             return ""
         if self.measure.key == SCORE_KEY:
-            return f"{signed(figures.relative, 2)} pt"
-        return times(figures.relative)
+            return f"{typeset(signed(figures.relative, 2))} pt"
+        return typeset(times(figures.relative))
 
-    def seeds(self, cell: Cell, figures: Figures) -> str:
+    def seeds(self, figures: Figures) -> str:
         """Return how many seeds or timing rounds the mean is of, where some have no value."""
         if rounds := self.timing_rounds:
             return "" if figures.n == rounds else f"{figures.n} of {counted(rounds, 'round')}"
-        if cell.seeds < 2 or cell.seeds == figures.n or self.measure.key == "max_batch":
+        if figures.n >= figures.tried:
             return ""
-        return f"{figures.n} of {counted(cell.seeds, 'seed')}"
+        return f"{figures.n} of {counted(figures.tried, 'seed')}"
 
     def strip(self, name: str, figures: Figures, low: float | None, high: float | None) -> Strip:
         seeds = ", ".join(f"{seed}: {self.show(value)}" for seed, value in figures.values.items())
@@ -188,15 +194,6 @@ class _Measured:
             f"{between(low, high, self.show)}; by {'round' if self.timing_rounds else 'seed'} "
             f"{seeds}",
         )
-
-
-def _on_other_hosts(group: Group) -> set[frozenset[str]]:
-    """The pairs of cells whose times are of different hosts."""
-    return {
-        frozenset((pair.first, pair.second))
-        for pair in group.pairs.seconds
-        if pair.verdict == OTHER_HOSTS
-    }
 
 
 def _why(figures: Figures | None) -> str:
@@ -221,10 +218,3 @@ def _unit(unit: str, means: Sequence[float]) -> tuple[str, float]:
         return unit, 1.0
     large = max(means, default=0.0) >= 10 * 2**30
     return ("GiB", 2.0**-30) if large else ("MiB", 2.0**-20)
-
-
-def _decimals(key: str, sizes: Sequence[float]) -> int:
-    if key in (SCORE_KEY, "max_batch"):
-        return 2 if key == SCORE_KEY else 0
-    known = [size for size in sizes if size and math.isfinite(size)]
-    return decimals_for(min(known, default=1.0))

@@ -1,4 +1,4 @@
-"""Writes Markdown that also reads well in a terminal: tables, sections, escaped text."""
+"""Writes Markdown that also reads well in a terminal: tables of even columns, escaped text."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in padded)
 
 
-def section(
-    heading: str,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *about: str,
-) -> str:
-    """Return a heading, paragraphs and a table; empty where there is no row."""
-    return "\n\n".join([heading, *about, grid(header, rows)]) if rows else ""
+def aligned(text: str) -> str:
+    """Return a table of lines `| cell | cell |`, of which the first is its head, as `grid` does."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    head, *rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return grid(head, rows)
 
 
-def items(heading: str, lines: Sequence[str], *about: str) -> str:
-    """Return a heading, paragraphs and lines below it; empty where there is no line."""
-    return "\n\n".join([heading, *about, "\n".join(lines)]) if lines else ""
+def lowered(text: str) -> str:
+    """Return a document with its headings one level lower."""
+    return re.sub(r"^#", "##", text, flags=re.MULTILINE)
 
 
 def plain(text: str) -> str:

@@ -8,8 +8,19 @@ from dataclasses import dataclass
 
 from ninefold.report.answer.tree import Group
 from ninefold.report.data.cells import PLAIN
-from ninefold.report.numbers import MISSING, capitalized, counted
-from ninefold.report.render.strips import NOT_KNOWN, Strip, between, chance, scale, signed, times
+from ninefold.report.numbers import (
+    MISSING,
+    NOT_KNOWN,
+    between,
+    capitalized,
+    chance,
+    counted,
+    plural,
+    signed,
+    times,
+    typeset,
+)
+from ninefold.report.render.strips import Strip, scale
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.report.stats.verdicts import (
     OPEN,
@@ -91,16 +102,20 @@ def pairs(group: Group) -> list[Matrix]:
 
 
 def _points(value: float | None) -> str:
-    return signed(value, 2)
+    return typeset(signed(value, 2))
+
+
+def _times(value: float | None) -> str:
+    return typeset(times(value))
 
 
 def _ratio(value: float | None) -> str:
-    return times(value, 3)
+    return typeset(times(value, 3))
 
 
 def _matrix(group: Group, items: Sequence[Pair], key: str) -> Matrix:
     time = key == "seconds"
-    show, even = (times, 1.0) if time else (_points, 0.0)
+    show, even = (_times, 1.0) if time else (_points, 0.0)
     place = scale([even, *(end for pair in items for end in (pair.low, pair.high, pair.estimate))])
     matrix = {}
     for pair in items:
@@ -128,8 +143,8 @@ def _summary(items: Sequence[Pair], unit: str) -> str:
     unsettled, ties = counts.pop(OPEN, 0), counts.pop("tie", 0)
     apart, within = counts.pop(OTHER_HOSTS, 0), counts.pop(WITHIN, 0)
     differ = sum(counts.values())
-    text = f"Of {counted(items, 'pair')} {differ} {'differs' if differ == 1 else 'differ'} and "
-    text += f"{ties} {'is a tie' if ties == 1 else 'are ties'}."
+    text = f"Of {counted(items, 'pair')} {differ} {plural(differ, 'differs', 'differ')} and "
+    text += f"{ties} {plural(ties, 'is a tie', 'are ties')}."
     if unsettled:
         needed = [pair.needed for pair in items if pair.needed]
         which = "them" if len(needed) == unsettled else f"{len(needed)} of them"
@@ -137,11 +152,11 @@ def _summary(items: Sequence[Pair], unit: str) -> str:
         text += f" For {unsettled} there are not enough runs{more}."
     if within:
         text += (
-            f" {within} {'lies' if within == 1 else 'lie'} within the floor of a control that did "
+            f" {within} {plural(within, 'lies', 'lie')} within the floor of a control that did "
             "not hold: more runs would not settle them."
         )
     if apart:
-        text += f" {apart} {'has' if apart == 1 else 'have'} times of different hosts."
+        text += f" {apart} {plural(apart, 'has', 'have')} times of different hosts."
     return text
 
 
@@ -153,7 +168,7 @@ def _pair_row(pair: Pair, show: Show, place: Callable[[float | None], float], ev
         verdict=pair.verdict,
         value=show(pair.estimate),
         interval=MISSING if pair.n < 2 else between(pair.low, pair.high, show, NOT_KNOWN),
-        adjusted=chance(pair.adjusted),
+        adjusted=typeset(chance(pair.adjusted)),
         n=pair.n,
         needed=_needed(pair),
         strip=Strip(
@@ -179,7 +194,7 @@ def safety(group: Group, margin: float) -> list[Row]:
             verdict=test.verdict,
             value=_points(test.difference),
             interval=MISSING if test.low is None else f"at least {_points(test.low)}",
-            adjusted=chance(test.adjusted),
+            adjusted=typeset(chance(test.adjusted)),
             n=test.n,
             needed=_needed(test),
             strip=Strip(

@@ -6,23 +6,20 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from ninefold.report.answer.tree import Further, Group, Report, RunLine, Scaling
+from ninefold.report.answer.tree import Further, Group, Report, RunLine
 from ninefold.report.data.cells import MOST, score_of
-from ninefold.report.numbers import MISSING, capitalized, counted, decimals_for, with_article
+from ninefold.report.numbers import MISSING, NOT_KNOWN, capitalized, decimals_of, plural
 from ninefold.report.render import matrix, pictures, scales
 from ninefold.report.render.heat import panels
-from ninefold.report.render.strips import NOT_KNOWN, number, signed, small, times
+from ninefold.report.render.templates import FOLDER, render
+from ninefold.report.render.text import intervals
 from ninefold.report.stats.numerics import OTHER, SAME, WITHIN
 from ninefold.result import PHASES, TIMING
 
-_HERE = Path(__file__).parent
 _NUMERICS = {
     SAME: matrix.Look("=", "the same", "good"),
     WITHIN: matrix.Look("≈", "within its precision", "even"),
@@ -32,11 +29,11 @@ _NUMERICS = {
 
 def page(report: Report) -> str:
     """Return the text of report.html; the same report gives the same bytes."""
-    scores = report.settings.score_confidence or report.settings.confidence
-    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    script = (FOLDER / "page.js").read_text(encoding="utf-8")
     # Overlays are whole configurations: recommended.yaml has the one that matters.
     environment = {key: value for key, value in report.environment.items() if key != "overlays"}
-    return _template().render(
+    return render(
+        "report.html.j2",
         report=report,
         groups=[_group(group, report) for group in report.groups[:MOST]],
         every=report.groups if len(report.groups) > MOST else [],
@@ -47,32 +44,11 @@ def page(report: Report) -> str:
         score=score_of(report.groups),
         environment=_flat(environment),
         phases=PHASES,
-        interval=f"{report.settings.confidence or 95:.3g} % interval",
-        score_interval=f"{scores or 95:.3g} % interval",
-        style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+        **intervals(report),
+        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-
-
-@cache
-def _template() -> Template:
-    templates = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters.update(
-        number=number,
-        signed=signed,
-        times=times,
-        small=small,
-        counted=counted,
-        with_article=with_article,
-    )
-    return templates.get_template("page.html")
 
 
 def _group(group: Group, report: Report) -> dict[str, Any]:
@@ -91,7 +67,8 @@ def _group(group: Group, report: Report) -> dict[str, Any]:
         "steady": matrix.steady(group),
         "phases": pictures.phases(group),
         "speedups": None if group.scaling else pictures.speedups(group),
-        "scales": None if group.scaling is None else _scales(group.scaling),
+        "scales": scales.tables(group.scaling),
+        "scaled": None if group.scaling is None else scales.draw(group.scaling),
         "curves": [(title, drawn) for title, drawn in curves if drawn],
         # Where times are from timing rounds, a slow minute in a training round does no harm.
         "drift": None if group.timing_rounds else pictures.drift(group, report.settings.drift),
@@ -102,27 +79,11 @@ def _group(group: Group, report: Report) -> dict[str, Any]:
     }
 
 
-def _scales(scaling: Scaling) -> dict[str, Any]:
-    """Return how a group's cells scale, drawn and as rows."""
-    return {
-        "kind": scaling.kind,
-        "drawn": scales.draw(scaling),
-        "header": scales.HEADER,
-        "series": [
-            {"title": f"{each.parallel}, {each.amp}", "rows": scales.rows(each), "said": each.said}
-            for each in scaling.series
-        ],
-    }
-
-
 def _further(figure: Further) -> dict[str, Any]:
     """Return a further figure with its heading and the decimals of its values."""
-    means = [abs(found.mean) for found in figure.cells.values() if found.mean]
-    return {
-        **vars(figure),
-        "title": f"{figure.name}, {figure.unit}" if figure.unit else figure.name,
-        "decimals": 2 if figure.unit == "%" else decimals_for(min(means, default=1.0)),
-    }
+    means = [found.mean for found in figure.cells.values()]
+    decimals = decimals_of(figure.unit, means)
+    return {**vars(figure), "title": figure.heading, "decimals": decimals}
 
 
 def _plain(report: Report) -> str:
@@ -149,12 +110,12 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     cells = {cell.cell for group in groups for cell in group.cells}
     used = sum(run.counted and run.status == "ok" for run in runs)
     facts = [
-        (str(len(runs)), "run" if len(runs) == 1 else "runs"),
+        (str(len(runs)), plural(len(runs), "run")),
         (str(used), "of them in the figures"),
-        (str(len(cells)), "cell" if len(cells) == 1 else "cells"),
+        (str(len(cells)), plural(len(cells), "cell")),
     ]
     if timing := len({run.number for run in runs if run.folder.startswith(f"{TIMING}/")}):
-        facts.append((str(timing), "timing round" if timing == 1 else "timing rounds"))
+        facts.append((str(timing), plural(timing, "timing round")))
     seeds = [cell.seeds for group in groups for cell in group.cells]
     if any(seeds):
         span = str(max(seeds)) if min(seeds) == max(seeds) else f"{min(seeds)}–{max(seeds)}"
@@ -167,9 +128,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         (group.part, each.round) for group in groups for each in group.rounds if each.drifted
     }
     if drifted:
-        facts.append(
-            (str(len(drifted)), "round drifted" if len(drifted) == 1 else "rounds drifted")
-        )
+        facts.append((str(len(drifted)), f"{plural(len(drifted), 'round')} drifted"))
     return facts
 
 
@@ -180,7 +139,7 @@ def _endings(runs: Sequence[RunLine]) -> str:
     left_out = sum(not run.counted for run in runs)
     if not left_out:
         return words
-    return f"{words}; {left_out} {'does' if left_out == 1 else 'do'} not count"
+    return f"{words}; {left_out} {plural(left_out, 'does', 'do')} not count"
 
 
 def _flat(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from ninefold.report.answer.pairs import Pairs
 from ninefold.report.data.cells import PLAIN, groups
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import decimals_for, ratio, spread
+from ninefold.report.numbers import decimals_for, spread, times
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import UNDECIDED
@@ -67,7 +67,7 @@ def _rows(evidence: Evidence, sweep: Mapping[str, Any]) -> list[Standing]:
                 max(len(seconds.get(cell, ())), len(scores.get(cell, ()))),
                 evidence.bad.get(cell),
                 _mean(seconds.get(cell, {}), decimals),
-                "" if value is None else ratio(value),
+                "" if value is None else times(value, 3),
                 _interval(low, high),
                 "" if cell == PLAIN else _known(pairs.verdict(PLAIN, cell)),
                 _mean(scores.get(cell, {}), 2),

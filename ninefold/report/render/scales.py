@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ninefold.report.answer.tree import Scaling, ScalingPoint, Series
-from ninefold.report.numbers import MISSING
+from ninefold.report.numbers import MISSING, between, number, times
 from ninefold.report.render.plots import ON_PAGE, Canvas, Picture, picture
-from ninefold.report.render.strips import between, number, times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,9 +26,22 @@ _PANEL = 250  # CSS pixels, the height of a panel
 _TITLE, _BELOW, _LEFT = 24, 46, 52
 
 
-def rows(series: Series) -> list[list[str]]:
-    """Return a row of text for each number of processes."""
-    return [_row(point) for point in series.points]
+def tables(scaling: Scaling | None) -> dict[str, Any] | None:
+    """Return how a group's cells scale as rows of text, one for each number of processes."""
+    if scaling is None:
+        return None
+    return {
+        "kind": scaling.kind,
+        "header": HEADER,
+        "series": [
+            {
+                "title": f"{each.parallel}, {each.amp}",
+                "rows": [_row(point) for point in each.points],
+                "said": each.said,
+            }
+            for each in scaling.series
+        ],
+    }
 
 
 def _row(point: ScalingPoint) -> list[str]:

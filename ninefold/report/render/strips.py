@@ -1,4 +1,4 @@
-"""Small interval plots on one scale, and numbers as report.html writes them."""
+"""Small interval plots on one scale."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ninefold.report.numbers import MISSING
-
-NOT_KNOWN = "not known yet"
 _MARGIN = 5  # percent of a strip's width that stay free at each end
 
 
@@ -44,50 +41,3 @@ def scale(values: Iterable[float | None]) -> Callable[[float | None], float]:
         return round(_MARGIN + (100 - 2 * _MARGIN) * min(1.0, max(0.0, share)), 2)
 
     return place
-
-
-def number(value: float | None, decimals: int) -> str:
-    """Return a number, from ten thousand on with thin spaces between its thousands."""
-    if value is None or not math.isfinite(value):
-        return MISSING
-    separator = "," if abs(value) >= 10_000 else ""
-    shown = f"{round(value, decimals) + 0.0:{separator}.{decimals}f}"
-    return shown.replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "\N{MINUS SIGN}")
-
-
-def signed(value: float | None, decimals: int) -> str:
-    """Return a difference with its sign, and zero as +0."""
-    shown = number(value, decimals)
-    return shown if shown[0] in "\N{MINUS SIGN}" + MISSING else f"+{shown}"
-
-
-def times(value: float | None, decimals: int = 2) -> str:
-    """Return a ratio."""
-    return MISSING if value is None else f"×{number(value, decimals)}"
-
-
-def between(
-    low: float | None,
-    high: float | None,
-    show: Callable[[float], str],
-    unknown: str = MISSING,
-) -> str:
-    """Return an interval in words. unknown: what stands for one that is not known."""
-    return unknown if low is None or high is None else f"{show(low)} to {show(high)}"
-
-
-def small(value: float | None) -> str:
-    """Return a number with three significant digits, such as a p-value or a deviation."""
-    if value is None or not math.isfinite(value):
-        return MISSING
-    if value == 0:
-        return "0"
-    if abs(value) < 1e-4:
-        digits, _, exponent = f"{value:.1e}".partition("e")
-        return f"{digits}e{int(exponent)}".replace("-", "\N{MINUS SIGN}")
-    return f"{value:.3g}".replace("-", "\N{MINUS SIGN}")
-
-
-def chance(p: float | None) -> str:
-    """Return a p-value."""
-    return "< 0.0001" if p is not None and p < 1e-4 else small(p)

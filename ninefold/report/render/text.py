@@ -1,243 +1,256 @@
-"""Writes report.md, and what the console shows."""
+"""Writes table.md, report.md, and what the console shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ninefold.errors import one_line
 from ninefold.report.answer.gate import Gate, GroupChanges
-from ninefold.report.answer.notes import number_notes
-from ninefold.report.answer.tree import Answer, Report
-from ninefold.report.answer.tree import Group as ReportGroup
-from ninefold.report.data.cells import MOST, Group, groups, shown
-from ninefold.report.data.runs import Run
-from ninefold.report.numbers import MISSING, decimals_for, ratio, with_article
+from ninefold.report.answer.tree import Cell, Figures, Further, Group, Note, Report
+from ninefold.report.data.cells import MOST, PLAIN, score_of
+from ninefold.report.numbers import (
+    MISSING,
+    between,
+    decimals_of,
+    number,
+    signed,
+    spread,
+    three_digits,
+    times,
+)
 from ninefold.report.render import matrix, scales
-from ninefold.report.render.markdown import code, grid, items, plain, section
-from ninefold.report.render.tables import mark_cells, measure_table, superscript
-from ninefold.report.stats.measures import SCORE_KEY, SECONDS, Measure, of_score
-from ninefold.report.stats.recordings import Change
+from ninefold.report.render.markdown import grid, plain
+from ninefold.report.render.templates import render
+from ninefold.report.stats.measures import OF_TIME, SCORE_KEY, SECONDS
 from ninefold.report.stats.statistics import estimate
+from ninefold.report.stats.verdicts import OTHER_HOSTS
+from ninefold.result import PHASES
 
-_DEVIATIONS = ("first_loss_deviation", "loss_deviation", "cosine", "flushed", "update_ratio")
-
-
-def report_text(report: Report, tables: str) -> str:
-    """Return the text of report.md: the answer, its evidence, then the text of table.md."""
-    parts = [f"# {plain(report.title)}"]
-    if report.question:
-        parts.append(f"Question: {plain(report.question)}")
-    parts.append(_answer(report.answer))
-    for group in report.groups[:MOST]:
-        sections = [text for text in _verdicts(group, report) if text]
-        if len(report.groups) > 1 and sections:
-            parts.append(f"## {plain(group.title)}")
-        parts += sections
-    lowered = "\n".join(f"#{line}" if line.startswith("#") else line for line in tables.split("\n"))
-    return "\n\n".join([*parts, lowered.rstrip("\n")]) + "\n"
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def _answer(answer: Answer) -> str:
-    parts = [f"**{plain(answer.sentence)}**"]
-    if answer.train:
-        parts.append(f"Train with it: {code(answer.train)}")
-    for goal in answer.goals:
-        article = "" if goal.goal.startswith("fastest to") else "the "
-        parts.append(f"## For {article}{goal.goal}\n\n{plain(goal.sentence)}")
-        if goal.reasons:
-            parts.append("\n".join(f"- {plain(reason)}" for reason in goal.reasons))
-    parts.append(items("## Caveats", [f"- {plain(caveat)}" for caveat in answer.caveats]))
-    return "\n\n".join(part for part in parts if part)
+@dataclass(frozen=True)
+class Measured:
+    """A measure as Markdown: strategies down, precisions across."""
+
+    title: str
+    about: str
+    table: str
 
 
-def _verdicts(group: ReportGroup, report: Report) -> list[str]:
-    """Return the sections on what the group's runs show."""
+def table_text(report: Report) -> str:
+    """Return the text of table.md; the same report gives the same bytes."""
+    return _text("table.md.j2", report)
+
+
+def report_text(report: Report) -> str:
+    """Return the text of report.md: the answer, its evidence, then table.md."""
+    detailed = [
+        {
+            **vars(group),
+            "verdicts": matrix.pairs(group),
+            "safety": matrix.safety(group, report.settings.margin or 0.0),
+            "controls": matrix.controls(group),
+            "steady": matrix.steady(group),
+            "scales": scales.tables(group.scaling),
+        }
+        for group in report.groups[:MOST]
+    ]
+    return _text("report.md.j2", report, detailed=detailed, **intervals(report))
+
+
+def console_text(report: Report) -> str:
+    """Return what the console shows: the answer, then the tables of time and score."""
+    scaling = report.groups[0].scaling if report.groups else None
+    return _text("console.txt.j2", report, scaling=scaling.series if scaling else []).rstrip("\n")
+
+
+def intervals(report: Report) -> dict[str, str]:
+    """Return what the intervals of times and of scores are called."""
     settings = report.settings
     scores = settings.score_confidence or settings.confidence
-    levels = {SECONDS.key: settings.confidence, SCORE_KEY: scores}
-    tested = ["p", "seeds", "seeds needed"]
-    of_time = ["p", "rounds", "rounds needed"] if group.timing_rounds else tested
-    score = plain(group.score)
-    headings = {SECONDS.key: "seconds per epoch", SCORE_KEY: f"test {score}"}
-    found = [
-        section(
-            f"## Verdicts on {headings[each.key]}",
-            [
-                "cell",
-                "against",
-                "verdict",
-                "estimate",
-                f"{levels[each.key] or 95:.3g} % interval",
-                *(of_time if each.key == SECONDS.key else tested),
-            ],
-            [
-                [row.name, row.against, row.verdict, row.value, row.interval, *_tested(row)]
-                for row in each.rows
-            ],
-        )
-        for each in matrix.pairs(group)
-    ]
-    margin = settings.margin or 0.0
-    found.append(
-        section(
-            f"## Is {with_article(score)} safe?",
-            ["cell", "verdict", "difference, points", "lower bound", *tested],
-            [
-                [row.name, row.verdict, row.value, row.interval, *_tested(row)]
-                for row in matrix.safety(group, margin)
-            ],
-            f"A cell is safe if its test {score} is shown to be less than {margin:g} points below "
-            "none-fp32's: the lower bound has to show it, not the mean alone.",
-        )
-    )
-    found.append(
-        section(
-            "## A/A control",
-            ["cell", "the same work as", "ratio of seconds", "interval", "control"],
-            [
-                [row.name, row.against, row.value, row.interval, row.verdict]
-                for row in matrix.controls(group)
-            ],
-            "dp on one device does the same work as none: except for a few µs a step of its "
-            "wrapper, differences between them are noise.",
-        )
-    )
-    found.append(
-        section(
-            "## Turns against a long stretch",
-            ["cell", "turns / stretch", "interval", "stretches", "control"],
-            [
-                [row.name, row.value, row.interval, str(row.n), row.verdict]
-                for row in matrix.steady(group)
-            ],
-            "After its turns a process trained one long stretch alone: a step in turns should take "
-            "as long as in that stretch.",
-        )
-    )
-    rounds = [] if group.timing_rounds else [_rounds(group, settings.drift)]
-    return [*found, *_scaling(group), _numerics(group.numerics), *rounds]
-
-
-def _scaling(group: ReportGroup) -> list[str]:
-    if group.scaling is None:
-        return []
-    about = {
-        "strong": "Strong scaling: every step has the same global batch.",
-        "weak": "Weak scaling: every process has the same batch.",
+    return {
+        "interval": f"{settings.confidence or 95:.3g} % interval",
+        "score_interval": f"{scores or 95:.3g} % interval",
     }
-    return [
-        section(
-            f"## More processes: {plain(series.parallel)}, {plain(series.amp)}",
-            scales.HEADER,
-            scales.rows(series),
-            about.get(group.scaling.kind, ""),
-            "\n".join(f"- {plain(text)}" for text in series.said),
-        )
-        for series in group.scaling.series
-    ]
 
 
-def _tested(row: matrix.Row) -> list[str]:
-    return [row.adjusted, str(row.n), row.needed or MISSING]
-
-
-def _numerics(numerics: Mapping[str, Any] | None) -> str:
-    if not numerics:
-        return ""
-    rows = [
-        [
-            str(row.get("cell")),
-            str(row.get("verdict")),
-            *(_three_digits(row.get(name)) for name in _DEVIATIONS),
-            plain(str(row.get("sentence") or "")),
-        ]
-        for row in numerics.get("rows") or []
-    ]
-    header = ["cell", "verdict", "loss, first step", "loss, all", "cosine", "flushed"]
-    return section(
-        "## Do the cells compute the same?",
-        [*header, "update ratio", ""],
-        rows,
-        plain(str(numerics.get("about") or "")),
+def _text(template: str, report: Report, **values: Any) -> str:
+    groups = shown(report)
+    text = render(
+        template,
+        report=report,
+        groups=groups,
+        score=score_of(report.groups),
+        how_to_read=_how_to_read(groups),
+        conditions=_all_conditions(report.groups),
+        marks={mark for group in groups for cell in group.cells for mark in cell.marks},
+        measure=_measured,
+        further=_further,
+        phases=_phases,
+        holders=lambda note: _holders(note, groups),
+        superscript=_superscript,
+        **values,
     )
+    return f"{text.strip()}\n"
 
 
-def _three_digits(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, int | float) else MISSING
+def shown(report: Report) -> list[Group]:
+    """Return the groups that have tables: all of a few by their conditions, the first of many."""
+    if len(report.groups) > MOST:
+        return report.groups[:MOST]
+    return sorted(report.groups, key=lambda group: group.order)
 
 
-def _rounds(group: ReportGroup, limit: float | None) -> str:
-    rows = [
-        [
-            found.number,
-            str(found.seed),
-            MISSING if found.drift is None else f"{100 * found.drift:.1f} %",
-            "yes" if found.drifted else "no",
-            "yes" if found.counted else "no",
-        ]
-        for found in group.rounds
-    ]
-    about = (
-        "A round is one run of every cell with one seed. Its drift is how much slower the machine "
-        "was in it than at its best."
+def _superscript(mark: int) -> str:
+    """The number of a note as it follows a cell."""
+    return str(mark).translate(_SUPERSCRIPTS)
+
+
+def _how_to_read(groups: Sequence[Group]) -> str:
+    cells = [cell for group in groups for cell in group.cells]
+    score = plain(score_of(groups))
+    repeated = any(cell.ok > cell.ok_seeds for cell in cells)
+    by_round = any(
+        time.n > cell.ok_seeds
+        for group in groups
+        for cell in group.cells
+        if not group.timing_rounds and (time := cell.measures.get(SECONDS.key))
     )
-    if limit:
-        about += f" Above {100 * limit:g} % it has drifted, and is repeated: 2.2 is the second try."
-    return section("## Rounds", ["round", "seed", "drift", "drifted", "counted"], rows, about)
+    said = {
+        "A cell is the mean ± standard deviation (n − 1) over its seeds.": any(
+            cell.ok_seeds > 1 for cell in cells
+        ),
+        "A cell with a single seed is the value of that run and has no deviation.": any(
+            cell.ok_seeds == 1 for cell in cells
+        ),
+        "Runs of the same cell and seed are averaged first.": repeated and not by_round,
+        "Rounds repeat seeds: times and memory are over the rounds, scores of the same cell and "
+        "seed are averaged first.": by_round,
+        "Times are of timing rounds, in which the cells took turns: mean and deviation over the "
+        "rounds, ratios round by round.": any(group.timing_rounds for group in groups),
+        "In brackets is the ratio to none-fp32, computed seed by seed: the geometric mean (for the "
+        f"{score}: the mean of the differences).": True,
+        "Mean and deviation over a few seeds describe these runs; they are no test of a "
+        "difference.": True,
+    }
+    return " ".join(sentence for sentence, holds in said.items() if holds)
 
 
-def console_text(report: Report, runs: Sequence[Run]) -> str:
-    """Return what the console shows: the answer, then the tables of time and score."""
-    answer = report.answer
-    lines = [f"answer: {one_line(answer.sentence)}"]
-    lines += [f"caveat: {one_line(caveat)}" for caveat in answer.caveats]
-    if answer.train:
-        lines.append(f"train with it: {answer.train}")
-    every = groups(runs)
-    found = shown(every)
-    notes = number_notes(runs)
-    marks = [mark_cells(group, notes) for group in found]
-    used = {mark for each in marks for text in each.values() for mark in text.split()}
-    numbered = [(superscript(number), note) for note, number in notes.items()]
-    bad = sum(not run.ok for run in runs)
-    parts = [
-        "\n".join(lines),
-        *_scaling_lines(report),
-        *(_tables(group, own) for group, own in zip(found, marks, strict=True)),
-        "\n".join(f"{mark} {one_line(note)}" for mark, note in numbered if mark in used),
-        _left_out(every),
-        f"{bad} of {len(runs)} runs are not ok" if bad else "",
+def _measured(group: Group, key: str) -> Measured:
+    """A measure of a group; memory in MiB."""
+    [info] = [info for info in group.measures if info.key == key]
+    unit, factor = ("MiB", 2.0**-20) if info.unit == "bytes" else (info.unit, 1.0)
+    found = [cell.measures.get(key) for cell in group.cells]
+    means = [each.mean * factor for each in found if each and each.mean]
+    decimals = decimals_of(unit, means)
+    cells = {(cell.parallel, cell.amp): cell for cell in group.cells}
+    rows = [
+        [parallel]
+        + [_cell(group, cells.get((parallel, amp)), key, decimals, factor) for amp in group.amps]
+        for parallel in group.parallels
     ]
-    return "\n\n".join(part for part in parts if part)
+    title = f"{info.title}, MiB" if info.unit == "bytes" else info.title
+    return Measured(title, info.about, grid(["", *group.amps], rows))
 
 
-def _scaling_lines(report: Report) -> list[str]:
-    """What the answer's group shows of its processes, a paragraph for each strategy."""
-    found = report.groups[0].scaling if report.groups else None
-    return [
-        "\n".join(f"scaling: {one_line(text)}" for text in series.said)
-        for series in (found.series if found else [])
+def _cell(group: Group, cell: Cell | None, key: str, decimals: int, factor: float) -> str:
+    if cell is None:
+        return MISSING
+    rounds = group.timing_rounds and (key in OF_TIME or not any(each.seeds for each in group.cells))
+    text = _figures(
+        cell,
+        cell.measures.get(key),
+        decimals,
+        factor,
+        difference=key == SCORE_KEY,
+        apart=key in OF_TIME and frozenset((PLAIN, cell.cell)) in group.apart,
+        of="rounds" if rounds else "seeds",
+    )
+    return text + "".join(f" {_superscript(mark)}" for mark in cell.marks)
+
+
+def _figures(
+    cell: Cell,
+    found: Figures | None,
+    decimals: int,
+    factor: float = 1.0,
+    difference: bool = True,
+    apart: bool = False,
+    of: str = "seeds",
+) -> str:
+    """A figure of a cell with its deviation, and in brackets how it compares with none-fp32's.
+
+    difference: whether that is a difference, and no ratio. apart: whether there is nothing to
+    compare, as the times are of different hosts. of: what its values are of.
+    """
+    if found is None or found.mean is None:
+        return cell.status or MISSING
+    sd = None if found.sd is None else found.sd * factor
+    text = spread(found.mean * factor, sd, decimals)
+    if found.relative is not None:
+        relative = signed(found.relative, decimals) if difference else times(found.relative)
+        text += f" ({relative})"
+    elif apart:
+        text += f" ({OTHER_HOSTS})"
+    return text if found.n >= found.tried else f"{text}, {found.n} of {found.tried} {of}"
+
+
+def _further(group: Group) -> str:
+    columns = [_further_column(figure, group.cells) for figure in group.further]
+    names = ["cell", *(cell.cell for cell in group.cells)]
+    header, *rows = zip(names, *columns, strict=True)
+    return grid(header, rows)
+
+
+def _further_column(figure: Further, cells: Sequence[Cell]) -> list[str]:
+    """The heading of a further figure, then its text for each cell."""
+    better = f" ({figure.better} is better)" if figure.better else ""
+    decimals = decimals_of(figure.unit, [found.mean for found in figure.cells.values()])
+    texts = (_figures(cell, figure.cells.get(cell.cell), decimals) for cell in cells)
+    return [plain(figure.heading) + better, *texts]
+
+
+def _phases(group: Group) -> str:
+    cells = {cell.cell: cell.phases or {} for cell in group.cells}
+    rows = [
+        [name, *(number(cells.get(name, {}).get(phase), 1) for phase in PHASES)]
+        for name in (f"{parallel}-{amp}" for parallel in group.parallels for amp in group.amps)
     ]
+    return grid(["", *PHASES], rows)
 
 
-def _left_out(every: Sequence[Group]) -> str:
-    more = len(every) - MOST
-    return f"{more} more conditions are in table.md of the report" if more > 0 else ""
+def _all_conditions(groups: Sequence[Group]) -> str:
+    """A line for each cell of every group."""
+    score = plain(score_of(groups))
+    header = ["conditions", "cell", "seeds", "seconds per epoch", f"test {score}, percent"]
+    rows = []
+    for group in groups:
+        for cell in group.cells:
+            time = cell.measures.get(SECONDS.key)
+            decimals = decimals_of("s", [time.mean if time else None])
+            rows.append(
+                [
+                    plain(group.title),
+                    cell.cell,
+                    str(time.tried if time else cell.seeds),
+                    _figures(cell, time, decimals, difference=False),
+                    _figures(cell, cell.measures.get(SCORE_KEY), 2),
+                ]
+            )
+    return grid(header, rows)
 
 
-def _tables(group: Group, marks: Mapping[str, str]) -> str:
-    tables = [
-        f"{plain(measure.title)}\n{measure_table(group, measure, marks)}"
-        for measure in _measures_of(group)
-    ]
-    return "\n\n".join([plain(group.title), *tables])
-
-
-def _measures_of(group: Group) -> list[Measure]:
-    """The measures that the console shows; runs that were only timed have no score."""
-    scored = group.training or not group.timing
-    return [SECONDS, of_score(group.score)] if scored else [SECONDS]
+def _holders(note: Note, groups: Sequence[Group]) -> str:
+    """The cells that a note holds for, by group where they are not the same in all of them."""
+    named = {}
+    for group in groups:
+        held = [cell.cell for cell in group.cells if note.number in cell.notes]
+        named[group.title] = "every cell" if len(held) == len(group.cells) else ", ".join(held)
+    if len(set(named.values())) == 1:
+        return next(iter(named.values()))
+    return "; ".join(f"{names} ({plain(title)})" for title, names in named.items() if names)
 
 
 def gate_text(gate: Gate) -> str:
@@ -251,8 +264,8 @@ def _changes(group: GroupChanges) -> list[str]:
             change.cell,
             _mean(group.before[change.cell]),
             _mean(group.now[change.cell]),
-            ratio(change.ratio),
-            _interval(change),
+            times(change.ratio, 3),
+            between(change.low, change.high, _ratio, "too few runs"),
             "slower" if change.slower else "",
         ]
         for change in group.changes
@@ -263,11 +276,8 @@ def _changes(group: GroupChanges) -> list[str]:
 
 
 def _mean(known: Mapping[int, float]) -> str:
-    mean = estimate(known).mean or 0.0
-    return f"{mean:.{decimals_for(mean)}f} ({len(known)})"
+    return f"{three_digits(estimate(known).mean or 0.0)} ({len(known)})"
 
 
-def _interval(change: Change) -> str:
-    if change.low is None or change.high is None:
-        return "too few runs"
-    return f"{ratio(change.low)} to {ratio(change.high)}"
+def _ratio(value: float) -> str:
+    return times(value, 3)

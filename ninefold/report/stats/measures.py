@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.numbers import signed
 from ninefold.result import SCORE, UNITS
 
 MOST_FIGURES = 20  # further figures of a task that are shown
@@ -33,12 +32,9 @@ class Measure:
 
     value: of a run, None if unknown
     key, unit, better: as in report.json; better is "less", "more" or "" for not known
-    decimals: None for as many as the smallest value of a table needs
     paired: compares a value with none-fp32's of the same seed
-    pair_text: formats that comparison
     middle: its mean over the seeds
     why_not: the reason given if no run has a value
-    brackets: what tables show in brackets, if not a ratio
     learned: whether it is of the trained model, which the seed determines and the time does not
     of_time: whether it is of the time of a step, which timing runs tell better than training runs
     """
@@ -49,11 +45,8 @@ class Measure:
     key: str
     unit: str
     better: str = "less"
-    decimals: int | None = None
     paired: Callable[[float, float], float] = ratio
-    pair_text: Callable[[float], str] = "×{:.2f}".format
     why_not: str = "No run recorded it."
-    brackets: str = ""
     middle: Callable[[Sequence[float]], float] = geometric_mean
     learned: bool = False
     of_time: bool = False
@@ -85,10 +78,6 @@ def _difference(value: float, baseline: float) -> float:
     return value - baseline
 
 
-def _mebibytes(run: Run) -> float | None:
-    return sum(run.peak_memory_bytes) / 2**20 if run.peak_memory_bytes else None
-
-
 def _joules_per_epoch(run: Run) -> float | None:
     return run.energy_joules / run.epochs if run.energy_joules and run.epochs else None
 
@@ -111,18 +100,12 @@ THROUGHPUT = Measure(
     better="more",
     of_time=True,
 )
-MEMORY = Measure(
-    "Peak memory, MiB",
+BYTES = Measure(
+    "Peak memory",
     "Sum over devices; on a CPU the peak resident memory of the processes.",
-    _mebibytes,
+    lambda run: sum(run.peak_memory_bytes) or None,
     key="memory",
-    unit="MiB",
-)
-BYTES = replace(
-    MEMORY,
-    title="Peak memory",
     unit="bytes",
-    value=lambda run: sum(run.peak_memory_bytes) or None,
 )
 ENERGY = Measure(
     "Energy per epoch",
@@ -133,6 +116,7 @@ ENERGY = Measure(
     why_not="Neither NVML nor RAPL gave an energy here.",
     of_time=True,
 )
+OF_TIME = SECONDS.key, THROUGHPUT.key, ENERGY.key  # the measures of the time of a step
 SCORE_KEY = "accuracy"  # the key of the task's score, whatever the task calls it
 TO_TARGET = "to_target"  # the key of the measure that is made for a target
 
@@ -147,11 +131,8 @@ def of_score(name: str = SCORE) -> Measure:
         key=SCORE_KEY,
         unit="%",
         better="more",
-        decimals=2,
         paired=_difference,
-        pair_text=lambda pair: signed(pair, 2),
         middle=fmean,
-        brackets="the difference in percentage points",
         learned=True,
     )
 
@@ -183,7 +164,6 @@ def _figure(name: str, values: Sequence[float]) -> Measure:
         key=f"figure: {name}",
         unit=unit,
         better=better,
-        decimals=2 if unit == "%" else None,
         paired=_difference,
         middle=fmean,
         learned=True,
