@@ -53,7 +53,11 @@ class Result:
     epochs: epochs trained, a fraction if max_steps ended one early.
     planned_epochs: epochs to train if patience does not end the run earlier.
     hosts: on how many hosts these processes were; environment.hosts says which.
+    max_processes: that the strategy can use; None: any number (or an older result).
     chunks: parts of a batch that a network split over devices computes one after the other.
+    no_op: whether the strategy had nothing to do on these devices, so that the run computed what
+        one process on one device does.
+    backend: of the process group, nccl or gloo; None: there was none.
     threads: CPU threads of all processes together.
     loader_workers: threads of each process that read batches ahead.
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
@@ -94,6 +98,7 @@ class Result:
     exit_code: int = 0
     study: str | None = None
     parallel: str | None = None
+    max_processes: int | None = None
     amp: str | None = None
     dataset: str | None = None
     model: str | None = None
@@ -108,6 +113,8 @@ class Result:
     hosts: int | None = None
     replicas: int | None = None
     chunks: int | None = None
+    no_op: bool | None = None
+    backend: str | None = None
     devices: list[str] = field(default_factory=list)
     threads: int | None = None
     loader_workers: int | None = None

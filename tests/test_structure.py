@@ -245,6 +245,107 @@ def yamls(group: str) -> set[str]:
     return {path.stem for path in (CONF / group).glob("*.yaml")}
 
 
+# Of the groups whose options have code of ours that others might ask about by name.
+ASKED_ABOUT = ("parallel", "amp", "dataset", "task", "model", "logger")
+# Where a word that is also an option's name means something else.
+OTHER_MEANINGS = {
+    ("checkpoint/store", "none"), ("task/loss", "none"), ("report/data/numerics", "folder"),
+    ("report/data/runs", "folder"), ("dataset/volumes", "masks"), ("dataset/volumes", "landmarks"),
+    ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
+    ("launch/forkserver", "torchvision"),
+}  # fmt: skip
+# Where an option is still asked about by its name, in place of a fact that it declares.
+STILL_BY_NAME = {
+    "config/job", "config/masks", "config/packages", "config/sharding", "launch/concurrent",
+    "report/answer/caveats", "report/answer/evidence", "report/answer/scaling",
+    "report/answer/wording", "report/data/cells", "report/render/pictures",
+    "report/stats/numerics", "result",
+}  # fmt: skip
+
+
+def option_names() -> set[str]:
+    """The names of options, with the dotted names of what they build and of its modules."""
+    found = set()
+    for group in ASKED_ABOUT:
+        for path in (CONF / group).glob("*.yaml"):
+            built = set(targets(OmegaConf.to_container(OmegaConf.load(path))))
+            own = {name for name in built if name.startswith("ninefold.")}
+            found |= {path.stem, *own, *(name.rpartition(".")[0] for name in own)}
+    return found
+
+
+def literals(node: ast.expr, known: dict[str, ast.expr]) -> Iterator[str]:
+    """The strings in an expression of constants, also by the name of a constant in `known`."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value.rstrip("- ")  # `dp-` begins the name of a cell
+    elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+        yield from (text for each in node.elts for text in literals(each, known))
+    elif isinstance(node, ast.Dict):
+        yield from (text for key in node.keys if key for text in literals(key, known))
+    elif isinstance(node, ast.Name) and node.id in known:
+        yield from literals(known[node.id], {})
+
+
+def compared(source: str, known: dict[str, ast.expr]) -> Iterator[str]:
+    """The strings that a file compares something with, or looks it up by."""
+    for node in ast.walk(ast.parse(source)):
+        asked: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            asked = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("startswith", "endswith", "removeprefix", "index", "count"):
+                asked = [*node.args, node.func.value]
+            elif node.func.attr == "get":  # TABLE.get(name)
+                asked = [node.func.value]
+        elif isinstance(node, ast.Subscript):
+            asked = [node.value]
+        for each in asked:
+            yield from literals(each, known)
+
+
+def constants(source: str) -> dict[str, ast.expr]:
+    """The values of the names that a file gives one at its top, as written."""
+    return {
+        target.id: node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def by_name() -> set[tuple[str, str]]:
+    """The module and the name of each comparison with an option's name, outside of that option."""
+    names, sources = option_names(), {m: path.read_text() for m, path in MODULES.items()}
+    own = {module: constants(source) for module, source in sources.items()}
+    found = set()
+    for module, source in sources.items():
+        known = dict(own[module])
+        for name in imported(MODULES[module]):
+            value = own.get(ours(name) or "", {}).get(last := name.rpartition(".")[2])
+            if value is not None:
+                known[last] = value
+        found |= {(module, text) for text in compared(source, known) if text in names}
+    return {(m, text) for m, text in found if m.rpartition("/")[2] != text.rpartition(".")[2]}
+
+
+def test_comparisons_with_an_option_are_found() -> None:
+    known = {"ONE": ast.parse('("dp", "none")').body[0].value}  # type: ignore[attr-defined]
+    source = (
+        'a == "ddp"; b in ("x", "fsdp"); c.startswith("split-"); d not in ONE\n'
+        'e = "tensor"; f("bf16")\nmatch g:\n    case "tf32": pass\n'
+    )
+    found = {"ddp", "x", "fsdp", "split", "dp", "none", "tf32"}
+    assert set(compared(source, known)) == found
+
+
+def test_nothing_asks_for_an_option_by_its_name_where_the_option_can_say_it() -> None:
+    found = {(module, text) for module, text in by_name() if module not in STILL_BY_NAME}
+    assert found - OTHER_MEANINGS == set()
+
+
 @pytest.mark.parametrize("group", ["parallel", "dataset", "task"])
 def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> None:
     files = {m.rpartition("/")[2] for m in MODULES if m.startswith(f"{group}/")} - {

@@ -152,15 +152,16 @@ def record(
             model=choices.get("model"),
             seed=values.get("seed"),
             batch_size=values.get("batch_size"),
-            processes=_processes(values),
+            processes=_processes(values, "processes"),
+            max_processes=_processes(values, "max_processes"),
             total_seconds=time.time() - started,
         ).write(folder)
     except OSError:
         return  # the run's own error is printed, and one line is enough
 
 
-def _processes(values: Mapping[Any, Any]) -> int | None:
-    """How many processes a job asks for, None if it leaves that open."""
+def _processes(values: Mapping[Any, Any], key: str) -> int | None:
+    """How many processes a job asks for, or can use; None if it leaves that open."""
     parallel = values.get("parallel")
-    found = parallel.get("processes") if isinstance(parallel, dict) else None
+    found = parallel.get(key) if isinstance(parallel, dict) else None
     return found if isinstance(found, int) else None

@@ -190,6 +190,10 @@ class Parallel(ABC):
         """
         return Traffic()
 
+    def no_op(self, place: Place) -> bool:
+        """Whether at this place it computes what the plain model does on one device."""
+        return False
+
     def notes(self, place: Place) -> list[str]:
         """Sentences about what has no effect, or another one, at this place."""
         return []

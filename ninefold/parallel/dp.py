@@ -40,6 +40,9 @@ class DP(Parallel):
             return WithoutGPU(model)
         return (Replicas if self.loss_in_forward else Gathered)(model, place.gpus)
 
+    def no_op(self, place: Place) -> bool:
+        return place.replicas == 1
+
     def notes(self, place: Place) -> list[str]:
         if place.device.type == "cpu":
             return ["parallel=dp is a no-op on a CPU: DataParallel copies models to GPUs only."]

@@ -65,6 +65,9 @@ class Split(Parallel):
             say(f"parallel=split: {line}")
         return Chunks(model, self.chunks, place.devices, self.cuts)
 
+    def no_op(self, place: Place) -> bool:
+        return len(place.devices) == 1 and self.chunks == 1
+
     def notes(self, place: Place) -> list[str]:
         if len(place.devices) > 1:
             return []

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.amp import Amp
@@ -123,6 +124,8 @@ def conditions(
         "hosts": max(1, len(spec.hosts)),
         "replicas": place.replicas,
         "chunks": job.parallel.get("chunks"),
+        "no_op": run.parallel.no_op(place),
+        "backend": dist.get_backend() if dist.is_initialized() else None,
         "devices": device_names(place),
         "threads": int(threads),
         "loader_workers": run.loading.workers,
@@ -220,6 +223,7 @@ def identity(job: DictConfig) -> dict[str, Any]:
     return {
         "study": choices.get("experiments"),
         "parallel": choices.parallel,
+        "max_processes": job.parallel.get("max_processes"),
         "amp": choices.amp,
         "dataset": choices.dataset,
         "model": choices.model,

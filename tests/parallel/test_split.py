@@ -184,6 +184,9 @@ def test_one_device_makes_it_a_no_op_and_says_so() -> None:
     (note,) = Split(chunks=2).notes(ALONE)
     assert "a batch is computed in chunks" in note
     assert Split().notes(TWO) == []
+    assert Split().no_op(ALONE)
+    assert not Split(chunks=2).no_op(ALONE)
+    assert not Split().no_op(TWO)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from ninefold.model.convnet import ConvNet
 from ninefold.parallel import Parallel, Place
 from ninefold.parallel.ddp import DDP
 from ninefold.train.build import make
-from tests.conftest import ROOT, Shell, metrics
+from tests.conftest import ROOT, Shell, metrics, result
 
 CPU = torch.device("cpu")
 
@@ -137,6 +137,22 @@ def test_a_strategy_that_lacks_a_method_is_refused_in_one_line() -> None:
     node = OmegaConf.create({"_target_": "ninefold.parallel.Parallel"})
     with pytest.raises(ConfigError, match=r"abstract class Parallel.* join"):
         make(node, "parallel")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "most", "no_op", "backend"),
+    [("none", 1, False, None), ("dp", 1, True, None), ("ddp", None, False, "gloo")],
+)
+def test_a_result_says_what_a_report_asks_of_a_strategy(
+    shell: Shell, strategy: str, most: int | None, no_op: bool, backend: str | None
+) -> None:
+    done = shell.train(
+        f"parallel={strategy}", "device=cpu", "max_steps=1", "dataset.limit=64", "clock.warmup=0",
+        "clock.probe=0", "logger=quiet", "hydra.run.dir=run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = result(shell.folder / "run")
+    assert (found["max_processes"], found["no_op"], found["backend"]) == (most, no_op, backend)
 
 
 def test_a_place_has_one_device_unless_it_is_given_more() -> None:
