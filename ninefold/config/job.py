@@ -18,7 +18,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ninefold import machine
 from ninefold.checkpoint import manifest
-from ninefold.config import data, environment, packages, processes, resume, rules, schema, untrusted
+from ninefold.config import (
+    data,
+    environment,
+    packages,
+    processes,
+    resume,
+    rules,
+    schema,
+    stored,
+    untrusted,
+)
 from ninefold.config import overrides as messages
 from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure
@@ -263,8 +273,8 @@ class TrainJob(Job):
             with environment.kept():
                 now |= {**_container(config), "resume": now["resume"]}
         _settle(now)
-        ours = resume.settings({**now, "choices": self.choices})
-        theirs = resume.settings({**run.frozen, "choices": run.choices})
+        ours = stored.comparable({**now, "choices": self.choices})
+        theirs = stored.comparable({**run.frozen, "choices": run.choices})
         # The machine determines their values.
         automatic = [
             key

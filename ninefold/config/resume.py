@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
-from ninefold.config import environment, schema, untrusted
+from ninefold.config import environment, schema, stored, untrusted
 from ninefold.config.rules import OF_A_COMMAND, spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
@@ -47,7 +47,7 @@ def read(folder: Path, known: set[str]) -> Stored:
     """
     path = folder / "config.yaml"
     try:
-        tree = schema.completed(untrusted.parse(read_text(path)))
+        tree = stored.upgrade(untrusted.parse(read_text(path)))
         wrong = [f"it has no {key}" for key in sorted({*known, "choices"} - tree.keys())]
         groups = ("choices", "parallel", "model", "dataset", "launch")
         wrong += untrusted.misfits({group: tree[group] for group in groups if group in tree})
@@ -220,12 +220,7 @@ def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:
 
 def fixed(job: Mapping[str, Any]) -> Tree:
     """The values, flat, in which two frozen jobs must agree to be the same job."""
-    return {k: v for k, v in settings(job).items() if not may_vary(k) and k != "resume"}
-
-
-def settings(job: Mapping[str, Any]) -> Tree:
-    """A job as a mapping of dotted keys, to compare with an older one: see without_defaults."""
-    return dict(schema.without_defaults(flat(job)))
+    return {k: v for k, v in stored.comparable(job).items() if not may_vary(k) and k != "resume"}
 
 
 def may_change(key: str) -> bool:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.config import devices, graph, kernels, losses, masks, sharding
-from ninefold.config.schema import ADDED_LATER, GROUPS, KEYS, in_sections
+from ninefold.config.schema import GROUPS, KEYS, in_sections
+from ninefold.config.stored import ADDED
 from ninefold.errors import ConfigError, Failure
 from ninefold.types import Call, accepts, allowed
 
@@ -91,7 +92,7 @@ def inner_keys(conf: Path, choices: Mapping[str, Any], evaluates: bool) -> dict[
     for group in ("parallel", "amp", "dataset", "model", "task"):
         keys = keys_of_option(conf, group, choices.get(group))
         if keys is not None:
-            later = {n.partition(".")[2] for n in ADDED_LATER if n.startswith(f"{group}.")}
+            later = {n.partition(".")[2] for n in ADDED if n.startswith(f"{group}.")}
             found[group] = keys | later
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, get_args
@@ -106,17 +106,6 @@ MAY_CHANGE = tuple(name for name, key in KEYS.items() if key.may_change)
 # Prefixes of keys that change no figure of a run.
 WITHOUT_EFFECT = tuple(name for name, key in KEYS.items() if not key.affects_results)
 BUILT = tuple(group for group in GROUPS if f"{group}._target_" in OPTIONS)  # one object each
-# Keys that older stored runs lack, which mean the default.
-LATER = (
-    *("weights", "init", "init_partial", "init_without", "freeze", "ema_warmup"),
-    *("clip_grad_norm", "clip_grad_value", "checkpoint_activations", "cudnn_benchmark", "graph"),
-    *("checkpoint.format", "loader.share", "loader.pinned", "clock.link", "launch.engine"),
-    *("launch.dry", "parallel.devices", "parallel.loss_in_forward", "dataset.val"),
-    *("dataset.exif", "dataset.targets", "dataset.cache", "dataset.cache_rate"),
-    *("dataset.cache_dir", "dataset.resident", "task.loss", "model.output", "optimizer.groups"),
-    *("scheduler.per", "scheduler.warmup"),
-)
-ADDED_LATER = {name: KEYS[name].default for name in LATER}
 
 
 def own_keys(evaluates: bool) -> dict[str, Key]:
@@ -148,7 +137,7 @@ def required(evaluates: bool) -> list[str]:
         of_groups += GROUPS
         of_groups += [f"{group}._target_" for group in BUILT]
         of_groups += [
-            n for n, key in OPTIONS.items() if n.startswith("model.") and n not in ADDED_LATER
+            f"model.{key}" for key in ("net", "input_channels", "input_size", "memory_format")
         ]
     return [*own_keys(evaluates), *of_groups]
 
@@ -156,19 +145,3 @@ def required(evaluates: bool) -> list[str]:
 def is_any_of(name: str, prefixes: tuple[str, ...]) -> bool:
     """Whether `name` is one of `prefixes` or below one."""
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
-
-
-def completed(job: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored job with the defaults of the top-level keys that older jobs lack."""
-    added = {name: ADDED_LATER[name] for name in TRAIN if name in ADDED_LATER and "." not in name}
-    return {**added, **job}
-
-
-def without_defaults(flat: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A flat job without newer keys that have their default.
-
-    So that a job stored before a key was added equals the same job composed now.
-    """
-    for name, value in flat.items():
-        if name not in ADDED_LATER or value != ADDED_LATER[name]:
-            yield name, value

@@ -16,10 +16,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ninefold.config import losses, rules, schema
+from ninefold.config import losses, rules, schema, stored
 from ninefold.config.conf_files import read_tree
 from ninefold.errors import CheckpointError
-from ninefold.files import flat, require_plain_yaml
+from ninefold.files import require_plain_yaml
 
 CONF = Path(__file__).parents[2] / "conf"
 EVALUATED = (
@@ -175,8 +175,7 @@ def edited(saved: object, now: str) -> list[str]:
 def _fixed(job: Mapping[str, Any]) -> dict[str, Any]:
     """The values, flat, that a resumed run must have in common with the run that it continues."""
     other = (*schema.MAY_CHANGE, *schema.WITHOUT_EFFECT, "choices", "dataset.root")
-    found = schema.without_defaults(flat(job))
-    return {key: value for key, value in found if not schema.is_any_of(key, other)}
+    return {k: v for k, v in stored.comparable(job).items() if not schema.is_any_of(k, other)}
 
 
 def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:

@@ -155,8 +155,7 @@ def training(
     mode = job.compile.mode
     if mode is not None:
         require_one_device(mode, place)
-    workers = OmegaConf.select(job, "loader.workers", default=0)  # older runs have no such key
-    dataset = built_dataset(job, workers)
+    dataset = built_dataset(job, job.loader.workers)
     layout = memory_format(
         job.model.memory_format, dataset.shape, amp, place.device, contiguous=parallel.shards
     )
@@ -171,10 +170,10 @@ def training(
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))
     origin = [] if resume else initial.load(model, containers(job), parallel, place)
-    frozen = freeze(model, job.get("freeze"))
-    checkpoint_activations(model, job.get("checkpoint_activations"))
+    frozen = freeze(model, job.freeze)
+    checkpoint_activations(model, job.checkpoint_activations)
     task = checked_task(job, model, train, plain)
-    network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.get("freeze"))))
+    network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
     objective = Objective(network_in_dtype, task)
@@ -207,8 +206,7 @@ def training(
         stop=stop,
         loggers=_loggers(job, folder, state, last_step, task.score) if place.rank == 0 else [],
         clock=clock,
-        # older runs do not have this key
-        writer=writer(job.checkpoint.get("format", "whole"), checkpoints, place.device),
+        writer=writer(job.checkpoint.format, checkpoints, place.device),
         batch_size=job.batch_size,
         evaluation_batch=evaluation_batch(job.batch_size, input_values(job, dataset), place),
         accumulate=job.accumulate,
@@ -224,21 +222,20 @@ def training(
         loading=how,
         config=text,
         notes=[*state.origin, *frozen],
-        # older runs do not have these keys
         clip=clip(
-            job.get("clip_grad_norm"),
-            job.get("clip_grad_value"),
+            job.clip_grad_norm,
+            job.clip_grad_value,
             model,
             state.optimizer,
             state.scaler,
             parallel.whole,
         ),
-        probe=Probe(OmegaConf.select(job, "clock.probe", default=0), parallel, place),
+        probe=Probe(job.clock.probe, parallel, place),
         memory=PeakMemory(place.gpus),
-        numerics=Numerics(k, folder) if (k := OmegaConf.select(job, "numerics")) else None,
-        graph=step_graph(bool(job.get("graph")), state, clock, place),
-        ceiling_steps=OmegaConf.select(job, "clock.ceiling", default=0),
-        link_seconds=OmegaConf.select(job, "clock.link", default=0),
+        numerics=Numerics(job.numerics, folder) if job.numerics else None,
+        graph=step_graph(job.graph, state, clock, place),
+        ceiling_steps=job.clock.ceiling,
+        link_seconds=job.clock.link,
     )
 
 
@@ -252,9 +249,9 @@ def input_values(job: DictConfig, dataset: Dataset) -> int:
 def loading_of(
     job: DictConfig, sets: Sequence[Examples], parallel: Parallel, place: Place
 ) -> Loading:
-    """How batches of `sets` are read, see `reading`; older runs lack some of the keys."""
+    """How batches of `sets` are read, see `reading`."""
     resident = job.dataset.get("resident", "auto")
-    return reading(job.get("loader") or {}, resident, sets, job.batch_size, parallel, place)
+    return reading(job.loader, resident, sets, job.batch_size, parallel, place)
 
 
 def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
@@ -302,7 +299,7 @@ def initial_state(
     model: placed and wrapped already. per_epoch: optimizer steps in an epoch.
     """
     options, scheduling = job.optimizer.copy(), job.scheduler.copy()
-    with open_dict(options), open_dict(scheduling):  # older runs do not have these keys
+    with open_dict(options), open_dict(scheduling):  # an option need not have these keys
         groups = options.pop("groups", None)
         per, warmup = scheduling.pop("per", "epoch"), scheduling.pop("warmup", 0)
     if per == "step" and "T_max" in scheduling:  # it counts epochs in conf/
@@ -320,7 +317,7 @@ def initial_state(
         optimizer,
         schedule(scheduler, optimizer, per, warmup),
         scaler,
-        Average(model, job.ema, bool(job.get("ema_warmup"))),
+        Average(model, job.ema, job.ema_warmup),
         LossTracker(optimizer, scaler, place.device, skip),
     )
 

@@ -60,9 +60,9 @@ def share_of(job: DictConfig, parallel: Parallel, processes: int) -> Share:
     """The share of rank 0 of so many processes, built on the CPU as a run builds it."""
     with pretended(processes) as place:
         model = build.network(job)
-        freeze(model, job.get("freeze"))
+        freeze(model, job.freeze)
         task, _ = build.built_task(job)
-        parallel.wrap(Objective(kept_frozen(model, job.get("freeze")), task), place)
+        parallel.wrap(Objective(kept_frozen(model, job.freeze), task), place)
         amp = build.make(job.amp, "amp").on(place.device)
         state = build.initial_state(job, model, amp, place, per_epoch=1)
         for parameter in model.parameters():

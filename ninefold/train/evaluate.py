@@ -209,7 +209,7 @@ def restored(
 
 def _read(wanted: DictConfig, path: Path) -> Restored:
     content = read(path)
-    found, which = chosen(content, wanted.get("weights"))
+    found, which = chosen(content, wanted.weights)
     job = overlay(stored_job(content, path, wanted), wanted, path)
     if not wanted.load.partial:
         require_room(job, found, path)

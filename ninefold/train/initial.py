@@ -53,7 +53,7 @@ def load(model: nn.Module, job: Mapping[str, Any], parallel: Parallel, place: Pl
     job: as plain containers; its keys that begin with init, and model.net count. Raises
     CheckpointError, ConfigError, DataError.
     """
-    if job.get("init") is None and untrusted.pretrained(job["model"]["net"]) is None:
+    if job["init"] is None and untrusted.pretrained(job["model"]["net"]) is None:
         return []
     notes = _loaded(model, job) if place.rank == 0 else []
     if place.world_size > 1:
@@ -68,8 +68,8 @@ def load(model: nn.Module, job: Mapping[str, Any], parallel: Parallel, place: Pl
 
 def _loaded(model: nn.Module, job: Mapping[str, Any]) -> list[str]:
     here = images(job)
-    if (init := job.get("init")) is not None:
-        without = below(list(model.state_dict()), job.get("init_without"), "init_without")
+    if (init := job["init"]) is not None:
+        without = below(list(model.state_dict()), job["init_without"], "init_without")
         return _from_file(model, init, here, bool(job["init_partial"]), without)
     return _pretrained(model, job["model"]["net"], here)
 

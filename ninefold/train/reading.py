@@ -25,16 +25,16 @@ def reading(
 ) -> Loading:
     """How batches of `sets`, of which the first one is trained on, are read.
 
-    settings: the section `loader`; stored ones lack some of its keys. resident: dataset.resident.
+    settings: the section `loader`. resident: dataset.resident.
     Every process must call it. Raises ResourceError, ConfigError.
     """
     own = loading(
         sets[0],
         max(1, batch_size // place.data_size),
         place,
-        workers=settings.get("workers", 0),
-        share=settings.get("share", 0.25),
-        pinned=settings.get("pinned", "auto"),
+        workers=settings["workers"],
+        share=settings["share"],
+        pinned=settings["pinned"],
         free=available_memory(),
         cores=cores(),
     )

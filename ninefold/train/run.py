@@ -84,11 +84,11 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
         *run.parallel.notes(place),
         *amp.notes(place.device),
         *compiled.notes(job.compile.mode, place.device),
-        *graph.notes(bool(job.get("graph")), place.device),
+        *graph.notes(job.graph, place.device),
         *kernels.notes(
             job.model.memory_format,
             run.layout,
-            bool(job.get("cudnn_benchmark")),
+            job.cudnn_benchmark,
             place.device,
             contiguous=run.parallel.shards,
         ),

@@ -13,6 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ninefold.config import resume, schema
+from ninefold.config.stored import ADDED
 from ninefold.errors import CheckpointError
 from tests.conftest import ROOT, Shell, metrics, only_run, result, wait_until
 from tests.faults.runs import one_after_another
@@ -132,14 +133,20 @@ def test_a_run_stored_before_a_key_was_added_is_resumed_with_its_default(
 ) -> None:
     run = copied(begun, "plain", shell.folder / "runs" / "old")
     job = stored(run)
-    for key in ("clip_grad_norm", "clip_grad_value", "ema_warmup"):
-        assert job.pop(key) in (None, False)
+    for name, meant in ADDED.items():
+        section, _, key = name.rpartition(".")
+        node = job[section] if section else job
+        if node.get(key, ...) == meant or section == "loader":  # which may change
+            node.pop(key)
+    assert not {"freeze", "ema_warmup"} & job.keys()
+    assert (job["loader"].keys(), job["scheduler"].keys() & {"per", "warmup"}) == (set(), set())
     (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(job)))
     interrupted(run)
     done = shell.train(*JOB, "max_steps=4", "resume=auto", "hydra.run.dir=runs/next")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("resume=auto: resuming runs/old at step 3\n")
     assert (result(run)["steps"], stored(run)["ema_warmup"]) == (4, False)
+    assert stored(run)["checkpoint"]["format"] == "whole"
 
 
 @pytest.mark.slow  # as no resumed run does, in test_run

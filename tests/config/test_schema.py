@@ -98,12 +98,3 @@ def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
         "launch.timeout",
         "parallel.timeout",
     }
-
-
-def test_a_job_stored_before_a_key_was_added_has_its_default() -> None:
-    assert schema.completed({"seed": 3})["clip_grad_norm"] is None
-    assert schema.completed({"clip_grad_norm": 1.0})["clip_grad_norm"] == 1.0
-    before, now = {"seed": 3}, {"seed": 3, "ema_warmup": False, "scheduler.per": "epoch"}
-    assert dict(schema.without_defaults(before)) == dict(schema.without_defaults(now))
-    now["scheduler.per"] = "step"
-    assert dict(schema.without_defaults(now)) == {**before, "scheduler.per": "step"}
