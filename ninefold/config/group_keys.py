@@ -1,5 +1,6 @@
-"""The keys of the options in conf/GROUP/: type, default and meaning of each that is ours.
+"""The keys that options of a group have in common: type, default and meaning of each that is ours.
 
+Those of one option alone are fields of its class, see ninefold.config.options.
 Arguments of PyTorch's optimizers and schedulers, of networks and of your own classes need no entry.
 A key without a default has one in each option.
 """
@@ -16,7 +17,6 @@ from ninefold.types import (
     Call,
     ClassNumber,
     Count,
-    Cuts,
     Device,
     DeviceList,
     Fraction,
@@ -55,23 +55,17 @@ class Option(Section, kw_only=True):
 class Parallel(Option, kw_only=True):
     """How training is spread over devices and processes."""
 
-    processes: Annotated[Count | Literal["auto"], MAY_CHANGE]
+    processes: Count | Literal["auto"]
     """Processes; auto: one per GPU, on a CPU launch.cpu_processes."""
     max_processes: Count | None
     """Processes that the strategy can use at most; null: any number."""
     device: Device
     """The device, cpu or cuda: set it by the top-level key device."""
-    devices: Annotated[DeviceList, MAY_CHANGE] = None
+    devices: DeviceList = None
     """Numbers of the GPUs to use, the first one for results; null: all that there are.
     parallel=split also takes names, the CPU's as the first one: [cpu,cuda:0]."""
-    timeout: Annotated[Seconds, MAY_CHANGE, NO_EFFECT]
+    timeout: Annotated[Seconds, NO_EFFECT]
     """Seconds that a process waits for its peers: set it by launch.timeout."""
-    at: Annotated[Cuts, MAY_CHANGE]
-    """The modules of the network with which the next device begins, such as [layer3]; auto: such
-    that the devices have about the same number of parameters."""
-    chunks: Count
-    """Parts of a batch that go through the devices one after the other, so that these work at the
-    same time."""
     loss_in_forward: bool = True
     """Have each replica of DataParallel compute its own loss; false: gather all outputs on the
     first GPU and compute it there. Without effect on a CPU or a single GPU."""
@@ -205,10 +199,6 @@ class Dataset(Option, kw_only=True):
     """Copy the examples to the GPU once, and take batches there; auto: on CUDA, where they are in
     memory and take at most 1/16 of that of the GPU, and half of what is free; true: they must, up
     to that half."""
-    train_count: Count = 4096
-    """Training examples of dataset=synthetic."""
-    test_count: Count = 512
-    """Test examples of dataset=synthetic."""
 
 
 class Task(Option, kw_only=True):

@@ -21,6 +21,7 @@ from ninefold.checkpoint import manifest
 from ninefold.config import (
     data,
     environment,
+    options,
     packages,
     processes,
     resume,
@@ -122,7 +123,7 @@ class Job:
             return
         with open_dict(node):
             for key in list(node):
-                if key not in own and f"parallel.{key}" in schema.KEYS:
+                if key not in own and options.find(f"parallel.{key}"):
                     node.pop(key)
 
     def settle(self) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import yaml
 
+from ninefold.config.options import option_keys
 from ninefold.config.schema import (
     BY_OPTION,
     FIND,
     GROUPS,
     NOT_OF_A_RUN,
-    OPTIONS,
     SWEEP,
     Key,
     own_keys,
@@ -101,7 +101,7 @@ def help_text(command: str) -> str:
         left = name if key.is_section else f"{name}={spelled(key.default)}"
         lines += _entry(left, key.meaning)
     lines += ["", "Keys of the groups' options:"]
-    for name, key in OPTIONS.items():
+    for name, key in option_keys().items():
         if name.partition(".")[0] in COMMANDS[command] and not name.endswith("._target_"):
             default = "" if key.default is BY_OPTION else f"={spelled(key.default)}"
             lines += _entry(f"{name}{default}", key.meaning)
@@ -156,8 +156,8 @@ def table() -> str:
             described.meaning,
             "\n".join(["| option | |", "|---|---|", *options]),
         ]
-        if keys := {n: k for n, k in OPTIONS.items() if n.partition(".")[0] == group}:
-            parts.append(_rows(keys))
+        if keys := {n: k for n, k in option_keys().items() if n.partition(".")[0] == group}:
+            parts.append(_rows({group: described, **keys}))
     return "\n\n".join(parts) + "\n"
 
 
@@ -264,7 +264,7 @@ def group_schema(group: str) -> dict[str, Any]:
     own, definitions = _properties(
         {
             name.partition(".")[2]: key
-            for name, key in OPTIONS.items()
+            for name, key in option_keys().items()
             if name.partition(".")[0] == group
         }
     )
@@ -285,7 +285,7 @@ def _targets(group: str) -> Iterator[str]:
     """The classes of the options in conf/ that have no keys but those of the schema."""
     for option in options_of(group):
         tree = yaml.safe_load((CONF / group / f"{option}.yaml").read_text(encoding="utf-8"))
-        if all(f"{group}.{key}" in OPTIONS for key in tree if key != "defaults"):
+        if all(f"{group}.{key}" in option_keys() for key in tree if key != "defaults"):
             yield tree["_target_"]
 
 

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import devices, graph, kernels, losses, masks, sharding
-from ninefold.config.schema import GROUPS, KEYS, in_sections
+from ninefold.config import devices, graph, kernels, losses, masks, options, sharding
+from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.config.stored import ADDED
 from ninefold.errors import ConfigError, Failure
 from ninefold.types import Call, accepts, allowed
@@ -62,20 +62,28 @@ def problems(
                     f"not allowed; {allowed(Call)}; take it away with ~logger.{name}",
                 )
             )
-    for field in KEYS:
-        group, _, key = field.rpartition(".")
-        node = job.get(group) if group else job
-        if isinstance(node, Mapping) and key in node:
-            found += breach(field, node[key])
+    keys = {**KEYS}
+    for group in BUILT:
+        if isinstance(node := job.get(group), Mapping) and "_target_" in node:
+            own = options.of_class(str(node["_target_"]))
+            keys |= {f"{group}.{name}": key for name, key in own.items()}
+    for field, key in keys.items():
+        section, _, name = field.rpartition(".")
+        node = job.get(section) if section else job
+        if isinstance(node, Mapping) and name in node and not key.is_section:
+            found += _breach(field, key, node[name])
     return found or _at_odds(job)
 
 
 def breach(field: str, value: Any) -> list[Failure]:
     """A failure if the key `field` does not accept `value`; unknown keys accept any value."""
-    if isinstance(value, str) and "${" in value:
-        return []  # a reference that only the worker can resolve: to a checkpoint's configuration
-    key = KEYS.get(field)
-    if key is None or key.is_section or accepts(key.kind, value):
+    key = options.find(field)
+    return [] if key is None or key.is_section else _breach(field, key, value)
+
+
+def _breach(field: str, key: Key, value: Any) -> list[Failure]:
+    refers = isinstance(value, str) and "${" in value  # to a checkpoint's configuration
+    if refers or accepts(key.kind, value):
         return []
     return [
         ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, get_args
@@ -28,17 +28,17 @@ class Key:
 
     kind: the type of its values, see ninefold.types.
     default: its value in conf/, None for a section, or BY_OPTION.
+    sentence: returns its sentence for users.
     may_change: a resumed run may have another value; holds for all keys below this one too.
     affects_results: whether it can change a figure of the run; if not, all keys below neither.
-    sentence: returns its sentence for users.
     """
 
     kind: Any
     default: Any
-    may_change: bool
-    affects_results: bool
-    is_section: bool
     sentence: Callable[[], str]
+    may_change: bool = False
+    affects_results: bool = True
+    is_section: bool = False
 
     @property
     def meaning(self) -> str:
@@ -56,10 +56,10 @@ def keys_of(section: type[Section], prefix: str = "") -> dict[str, Key]:
         found[f"{prefix}{field.name}"] = Key(
             kind=field.type,
             default=None if inner else default,
+            sentence=functools.partial(_sentence, inner or section, "" if inner else field.name),
             may_change=types.MAY_CHANGE in marks,
             affects_results=types.NO_EFFECT not in marks,
             is_section=inner is not None,
-            sentence=functools.partial(_sentence, inner or section, "" if inner else field.name),
         )
         if inner:
             found |= keys_of(inner, f"{field.name}.")
@@ -76,22 +76,25 @@ def _sentence(section: type[Section], field: str) -> str:
 
 @functools.cache
 def _sentences(path: str) -> dict[tuple[str, str], str]:
-    """The text below each field of the classes in a file, and below each class for the field "".
-
-    From the source, as Python keeps none of fields. Only help and documentation need it.
-    """
+    """The sentences of the classes in a file and of their fields, by both names; "": its own."""
     found: dict[tuple[str, str], str] = {}
     for node in ast.parse(read_text(path)).body:
         if isinstance(node, ast.ClassDef):
             found[node.name, ""] = ast.get_docstring(node) or ""
-            for above, below in pairwise(node.body):
-                match above, below:
-                    case (
-                        ast.AnnAssign(target=ast.Name(id=name)),
-                        ast.Expr(value=ast.Constant(value=str(text))),
-                    ):
-                        found[node.name, name] = " ".join(text.split())
+            for field, sentence in documented(node):
+                found[node.name, ast.unparse(field.target)] = sentence
     return found
+
+
+def documented(node: ast.ClassDef) -> Iterator[tuple[ast.AnnAssign, str]]:
+    """The fields of a class that have a sentence below them, from its source.
+
+    Python itself keeps no docstrings of fields.
+    """
+    for above, below in pairwise(node.body):
+        match above, below:
+            case ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
+                yield above, " ".join(text.split())
 
 
 TRAIN, EVALUATE = keys_of(Train), keys_of(Evaluate)

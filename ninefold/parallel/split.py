@@ -17,6 +17,7 @@ from ninefold.errors import ConfigError
 from ninefold.machine import gpu_number
 from ninefold.parallel import Parallel, Place, resolve_device
 from ninefold.progress import say
+from ninefold.types import Count, Cuts
 
 AT = "parallel.at"
 MIXED = "Expected all tensors to be on the same device"  # PyTorch's words
@@ -29,18 +30,20 @@ class Split(Parallel):
 
     devices: numbers of GPUs, or names such as cpu, the first one for inputs and losses; None or
         auto: all GPUs, or as many of them as `at` makes parts.
-    at: the names of the modules with which the next device begins; auto: such that the devices
-        have about the same number of parameters.
-    chunks: parts of a batch that follow each other. Loss and gradients are those of the whole
-        batch, except for batch normalization, whose statistics are of a part.
+    chunks: loss and gradients are those of the whole batch, except for batch normalization, whose
+        statistics are of a chunk.
     """
 
     device: str = "auto"
     processes: int = 1
     max_processes: int = 1
     devices: Sequence[int | str] | str | None = None
-    at: Sequence[int | str] | str = "auto"
-    chunks: int = 1
+    at: Cuts = "auto"
+    """The modules of the network with which the next device begins, such as [layer3]; auto: such
+    that the devices have about the same number of parameters."""
+    chunks: Count = 1
+    """Parts of a batch that go through the devices one after the other, so that these work at the
+    same time."""
 
     @property
     def cuts(self) -> list[str] | None:

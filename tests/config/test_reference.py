@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from referencing import Registry, Resource
 
 from ninefold.config import reference, schema
+from ninefold.config.options import option_keys
 from tests.conftest import ROOT, Shell
 
 CONF = ROOT / "conf"
@@ -131,7 +132,7 @@ def documented() -> Iterator[str]:
 
 
 def test_the_page_of_keys_has_every_key_and_every_option() -> None:
-    keys = {name for name, key in schema.KEYS.items() if not key.is_section}
+    keys = {n for n, key in {**schema.KEYS, **option_keys()}.items() if not key.is_section}
     options = {path.stem for path in CONF.glob("*/*.yaml")}
     assert set(documented()) == keys | options
 

@@ -9,13 +9,13 @@ import pytest
 from omegaconf import OmegaConf
 
 from ninefold.config import schema
+from ninefold.config.options import find, option_keys
 from ninefold.config.schema import (
     BUILT,
     BY_OPTION,
     EVALUATE,
     GROUPS,
     NOT_OF_A_RUN,
-    OPTIONS,
     TRAIN,
     Key,
 )
@@ -23,6 +23,7 @@ from ninefold.types import accepts
 
 CONF = Path(__file__).parents[2] / "conf"
 OURS = ("parallel", "amp", "dataset", "task", "model")  # groups whose keys are all in the schema
+EVERY = {**schema.KEYS, **option_keys()}
 FILES = [path for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
 
 
@@ -57,7 +58,7 @@ def test_the_file_of_a_command_has_each_key_of_the_schema_with_its_default(
 def test_an_option_has_keys_of_the_schema_with_their_defaults(path: Path) -> None:
     group = path.parent.name
     for name, value in tree(path).items():
-        key = OPTIONS.get(f"{group}.{name}")
+        key = find(f"{group}.{name}")
         assert key is not None or group not in OURS, f"{group}.{name} is not in the schema"
         # Runs that were stored without model.output mean null, an option means what its model has.
         if key is not None and key.default is not BY_OPTION and name != "output":
@@ -65,9 +66,9 @@ def test_an_option_has_keys_of_the_schema_with_their_defaults(path: Path) -> Non
             assert type(value) is type(key.default)
 
 
-@pytest.mark.parametrize("name", schema.KEYS)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_key_has_a_default_that_it_accepts_and_a_sentence(name: str) -> None:
-    key = schema.KEYS[name]
+    key = EVERY[name]
     assert key.is_section or key.default is BY_OPTION or accepts(key.kind, key.default)
     assert key.meaning[0] in key.meaning[0].upper() + "dt"  # dtype, torch.compile
     assert key.meaning.endswith(".")

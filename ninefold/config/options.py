@@ -1,0 +1,93 @@
+"""The keys that only one option has: fields of its class that have a sentence below them.
+
+They are read from the source, and nothing of it is run: a command that checks a configuration
+does not import torch, nor a user's modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from contextlib import suppress
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from ninefold import types
+from ninefold.config.schema import BY_OPTION, GROUPS, KEYS, OPTIONS, Key, documented
+from ninefold.files import read_text
+
+CONF = Path(__file__).parents[2] / "conf"
+# What the type of a field may be made of.
+NAMES = {**vars(types), "Annotated": Annotated, "Literal": Literal, "Meta": Meta}
+
+
+def find(field: str) -> Key | None:
+    """The key `field`, also if only one option of its group in conf/ has it."""
+    group, _, name = field.partition(".")
+    return KEYS.get(field) or (of_group(group).get(name) if group in GROUPS else None)
+
+
+def option_keys() -> dict[str, Key]:
+    """The keys of all groups: of each those that all of its options may have, then the others."""
+    found: dict[str, Key] = {}
+    for group in GROUPS:
+        found |= {name: key for name, key in OPTIONS.items() if name.startswith(f"{group}.")}
+        found |= {f"{group}.{name}": key for name, key in of_group(group).items()}
+    return found
+
+
+@functools.cache
+def of_group(group: str) -> dict[str, Key]:
+    """The keys that only one option in conf/GROUP/ has, by their names in it."""
+    found: dict[str, Key] = {}
+    for path in sorted((CONF / group).glob("*.yaml")):
+        if target := re.search(r"^_target_: (\S+)", read_text(path), re.MULTILINE):
+            found |= of_class(target[1])
+    return found
+
+
+@functools.cache
+def of_class(target: str) -> dict[str, Key]:
+    """The keys that the class with the dotted name `target` declares.
+
+    A field of another type than those of ninefold.types is none.
+    """
+    module, _, name = target.rpartition(".")
+    found: dict[str, Key] = {}
+    try:
+        text = _source(module)
+        tree = ast.parse(text if types.__name__ in text else "")
+    except (OSError, ValueError, SyntaxError):  # a user's: who builds the class tells of it
+        return {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            for field, sentence in documented(node):
+                with suppress(NameError):
+                    kind = eval(ast.unparse(field.annotation), NAMES)
+                    key = Key(kind, _constant(field.value), sentence.__str__)
+                    found[ast.unparse(field.target)] = key
+    return found
+
+
+def _constant(default: ast.expr | None) -> Any:
+    """The value of a field, BY_OPTION where it has none or one that has to be computed."""
+    try:
+        return BY_OPTION if default is None else ast.literal_eval(default)
+    except ValueError:
+        return BY_OPTION
+
+
+def _source(module: str) -> str:
+    """The text of a module, which is not imported; empty if it is not found. Raises OSError."""
+    first, *rest = module.split(".")
+    spec = PathFinder.find_spec(first)
+    roots = (spec.submodule_search_locations if spec else None) or []
+    paths = [Path(root, *rest) for root in roots]
+    files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py")]
+    if spec and spec.origin and not rest:
+        files.append(Path(spec.origin))
+    return next((read_text(file) for file in files if file.is_file()), "")

@@ -1,0 +1,85 @@
+"""Keys that one option alone has: fields of its class, which is read and not imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ninefold.config.options import find, of_class, of_group, option_keys
+from ninefold.config.rules import breach, problems
+from ninefold.config.schema import BY_OPTION
+from ninefold.types import Count, Cuts
+
+MINE = '''
+import torch_that_is_not_there
+from ninefold.types import Count, Share
+
+class Mine(torch_that_is_not_there.Base):
+    depth: Count = 3
+    """Its depth."""
+    share: Share
+    """Its share."""
+    most: Count = compute()
+    """A default that only running it tells."""
+    shape: Sequence[int] = ()
+    """No type of a key."""
+    silent: Count = 1
+
+class Other:
+    width: Count = 1
+    """Of another class."""
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    of_class.cache_clear()
+    (tmp_path / "mine_to_read.py").write_text(MINE)
+    return tmp_path / "mine_to_read.py"
+
+
+def test_the_keys_of_a_class_are_its_fields_with_a_type_of_a_key_and_a_sentence(mine: Path) -> None:
+    keys = of_class("mine_to_read.Mine")
+    defaults = {name: key.default for name, key in keys.items()}
+    assert defaults == {"depth": 3, "share": BY_OPTION, "most": BY_OPTION}
+    assert (keys["depth"].kind, keys["depth"].meaning) == (Count, "Its depth.")
+
+
+def test_a_job_is_checked_against_the_keys_of_its_own_class_which_is_not_run(mine: Path) -> None:
+    job = {"dataset": {"_target_": "mine_to_read.Mine", "depth": 0, "share": 2, "silent": 0}}
+    assert [str(problem) for problem in problems(job, job)] == [
+        "error: dataset.depth=0: not allowed; a whole number of at least 1 is allowed; correct "
+        "dataset.depth",
+        "error: dataset.share=2: not allowed; a number above 0 and of at most 1 is allowed; "
+        "correct dataset.share",
+    ]
+
+
+@pytest.mark.parametrize("text", ["from ninefold.types import", "\0 ninefold.types", "\xff"])
+def test_a_class_that_cannot_be_read_has_no_keys(mine: Path, text: str) -> None:
+    mine.write_bytes(text.encode("latin-1"))
+    assert of_class("mine_to_read.Mine") == {}
+
+
+@pytest.mark.parametrize("target", ["no_such_module.Mine", "Mine", "", ".", "torch.optim.AdamW"])
+def test_a_class_that_is_not_found_or_not_ours_has_no_keys(target: str) -> None:
+    assert of_class(target) == {}
+
+
+def test_each_option_in_conf_is_known_with_the_keys_of_its_class() -> None:
+    assert of_group("parallel")["at"].kind == Cuts
+    assert option_keys().keys() >= {"parallel.at", "parallel.processes", "dataset.train_count"}
+    assert find("parallel.no_such_key") is None
+    assert str(*breach("parallel.chunks", 0)).endswith("; correct parallel.chunks")
+
+
+def test_torch_is_not_imported_for_the_keys_of_all_options() -> None:
+    program = (
+        "import sys; from ninefold.config.options import option_keys; assert option_keys(); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
