@@ -1,4 +1,4 @@
-"""This process: waiting with a deadline, its standard streams, its temporary folder, its exit."""
+"""This process, and those that it starts: waiting, children with a pipe, streams, the exit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import fcntl
 import io
 import math
+import multiprocessing
 import os
 import shutil
 import signal
@@ -14,9 +15,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, NoReturn, TypeVar
@@ -115,6 +117,84 @@ def starting() -> Iterator[None]:
             resource_tracker.ensure_running()
         with signals.held_back():
             yield
+
+
+# Processes of ours
+
+
+class Child:
+    """A process that calls `target(connection, *arguments)`, with a pipe between it and this one.
+
+    The target is to call signals.follow_parent, so that it ends with this process.
+
+    method: how it is started: from the forkserver, or "spawn" where there is none. Neither takes
+        over the threads or memory of this process.
+    daemon: whether it is not waited for at exit, and may not start such processes itself.
+    """
+
+    def __init__(
+        self,
+        target: Callable[..., object],
+        *arguments: Any,
+        method: str = "forkserver",
+        daemon: bool = False,
+    ) -> None:
+        context = multiprocessing.get_context(method)
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(  # type: ignore[attr-defined]
+            target=target, args=(theirs, *arguments), daemon=daemon
+        )
+        with starting(), theirs:
+            self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return int(self._process.pid)
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it is alive; -N if signal N ended it; 255 if the forkserver was killed."""
+        code: int | None = self._process.exitcode
+        return code
+
+    def send(self, message: Any) -> None:
+        """Send a message; one to a process that has ended is lost."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.send(message)
+
+    def receive(self) -> Any:
+        """Wait for its next message, without using the CPU; None once it has ended."""
+        ready([self])
+        with suppress(EOFError, ConnectionResetError):
+            if self._connection.poll():
+                return self._connection.recv()
+        self._process.join(OWN_END)  # its end of the pipe is closed a moment before
+        return None
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.exit_code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Kill it and wait for its end."""
+        self.signal(signal.SIGKILL)
+        self._process.join()
+        self._connection.close()
+
+
+def ready(children: Iterable[Child], seconds: float | None = None) -> list[Child]:
+    """Those that have sent a message or have ended: once there is one, or after `seconds`.
+
+    Not by the end of the pipe alone: what the user's code forks there has it open, too. The
+    forkserver tells of the end of its processes.
+    """
+    whose = {
+        end: child for child in children for end in (child._connection, child._process.sentinel)
+    }
+    return list(dict.fromkeys(whose[end] for end in wait(whose, seconds)))
 
 
 # Standard streams

@@ -155,9 +155,15 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
+<<<<<<< HEAD
     "checkpoint": 1440, "config": 4180, "dataset": 4600, "export": 880, "launch": 3500,
     "logger": 700, "measure": 1030, "model": 760, "parallel": 1490, "ranks": 420,
     "report": 9900, "study": 3100, "task": 680, "train": 4120, "ground": 2880,
+=======
+    "checkpoint": 1440, "config": 4050, "dataset": 4590, "export": 880, "launch": 3500,
+    "logger": 700, "measure": 1030, "model": 760, "parallel": 1480, "ranks": 420,
+    "report": 9900, "study": 3100, "task": 680, "train": 4120, "ground": 2970,
+>>>>>>> 5f2b2af (A process of ours with a pipe is one class, process.Child: packing starts its processes by it)
 }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
 import pickle
 import re
@@ -11,9 +10,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,7 @@ import numpy.typing as npt
 from ninefold import signals
 from ninefold.dataset.arrays import Array, Rows
 from ninefold.errors import DataError, Failure, ResourceError, memory_failure, relay
-from ninefold.process import starting
+from ninefold.process import Child, ready
 from ninefold.progress import bar
 
 BYTES, ROWS = 8 * 2**20, 16  # what a process decodes at a time, at most
@@ -166,54 +164,37 @@ def _in_processes(
     processes: int,
     packed: Callable[[int, int], object],
 ) -> None:
-    # Not forked: this process may have threads, and torch, by now.
-    context = multiprocessing.get_context("spawn")
-    left, workers = iter(todo), {}
+    # Spawned: there is no forkserver, or it is busy importing torch.
+    workers: list[Child] = []
     try:
         for _ in range(processes):
-            ours, theirs = context.Pipe()
-            worker = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
-            with starting():  # signals are for this process, which ends its workers
-                worker.start()
-            theirs.close()
-            workers[ours] = worker
-        for connection in workers:
-            connection.send_bytes(content)
-            _send_next(connection, left)
-        busy = set(workers)
+            workers.append(Child(_work, os.getpid(), method="spawn", daemon=True))
+        left, busy = iter(todo), set(workers)
+        for worker in workers:
+            worker.send(content)
+            worker.send(next(left))  # there are as many chunks as workers at least
         while busy:
-            for connection in busy & set(wait(list(busy))):
-                number, rows = _received(connection)
-                packed(number, rows)
-                if not _send_next(connection, left):
-                    busy.remove(connection)
+            for worker in ready(busy):
+                packed(*_received(worker))
+                if (chunk := next(left, None)) is not None:
+                    worker.send(chunk)
+                else:
+                    busy.remove(worker)
     finally:
-        for connection, worker in workers.items():
-            worker.kill()
-            worker.join()
-            connection.close()
+        for worker in workers:
+            worker.close()
 
 
-def _send_next(connection: Connection, left: Iterator[tuple[int, int, int]]) -> bool:
-    """Send the next chunk to a worker; whether there was one."""
-    for chunk in left:
-        with suppress(BrokenPipeError):  # it was killed, which the next read shows
-            connection.send(chunk)
-        return True
-    return False
-
-
-def _received(connection: Connection) -> tuple[int, int]:
+def _received(worker: Child) -> tuple[int, int]:
     """The number of a part and of its rows that a worker has written. Raises its failure."""
-    try:
-        answer = connection.recv()
-    except (EOFError, ConnectionResetError):
+    answer = worker.receive()
+    if answer is None:
         raise ResourceError(
             "dataset.cache",
             "killed",
             "a process that decodes examples was killed; most often the kernel was short of "
             "memory; lower threads, see dmesg",
-        ) from None
+        )
     if isinstance(answer[0], str):
         raise relay(*answer)
     number, rows = answer
@@ -225,7 +206,7 @@ def _work(connection: Connection, parent: int) -> None:
     signals.follow_parent(parent)
     warnings.filterwarnings("ignore", module="PIL")  # as `ignore_warnings` does in the launcher
     try:
-        parts, paths = pickle.loads(connection.recv_bytes())
+        parts, paths = pickle.loads(connection.recv())
         while True:
             number, first, last = connection.recv()
             try:
