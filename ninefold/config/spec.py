@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ class RunSpec:
     folder: the run folder.
     started: time.time() at launch.
     resume: whether to resume from the folder's last checkpoint.
-    mailbox: folder in which a worker leaves its failure; None inside the launcher's process.
+    mailbox: folder in which a worker leaves its failure; None if it has another way to tell it.
+    launcher: the pipe through which a worker tells its failure, and is told when it may train;
+        None if it has none.
     overrides: the overrides of the command line that result.json lists.
     notes: sentences for result.json.
     grace: seconds from a signal to the end of the process.
     shares_process: whether other runs of a sweep use the same process.
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
-    turns: of `time`, the socket of the launcher that says when to train: see train.turns.
     quiet: whether what it prints goes to its log only.
     rates: of `find_lr`, its first and last learning rate, and how many there are.
     seat: which GPU its process is to be shown alone, counted around; None: all, see
@@ -38,12 +40,12 @@ class RunSpec:
     started: float
     resume: bool = False
     mailbox: Path | None = None
+    launcher: Connection | None = None
     overrides: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     grace: float = 30
     shares_process: bool = False
     cache: dict[str, str] | None = None
-    turns: Path | None = None
     quiet: bool = False
     rates: tuple[float, float, int] | None = None
     seat: int | None = None
@@ -51,7 +53,7 @@ class RunSpec:
     hosts: list[dict[str, Any]] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
-        """What JSON can hold of it, for `of_plain` in a process that has no mailbox or turns."""
+        """What JSON can hold of it, for `of_plain` in a process that no launcher listens to."""
         return {**asdict(self), "folder": str(self.folder)}
 
     @classmethod

@@ -41,6 +41,10 @@ class Report:
     parts: list[str]
     time: float
 
+    @classmethod
+    def of(cls, failure: Failure, rank: int, attempt: int) -> Report:
+        return cls(rank, attempt, type(failure).__name__, failure.parts, time.time())
+
     @property
     def failure(self) -> Failure:
         return relay(self.kind, self.parts)
@@ -76,7 +80,7 @@ def _lives(process: int) -> bool:
 
 def write(folder: Path, rank: int, attempt: int, failure: Failure) -> None:
     """In a worker: write its failure for the launcher."""
-    report = Report(rank, attempt, type(failure).__name__, failure.parts, time.time())
+    report = Report.of(failure, rank, attempt)
     write_json(folder / f"rank{rank}.{attempt}.json", asdict(report))
 
 

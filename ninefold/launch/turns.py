@@ -5,35 +5,19 @@ Imported late, because it imports torch: see ninefold.launch.run.
 
 from __future__ import annotations
 
-import os
-import selectors
 import signal
-import socket
-import tempfile
-import threading
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import elastic_launch
-
 from ninefold.config.spec import RunSpec
-from ninefold.errors import Failure, PeerError
-from ninefold.launch import forkserver, mailbox, worker
-from ninefold.launch.elastic import Left, first_failure, launch_config, quiet
-from ninefold.launch.supervisor import TO_EXIT, Supervisor
-from ninefold.process import scratch
-from ninefold.train.channel import Channel
+from ninefold.errors import PeerError
+from ninefold.launch.workers import Workers
 
-LOOK = 1.0  # seconds between elastic's looks at processes: each takes time from those that train
-TO_START = 300.0  # seconds that processes have to build their run and to compile it
-FIRST = 1800.0  # seconds that a turn of unknown length may take
-PATIENCE = 60.0  # seconds that other turns may take beyond ten times the expected ones
+POLL_SECONDS = 1.0  # between looks whether a turn takes too long
+START_SECONDS = 300.0  # that processes have to build their run and to compile it
+FIRST_TURN_SECONDS = 1800.0  # that a turn of unknown length may take
+OTHERS_SECONDS = 60.0  # that other turns may take beyond ten times the expected ones
 
 
 class Paused:
@@ -46,34 +30,21 @@ class Paused:
     free: bytes that were free on its fullest device when it was ready; None if unknown.
     """
 
-    def __init__(self, spec: RunSpec, processes: int, folder: Path) -> None:
+    def __init__(self, spec: RunSpec, processes: int) -> None:
+        """Start its processes and wait until they wait for a turn. Raises Failure."""
         self.spec = spec
-        self.free: int | None = None
-        self._processes, self._folder = processes, folder
-        self._channels: dict[int, Channel] = {}
-        self._pids: list[int] = []
-        self._failure: Failure | None = None
-        self._thread = threading.Thread(target=self._launch, daemon=True)
-        folder.mkdir()
-        self._thread.start()
-
-    @property
-    def ready(self) -> bool:
-        """Whether all its processes wait for a turn."""
-        return len(self._channels) == self._processes
-
-    def connect(self, channel: Channel, rank: int, pid: int | None, free: int | None) -> None:
-        """Take the connection of a process that is ready; the last one stops them all.
-
-        pid: of a process that may be stopped.
-        """
-        self._channels[rank] = channel
-        if pid is not None:
-            self._pids.append(pid)
-        if free is not None:
-            self.free = free if self.free is None else min(free, self.free)
-        if self.ready:
-            self._signal(signal.SIGSTOP)
+        self._stoppable = False
+        self._ranks = range(processes)
+        self._workers = Workers(spec, processes)
+        try:
+            ready = self._answers(START_SECONDS)
+        except BaseException:
+            self._workers.close()
+            raise
+        known = [answer["free"] for answer in ready if answer["free"] is not None]
+        self.free: int | None = min(known, default=None)
+        self._stoppable = all(answer["stoppable"] for answer in ready)
+        self._pause(signal.SIGSTOP)
 
     def turn(
         self, lead: int, steps: int, expected: float | None = None, counted: bool = True
@@ -82,9 +53,9 @@ class Paused:
 
         Of several processes it is the slowest one's. expected: seconds of the turn, if known; a
         process that takes far longer is taken to hang. counted: whether its steps and energy enter
-        the result. Raises Failure if one hangs or has ended, and at any later call.
+        the result. Raises Failure, and kills all, if one hangs or has ended.
         """
-        within = FIRST if expected is None else 10 * expected + PATIENCE
+        within = FIRST_TURN_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS
         answers = self._ask(within, lead=lead, steps=steps, counted=counted)
         return float(max(answer["seconds"] for answer in answers))
 
@@ -93,83 +64,44 @@ class Paused:
 
         stretch: seconds per step of a long stretch. Raises Failure.
         """
-        self._ask(TO_START, turns=list(turns), stretch=stretch)
+        self._ask(START_SECONDS, turns=list(turns), stretch=stretch)
 
     def processes(self) -> list[int]:
         """The ids of its processes."""
-        return list(mailbox.workers(self._folder).values())
-
-    def require_alive(self) -> None:
-        """Raise the failure of a run whose processes have ended."""
-        if not self._thread.is_alive():
-            raise self._cause()
+        return self._workers.pids
 
     def close(self) -> None:
-        """Close the connections, which ends processes that wait for a turn and are not stopped."""
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-        self._pids.clear()
-
-    def kill(self) -> None:
-        """Kill the processes that are left: they hold nothing worth saving."""
-        self.close()
-        mailbox.tell_to_stop(self._folder, signal.SIGTERM)  # for those that have not started yet
-        for process in mailbox.workers(self._folder).values():
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-
-    def finish(self) -> None:
-        """Kill the idle processes and wait until they have ended, at most ten looks each.
-
-        If they returned, each would live until elastic's next look collects what it returned.
-        """
-        channels = list(self._channels.values())
-        self._channels.clear()
-        if channels:  # else they were killed already
-            self.kill()
-        for channel in channels:
-            channel.await_end(10 * LOOK)
-            channel.close()
-
-    def wait(self) -> None:
-        """Wait until elastic has seen that the processes ended."""
-        self._thread.join(10 * LOOK)
+        """Kill its processes, which hold nothing worth saving, and wait for their end."""
+        self._workers.close()
 
     def _ask(self, within: float, **message: Any) -> list[dict[str, Any]]:
         """Send a message to all processes and return their answers, due in `within` seconds."""
-        answers, left = [], within
-        with selectors.DefaultSelector() as waiting:
-            for channel in self._channels.values():
-                waiting.register(channel, selectors.EVENT_READ)
-            self._signal(signal.SIGCONT)
-            for channel in self._channels.values():
-                channel.send(**message)
-            while waiting.get_map():
-                ready = waiting.select(min(left, LOOK))
-                for key, _ in ready:
-                    channel = key.fileobj  # type: ignore[assignment]
-                    answer = channel.receive()
-                    if answer is None:
-                        raise self._cause()
-                    answers.append(answer)
-                    waiting.unregister(channel)
-                # Not by a clock: it would count the time that ^Z stops this process.
-                left -= 0 if ready else LOOK
-                if left <= 0:
-                    raise self.given_up(within)
-        self._signal(signal.SIGSTOP)
+        self._pause(signal.SIGCONT)
+        self._workers.send(message)
+        answers = self._answers(within)
+        self._pause(signal.SIGSTOP)
         return answers
 
-    def _signal(self, number: int) -> None:
-        """Stop its processes, or let them go on."""
-        for pid in self._pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
+    def _answers(self, within: float) -> list[dict[str, Any]]:
+        answers: dict[int, dict[str, Any]] = {}
+        left = within
+        while waiting := set(self._ranks) - answers.keys():
+            found = self._workers.receive(waiting, min(left, POLL_SECONDS))
+            answers |= found
+            # Not by a clock: it would count the time that ^Z stops this process.
+            left -= 0 if found else POLL_SECONDS
+            if left <= 0:
+                raise self._given_up(within)
+        return list(answers.values())
 
-    def given_up(self, seconds: float) -> PeerError:
+    def _pause(self, number: int) -> None:
+        """Stop its processes, or let them go on."""
+        if self._stoppable:
+            self._workers.signal(number)
+
+    def _given_up(self, seconds: float) -> PeerError:
         """Kill processes that did not answer within `seconds`; return the failure to raise."""
-        self.kill()
+        self.close()
         return PeerError(
             "study.ask",
             "time",
@@ -177,43 +109,14 @@ class Paused:
             f"{self.spec.folder}; see what it was doing, and resume the study",
         )
 
-    def _cause(self) -> Failure:
-        """Why a process has ended, once elastic has seen it; kills what is left."""
-        self._thread.join(TO_EXIT + LOOK)
-        self.kill()
-        self.wait()
-        return self._failure or Failure(
-            "study.ask",
-            "time",
-            f"a process of {self.spec.folder.name} ended; its log is in {self.spec.folder}; "
-            "please report it",
-        )
-
-    def _launch(self) -> None:
-        """In a thread: start the processes with torch elastic and wait for them."""
-        config = launch_config(self._processes, self._folder / "elastic", max_restarts=0, look=LOOK)
-        nobody = Supervisor(self._folder, self.spec.grace)  # signals come to the main thread
-        try:
-            elastic_launch(config, worker.work)(replace(self.spec, mailbox=self._folder))
-        except (ChildFailedError, Left) as error:
-            self._failure = first_failure(nobody, self._folder, error, self.spec)
-        except Exception as error:
-            self._failure = worker.failure_of(error, self.spec.folder, 0)
-
 
 class Turns:
     """Starts runs that take turns, and kills those that are left when its `with` block ends."""
 
-    def __enter__(self) -> Turns:
-        self._stack = ExitStack()
-        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=scratch())))
-        forkserver.require_semaphores()
-        self._stack.enter_context(quiet())
-        self._listener = self._stack.enter_context(socket.socket(socket.AF_UNIX))
-        self._listener.bind(str(self._folder / "turns"))
-        self._listener.listen(128)
+    def __init__(self) -> None:
         self._runs: list[Paused] = []
-        self._alive: list[Paused] = []
+
+    def __enter__(self) -> Turns:
         return self
 
     def __exit__(
@@ -222,42 +125,15 @@ class Turns:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for run in self._alive:
-            run.kill()
-        for run in self._runs:
-            run.wait()
-        self._stack.close()
+        self.clear()
 
-    def begin(self, spec: RunSpec, processes: int) -> Paused:
-        """Start the processes of a run; see `wait`."""
-        spec = replace(spec, turns=self._folder / "turns")
-        run = Paused(spec, processes, self._folder / str(len(self._runs)))
+    def start(self, spec: RunSpec, processes: int) -> Paused:
+        """Start a run, and wait until its processes wait for a turn. Raises Failure."""
+        run = Paused(spec, processes)
         self._runs.append(run)
-        self._alive.append(run)
         return run
 
     def clear(self) -> None:
         """Kill the processes of all runs and wait until they have ended."""
-        for run in self._alive:
-            run.finish()
-        self._alive.clear()
-
-    def wait(self, run: Paused) -> None:
-        """Wait until the processes of `run` wait for a turn. Raises the failure of one of them."""
-        deadline = time.monotonic() + TO_START
-        self._listener.settimeout(0.1)
-        while not run.ready:
-            try:
-                connection, _ = self._listener.accept()
-            except TimeoutError:
-                run.require_alive()
-                if time.monotonic() > deadline:
-                    raise run.given_up(TO_START) from None
-                continue
-            connection.setblocking(True)
-            channel = Channel(connection)
-            message = channel.receive()
-            if message is None:
-                continue
-            whose = self._runs[int(message["run"])]
-            whose.connect(channel, message["rank"], message["pid"], message["free"])
+        while self._runs:
+            self._runs.pop().close()

@@ -9,11 +9,12 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing import util
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch.distributed as dist
@@ -39,6 +40,7 @@ from ninefold.errors import (
 )
 from ninefold.launch import forkserver, mailbox
 from ninefold.launch.concurrent import show_one_gpu
+from ninefold.launch.mailbox import Report
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
 from ninefold.process import OutputClosed, no_reader, not_ended, open_streams, until
 from ninefold.ranks import found
@@ -57,9 +59,17 @@ FINAL = {
 }  # failures that would recur if the workers were restarted
 
 
+def begin(launcher: Connection, spec: RunSpec, environment: Mapping[str, str]) -> None:
+    """Entry point of a worker process that launch.workers has started."""
+    os.environ.update(environment)
+    work(replace(spec, launcher=launcher))
+
+
 def work(spec: RunSpec) -> None:
-    """Entry point of a worker process; on a failure it reports it and exits the process."""
-    assert spec.mailbox is not None
+    """Run `spec` in a worker process; on a failure it reports it and exits the process.
+
+    It is the entry point of one that torch elastic has started.
+    """
     assert "ninefold.launch.preload" in sys.modules, "the forkserver would outlive its launcher"
     from ninefold.launch import preload
 
@@ -76,10 +86,11 @@ def work(spec: RunSpec) -> None:
     if os.environ.pop(forkserver.ASKS_NVML, "0") == "1":
         os.environ.pop(forkserver.WITHOUT_DRIVER[0], None)
     ranks = found(os.environ)
-    mailbox.register(spec.mailbox, ranks.rank, ranks.attempt)
-    end = mailbox.final(spec.mailbox, FINAL)
-    if end is not None:  # the launcher received a signal, or a restart would fail again
-        os._exit(end)
+    if spec.mailbox is not None:
+        mailbox.register(spec.mailbox, ranks.rank, ranks.attempt)
+        end = mailbox.final(spec.mailbox, FINAL)
+        if end is not None:  # the launcher received a signal, or a restart would fail again
+            os._exit(end)
     open_streams()
     signals.forks_begin_anew()
     try:
@@ -99,9 +110,8 @@ def work(spec: RunSpec) -> None:
     logging.shutdown()
     with suppress(OSError):
         sys.stdout.flush()
-    if isinstance(failure, PeerError):
-        # So that the launcher notices the failed peer first: it looks twice, in turns each second.
-        until(lambda: False, 0.5 if spec.turns is None else 2.5)
+    if isinstance(failure, PeerError) and spec.mailbox is not None:
+        until(lambda: False, 0.5)  # so that elastic, which looks twice, sees the failed peer first
     os._exit(failure.code)  # at once: a peer that waits for this process would never return
 
 
@@ -118,12 +128,14 @@ def end_in_time(spec: RunSpec) -> None:
 
 def tell(spec: RunSpec, failure: Failure) -> None:
     """Tell the launcher, or where there is none, the user, why this process is about to end."""
-    if spec.mailbox is None:
-        print(failure, file=sys.stderr, flush=True)
-        return
     ranks = found(os.environ)
-    with suppress(FileNotFoundError):  # the launcher has given up waiting, and ended
-        mailbox.write(spec.mailbox, ranks.rank, ranks.attempt, failure)
+    with suppress(FileNotFoundError, BrokenPipeError):  # the launcher has given up, and ended
+        if spec.launcher is not None:
+            spec.launcher.send(Report.of(failure, ranks.rank, ranks.attempt))
+        elif spec.mailbox is not None:
+            mailbox.write(spec.mailbox, ranks.rank, ranks.attempt, failure)
+        else:
+            print(failure, file=sys.stderr, flush=True)
 
 
 def run(spec: RunSpec, inline: bool = False) -> None:

@@ -341,8 +341,7 @@ class Timing:
             cell = left[0]
             self._screen.running(f"{what}  starting {cell.name}", (), self._seconds_left())
             try:
-                run = turns.begin(self._spec(cell, folder), self._jobs[cell.name].processes)
-                turns.wait(run)
+                run = turns.start(self._spec(cell, folder), self._jobs[cell.name].processes)
             except Failure as failure:
                 if isinstance(failure, ResourceError) and ready:
                     break  # there may be room for it when these have ended

@@ -25,11 +25,9 @@ from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
 from ninefold.machine import available_memory
 from ninefold.parallel import Place
-from ninefold.ranks import found
 from ninefold.result import Result
 from ninefold.signals import Stop
 from ninefold.train import build
-from ninefold.train.channel import Channel
 from ninefold.train.loop import between_steps, stepper
 from ninefold.train.run import announce, conditions, facts, in_epochs, total_joules
 from ninefold.train.training import Training, mean_loss
@@ -43,8 +41,8 @@ def take_turns(spec: RunSpec) -> None:
     which enter the result if `counted`; and last {turns, stretch}: seconds per step of all
     turns, and of a long stretch. Each is answered. Raises Failure.
     """
-    assert spec.turns is not None
-    assert spec.mailbox is not None
+    launcher = spec.launcher
+    assert launcher is not None
     with without_files(spec, Stop()) as (job, run, amp):
         place = run.place
         notes = facts(spec, job, run, amp)
@@ -55,22 +53,14 @@ def take_turns(spec: RunSpec) -> None:
         warm_up(run, step)
         batches = endless(run)
         joules, steps = 0.0, 0
-        channel = Channel.to(spec.turns)
-        channel.send(
-            run=spec.mailbox.name,
-            rank=found(os.environ).rank,
-            pid=stoppable(place),
-            free=free_memory(place),
-        )
-        while (message := channel.receive()) is not None and "steps" in message:
+        launcher.send({"stoppable": stoppable(place), "free": free_memory(place)})
+        while "steps" in (message := launcher.recv()):
             if message["lead"]:
                 timed(run, step, batches, message["lead"])
             seconds, spent = timed(run, step, batches, message["steps"])
             if message["counted"]:
                 joules, steps = joules + spent, steps + message["steps"]
-            channel.send(seconds=seconds / message["steps"])
-        if message is None or not message["turns"]:
-            return  # the launcher has no use for it any more
+            launcher.send({"seconds": seconds / message["steps"]})
         energy = total_joules(run, joules)
         result = Result(
             status="ok",
@@ -91,8 +81,8 @@ def take_turns(spec: RunSpec) -> None:
         )
         if place.rank == 0:
             result.write(spec.folder)
-        channel.send(written=True)
-        channel.receive()  # until the launcher kills this process, or has ended itself
+        launcher.send({"written": True})
+        launcher.recv()  # until the launcher kills this process
 
 
 @contextmanager
@@ -178,17 +168,17 @@ def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
             state.losses.start_epoch()
 
 
-def stoppable(place: Place) -> int | None:
-    """The id of this process if the launcher may stop it; it then leaves its process group.
+def stoppable(place: Place) -> bool:
+    """Whether the launcher may stop this process, which then leaves its process group.
 
     One on a GPU may not be: NCCL's watchdog would take the pause for a hang. The group of the
     command must not have stopped processes: if its shell ended, the kernel would hang it up.
     Only on Linux does a stopped process end with a launcher that is killed.
     """
     if place.device.type != "cpu" or sys.platform != "linux":
-        return None
+        return False
     os.setpgid(0, 0)
-    return os.getpid()
+    return True
 
 
 def free_memory(place: Place) -> int | None:

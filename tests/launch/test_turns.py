@@ -16,13 +16,12 @@ from tests.conftest import ROOT, Shell
 def test_a_process_that_is_not_ready_in_time_is_given_up_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TO_START", 0.0)
+    monkeypatch.setattr(turns, "START_SECONDS", 0.0)
     folder = tmp_path / "ddp-fp32"
     folder.mkdir()
-    with turns.Turns() as alive:
-        run = alive.begin(RunSpec("time", "threads: 1", folder, started=0.0), 1)
-        with pytest.raises(PeerError, match="ddp-fp32 did not answer in 0 s"):
-            alive.wait(run)
+    named = pytest.raises(PeerError, match="ddp-fp32 did not answer in 0 s")
+    with turns.Turns() as alive, named:
+        alive.start(RunSpec("time", "threads: 1", folder, started=0.0), 1)
 
 
 STOPPED = """
@@ -30,13 +29,12 @@ import sys, time
 from pathlib import Path
 from benchmarks import ours
 from ninefold.config.spec import RunSpec
-from ninefold.launch import forkserver, mailbox
+from ninefold.launch import forkserver
 from ninefold.launch.turns import Turns
 
 def states():
     time.sleep(0.2)
-    found = mailbox.workers(run._folder).values()
-    files = [Path(f"/proc/{pid}/stat").read_text() for pid in found]
+    files = [Path(f"/proc/{pid}/stat").read_text() for pid in run.processes()]
     return [text.rpartition(")")[2].split()[0] for text in files]
 
 if __name__ == "__main__":
@@ -45,8 +43,7 @@ if __name__ == "__main__":
     folder = Path("run")
     folder.mkdir()
     with Turns() as turns:
-        run = turns.begin(RunSpec("time", job.text(), folder, started=time.time()), 2)
-        turns.wait(run)
+        run = turns.start(RunSpec("time", job.text(), folder, started=time.time()), 2)
         first = states()
         assert run.turn(1, 2) > 0
         print(first, states(), file=sys.stderr)

@@ -78,7 +78,7 @@ class Unwritten(ConvNet):
 IMPATIENT = """
 from ninefold.launch import turns
 from ninefold.main import main
-turns.PATIENCE = 1
+turns.OTHERS_SECONDS = 1
 main("train")
 """
 
