@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
@@ -14,16 +15,12 @@ from ninefold.machine import gpu_driver
 from ninefold.process import SAFE_PATH, prepended, replaced, scratch, starting
 
 ROOT = Path(__file__).parents[2]
-# See launch.preload, which must not be imported here.
-LAUNCHER, TARGETS = "NINEFOLD_LAUNCHER", "NINEFOLD_TARGETS"
-UNSAFE_PATH = "NINEFOLD_UNSAFE_PATH"
+TOLD = "NINEFOLD_FORKSERVER"  # see launch.preload, which must not be imported here
 # The first optimizer of a process imports torch._dynamo, which takes 0.8 s.
 PRELOADED = ["ninefold.launch.preload", "ninefold.launch.worker", "torch._dynamo"]
 HARMLESS = ("ninefold", "torch", "torchvision")  # their modules call no driver while imported
 # torch.cuda.is_available() then asks NVML, which a forked process survives.
 WITHOUT_DRIVER = ("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-# "1" if that is ours: workers then remove it.
-ASKS_NVML = "NINEFOLD_ASKS_NVML"
 
 
 def start(job: Mapping[str, Any]) -> None:
@@ -39,15 +36,18 @@ def start(job: Mapping[str, Any]) -> None:
         multiprocessing.set_start_method("forkserver", force=True)
     config: dict[str, Any] = process.current_process()._config  # type: ignore[attr-defined]
     config.setdefault("tempdir", str(scratch()))  # else a killed command leaves one there
+    told = {
+        "launcher": os.getpid(),
+        "targets": targets,
+        "safe_path": os.environ.get(SAFE_PATH[0]),
+        "asks_nvml": WITHOUT_DRIVER[0] not in os.environ,
+    }
     # A forkserver does not get its parent's sys.path (CPython up to 3.12), and silently skips
     # modules that it does not find: without launch.preload it would outlive a killed launcher.
     with (
         prepended("PYTHONPATH", str(ROOT), os.pathsep),
-        replaced(ASKS_NVML, str(int(WITHOUT_DRIVER[0] not in os.environ))),
+        replaced(TOLD, json.dumps(told)),
         replaced(*WITHOUT_DRIVER),
-        replaced(TARGETS, ",".join(targets)),
-        replaced(UNSAFE_PATH, os.environ.get(SAFE_PATH[0], "")),
-        replaced(LAUNCHER, str(os.getpid())),
         starting(),
     ):
         forkserver.ensure_running()

@@ -15,6 +15,7 @@ launcher or the worker that needs it, which say so in one line.
 
 import gc
 import importlib
+import json
 import os
 import signal
 from contextlib import suppress
@@ -22,19 +23,19 @@ from contextlib import suppress
 from ninefold.signals import SIGNALS, follow_parent
 
 FORKSERVER = os.getpid()  # the parent of the workers
-# Environment variables: the process id of the forkserver's parent; names of modules, with commas;
-# PYTHONSAFEPATH as the command had it.
-LAUNCHER, TARGETS = "NINEFOLD_LAUNCHER", "NINEFOLD_TARGETS"
-UNSAFE_PATH = "NINEFOLD_UNSAFE_PATH"
+# JSON: `launcher`, the process id of the forkserver's parent; `targets`, names of modules;
+# `safe_path`, PYTHONSAFEPATH as the command had it; `asks_nvml`, whether workers are to unset what
+# has torch ask NVML. There is none where multiprocessing restarts a killed forkserver.
+TOLD = "NINEFOLD_FORKSERVER"
 
-launcher = os.environ.get(LAUNCHER)  # unset where multiprocessing restarts a killed forkserver
-follow_parent(None if launcher is None else int(launcher))
+told = json.loads(os.environ.pop(TOLD, "{}"))
+follow_parent(told.get("launcher"))
 gc.disable()
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-os.environ["PYTHONSAFEPATH"] = os.environ.pop(UNSAFE_PATH, "")
-if not os.environ["PYTHONSAFEPATH"]:
-    del os.environ["PYTHONSAFEPATH"]  # programs that users start may rely on it
-for name in filter(None, os.environ.get(TARGETS, "").split(",")):
+os.environ.pop("PYTHONSAFEPATH", None)  # programs that users start may rely on it
+if told.get("safe_path") is not None:
+    os.environ["PYTHONSAFEPATH"] = told["safe_path"]
+for name in told.get("targets", ()):
     with suppress(BaseException):  # sys.exit too
         importlib.import_module(name)

@@ -83,7 +83,7 @@ def work(spec: RunSpec) -> None:
         show_one_gpu(spec.seat)
     # Adam asks in each step whether there is a GPU, and without CUDA torch would load NVML each
     # time: 40 µs. Nothing that uses CUDA is forked from here.
-    if os.environ.pop(forkserver.ASKS_NVML, "0") == "1":
+    if preload.told.get("asks_nvml"):
         os.environ.pop(forkserver.WITHOUT_DRIVER[0], None)
     ranks = found(os.environ)
     if spec.mailbox is not None:
