@@ -330,9 +330,14 @@ def turn_problems(config: DictConfig) -> list[Failure]:
 
 def problems(config: DictConfig) -> list[Failure]:
     """What is wrong with the values in the sections of a sweep."""
+    given = {section: dict(_plain(config[section])) for section in rules.OF_A_SWEEP}
     return [
         failure
-        for section in rules.OF_A_SWEEP
-        for key, value in config[section].items()
+        for section, values in given.items()
+        for key, value in values.items()
         for failure in rules.breach(f"{section}.{key}", value)
     ]
+
+
+def _plain(node: DictConfig) -> Any:
+    return OmegaConf.to_container(node, resolve=True)
