@@ -330,14 +330,12 @@ def turn_problems(config: DictConfig) -> list[Failure]:
 
 def problems(config: DictConfig) -> list[Failure]:
     """What is wrong with the values in the sections of a sweep."""
-    given = {section: dict(_plain(config[section])) for section in rules.OF_A_SWEEP}
+    sections: dict[str, Any] = {
+        name: OmegaConf.to_container(config[name], resolve=True) for name in rules.OF_A_SWEEP
+    }
     return [
         failure
-        for section, values in given.items()
-        for key, value in values.items()
+        for section, node in sections.items()
+        for key, value in node.items()
         for failure in rules.breach(f"{section}.{key}", value)
     ]
-
-
-def _plain(node: DictConfig) -> Any:
-    return OmegaConf.to_container(node, resolve=True)

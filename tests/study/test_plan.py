@@ -133,3 +133,10 @@ def test_each_run_has_a_configuration_of_its_own(made: Sweep) -> None:
     first.seed = 99
     second, of_another = planned.config(overrides, 5), planned.config(overrides, 6)
     assert (second.seed, second.hydra.job.num, of_another.hydra.job.num) == (0, 5, 6)
+
+
+def test_lists_and_numbers_of_a_sweep_are_checked_as_they_are_composed(made: Sweep) -> None:
+    for ask in ("[time]", "[time,accuracy]", "null"):
+        assert plan.problems(made.compose([f"study.ask={ask}", "study.repeats=auto"])) == []
+    (one,) = plan.problems(made.compose(["study.ask=[accuracy,time]"]))
+    assert str(one).startswith("error: study.ask=['accuracy', 'time']: not allowed; [time], ")
