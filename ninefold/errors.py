@@ -243,7 +243,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def is_users(file: str) -> bool:
     """Whether a file of code is the user's own: not ours, Python's or an installed package's."""
     root = Path(__file__).parents[1]
-    ours = (*(root / name for name in ("train.py", "evaluate.py")), root / "hydra_plugins")
+    ours = (root / name for name in ("train.py", "evaluate.py"))
     installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     not_theirs = (Path(__file__).parent, *ours, *map(Path, installed))
     return not (

@@ -6,43 +6,48 @@ Nothing here imports torch before a job has passed every check that works withou
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import configure_log
 from omegaconf import DictConfig
 
-from ninefold import machine, ranks, signals
+from ninefold import machine, plugins, ranks, signals
 from ninefold.config import letters, overrides, resolvers
-from ninefold.config.job import ROOT, Job, TrainJob, job_of
-from ninefold.errors import Failure, Interrupted, NoReader, Preempted, left_by
-from ninefold.launch import Outcome, Refused, concurrent
+from ninefold.config.composition import (
+    CONF,
+    VERSION,
+    Composition,
+    compose,
+    flags_of,
+    only_shows,
+)
+from ninefold.config.job import Job, TrainJob, job_of
+from ninefold.errors import Failure, Interrupted, left_by
+from ninefold.launch import Refused, concurrent
 from ninefold.launch.run import (
+    check,
     exit_process,
     failure_of,
     first_to_report,
     follow,
     require_environment,
-    run,
     settled,
 )
-from ninefold.launch.run_folder import record
-from ninefold.process import OWN_END, OutputClosed, hurry, interrupted, no_reader, open_streams
+from ninefold.launch.runs import RESUME, Runs
+from ninefold.process import OutputClosed, interrupted, no_reader, open_streams
 from ninefold.ranks import started_by
 from ninefold.result import FILE
-from ninefold.secrets import redact
-from ninefold.study import dry, find
-from ninefold.study import sweep as study
-
-RESUME = "resume the study"  # what to do after a signal; the command is printed last
+from ninefold.study import checks, dry, find, sweep
+from ninefold.study.plan import SWEEPER, Plan
+from ninefold.study.runner import Launch
 
 
 def main(name: str) -> NoReturn:
@@ -55,7 +60,7 @@ def main(name: str) -> NoReturn:
     for variable in (concurrent.VARIABLE, ranks.INIT_METHOD, machine.CORES):
         os.environ.pop(variable, None)  # of a run that starts a command
     if started_by() != "torchrun":
-        command.handle_signals()
+        command.runs.handle_signals()
     else:  # its agent handles signals to the ranks
         signals.by_default()
     try:
@@ -71,7 +76,7 @@ def main(name: str) -> NoReturn:
         code = no_reader().code
     except KeyboardInterrupt as interrupt:  # it came between the lines above
         code = interrupted(interrupt, "", "", "").code
-    exit_process(code, command.patience)
+    exit_process(code, command.runs.patience)
 
 
 class Command:
@@ -79,244 +84,63 @@ class Command:
 
     argv: its arguments.
     started: time.time() at its start.
-    outcomes: of its runs, those in other processes last.
-    job: the job that Hydra's callback has checked, to be run next.
+    runs: its runs.
     sweep: folder of the sweep, once it belongs to this command: the report is written there.
-    study_name: the chosen option of `experiments`, if any.
+    study: the chosen option of `experiments`, if any.
     resume_command: how to resume a study that is not finished.
-    quiet: whether what a run prints goes to its log only: a study shows how its runs end.
-    aside: a context manager, inside of which lines may be printed.
-    patience: seconds that what the user's code has left in this process may take to end.
     """
 
     def __init__(self, name: str, argv: Sequence[str]) -> None:
-        self.name, self.argv = name, list(argv)
-        self.started = time.time()
-        self.outcomes: list[Outcome] = []
-        self.job: Job | None = None
+        self.name, self.started = name, time.time()
+        self.runs = Runs(argv)
+        self.argv = self.runs.argv
         self.sweep: Path | None = None
-        self.study_name: str | None = None
+        self.study: str | None = None
         self.resume_command: str | None = None
-        self.quiet = False
-        self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.patience = OWN_END
-        self._told: set[str] = set()  # lines of failures of runs
-        self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
-        self._process = os.getpid()
-        self._signal: int | None = None  # the last one received
-        self._waits_for_runs = False  # which save after a signal
-        self._notified = 0  # runs in other processes that were sent a signal
 
     def execute(self) -> int:
         """Run the command and print its failures. Returns its exit code, before any report."""
+        runs = self.runs
         try:
             require_environment()
             if started_by():
                 self._meet()
-            if problems := overrides.of_arguments(self.argv, self.name, ROOT / "conf"):
+            if problems := overrides.of_arguments(self.argv, self.name, CONF):
                 raise Refused(problems)
-            try:
-                self._hydra()
-            finally:
-                self._collect_concurrent()
-            return self._code
+            flags = flags_of(self.argv)
+            if only_shows(flags):
+                self._show()
+            elif (composition := compose(self.name, flags)).sweeps:
+                self._make_sweep(composition)
+            else:
+                self._make_run(composition)
+            return runs.code
         except KeyboardInterrupt as interrupt:
             signaled = "its runs were signaled to save and have ended"
-            left = signaled if self._notified else "nothing runs now"
+            left = signaled if runs.notified else "nothing runs now"
             do = "start again" if self.resume_command is None else RESUME
             stopped = interrupted(interrupt, "interrupted", left, do)
             if first_to_report(stopped):
-                self._print([stopped])
+                runs.tell([stopped])
             return stopped.code
         except Refused as refused:
             if first_to_report(refused.failures[0]):
-                self._print(refused.failures)
+                runs.tell(refused.failures)
             return refused.failures[0].code
         except OutputClosed:
             raise
         except Exception as error:
             failure = failure_of(error, self.argv)
             if first_to_report(failure):
-                self._print([failure])
-            return self._code or failure.code
+                runs.tell([failure])
+            return runs.code or failure.code
         except BaseException as leaving:  # of the user's code, or a SystemExit of ours or Hydra's
             if (unasked := left_by(leaving)) is not None:
-                self._print([unasked])
-                return self._code or unasked.code
+                runs.tell([unasked])
+                return runs.code or unasked.code
             if not isinstance(leaving, SystemExit):
                 raise
             return leaving.code if isinstance(leaving.code, int) else 1
-
-    def _hydra(self) -> None:
-        """Have Hydra compose the configuration and call the task, once for each run."""
-
-        def task(config: DictConfig) -> float | None:
-            if self._process == os.getpid():
-                return self.task(config)
-            with self._in_another_process():
-                return self._as_a_rank(config) if started_by() else self.task(config)
-
-        task.__module__ = self.name  # after which Hydra names the job
-        task.command = self  # type: ignore[attr-defined]  # for the callback and the sweeper
-        conf = str(ROOT / "conf")
-        hydra.main(version_base="1.3", config_path=conf, config_name=self.name)(task)()
-
-    def task(self, config: DictConfig) -> float | None:
-        """Hydra's task function: one run. Returns its best score.
-
-        A failure is printed at once and gives None, so that the other runs of a sweep follow. (NaN
-        would end an Optuna study: its plugin for Hydra 1.3 fails over it, see hydra#2237.)
-        """
-        started, settings = time.time(), HydraConfig.get()
-        folder = Path(settings.runtime.output_dir)
-        job, self.job = self.job, None
-        try:
-            self.require_undisturbed()
-            job = job or job_of(config, settings)
-        except Exception as error:
-            self.require_undisturbed()
-            failures = [failure_of(error, self.argv)]
-            if self.name == "train":
-                record(failures, settings.runtime.choices, config, folder, started)
-            self.keep(Outcome(failures[0].code, tuple(failures)), folder)
-            return None
-        if isinstance(job, TrainJob) and (what := job.command_keys.get("find")) is not None:
-            self._find(what, job, config, folder)
-            return None
-        if isinstance(job, TrainJob) and job.values["launch"].get("dry"):
-            self._dry(job, folder)
-            return None
-        outcome = self.run(job, folder)
-        return outcome.result.best_accuracy if outcome.result else None
-
-    def _find(self, what: str, job: TrainJob, config: DictConfig, folder: Path) -> None:
-        """Find a value of `job`, and print it with the command that trains with it."""
-        try:
-            lines, override = find.find(what, job, config, HydraConfig.get(), folder)
-        except Exception as error:
-            self.require_undisturbed()
-            failure = failure_of(error, self.argv)
-            self.keep(Outcome(failure.code, (failure,)), folder)
-            return
-        key = override.partition("=")[0]
-        given = [word for word in self.argv if not word.startswith(("find", f"{key}=", "hydra."))]
-        print("\n".join([*lines, f"train with it: {study.typed([*given, override])}"]), flush=True)
-
-    def _dry(self, job: TrainJob, folder: Path) -> None:
-        """Print what each process of `job` would hold and send."""
-        try:
-            print("\n".join(dry.lines(job, folder)), flush=True)
-        except Exception as error:
-            self.require_undisturbed()
-            failure = failure_of(error, self.argv)
-            self.keep(Outcome(failure.code, (failure,)), folder)
-
-    @contextmanager
-    def _in_another_process(self) -> Iterator[None]:
-        """Set up signal handling in a process that another Hydra launcher started for a run.
-
-        submitit puts a job back into the queue when it receives its signal, SIGUSR2; the run first
-        saves, as after any other signal.
-        """
-        self._signal, self.outcomes = None, []
-        signals.follow_parent()
-        requeue, asked = signal.getsignal(signal.SIGUSR2), []
-
-        def save(number: int, frame: FrameType | None) -> None:
-            asked.append(number)
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-        if callable(requeue):
-            signal.signal(signal.SIGUSR2, save)
-        self.handle_signals()
-        try:
-            with concurrent.registered():
-                yield
-        except SystemExit:  # it was stopped, which ends other launchers' sweeps
-            if asked and callable(requeue):
-                requeue(signal.SIGUSR2, None)
-            if asked or "SUBMITIT_EXECUTOR" not in os.environ:
-                raise
-
-    def _as_a_rank(self, config: DictConfig) -> float | None:
-        """Run a job of which each rank calls the task, as with several tasks of submitit."""
-        from ninefold.launch import per_rank
-
-        code = 0
-        try:
-            per_rank.meet(self.argv)
-            if ranks.found(os.environ).rank == 0:
-                try:
-                    return self.task(config)
-                finally:
-                    per_rank.dismiss(self._code)
-            code = follow()
-        finally:
-            with suppress(Failure):  # it has been printed
-                per_rank.release_store(code or self._code)
-        if code in (Preempted.code, Interrupted.code):
-            raise SystemExit(code)
-        return None
-
-    def run(self, job: Job, folder: Path) -> Outcome:
-        """Run `job` and print its failures and, unless quiet, its result.
-
-        Raises SystemExit if a signal ended it.
-        """
-        if job.values["launch"]["inline"]:
-            self.patience = job.values["launch"]["timeout"]
-        outcome = run(
-            job,
-            folder,
-            concurrent=self._process != os.getpid(),
-            quiet=self.quiet,
-            require_undisturbed=self.require_undisturbed,
-        )
-        if outcome.stopped and self.sweep is not None and self._process == os.getpid():
-            for failure in outcome.failures:
-                failure.do = RESUME  # which is printed at the end, with the command
-        self.keep(outcome, folder)
-        if outcome.stopped:
-            raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it
-        return outcome
-
-    def keep(self, outcome: Outcome, folder: Path) -> None:
-        """Take note of how a run in `folder` ended, and print it."""
-        # Without the failures: their tracebacks would keep the model of a failed inline run alive.
-        self.outcomes.append(Outcome(outcome.code, result=outcome.result))
-        if outcome.failures and first_to_report(outcome.failures[0]):
-            told = self._told  # often all cells of a sweep fail alike
-            self._print(
-                [f.repeated(folder.name) if str(f) in told else f for f in outcome.failures]
-            )
-            told.update(map(str, outcome.failures))
-        shown = self.quiet and self._process == os.getpid()  # by the study
-        if (found := outcome.result) and not shown:
-            # That of the command is shorter than the training where a run was resumed.
-            trained, total = found.train_seconds or 0.0, found.total_seconds or 0.0
-            of = f" of {total:.2f} s" if total > trained else ", in several commands"
-            print(
-                f"{found.score or 'accuracy'} {found.accuracy:.4f} "
-                f"(best {found.best_accuracy:.4f})  trained {trained:.2f} s{of}  "
-                f"folder {folder}",
-                flush=True,
-            )
-
-    @property
-    def _code(self) -> int:
-        """The exit code of the first run that failed; 0 if none did."""
-        return next((outcome.code for outcome in self.outcomes if outcome.code), 0)
-
-    def _print(self, failures: Sequence[Failure]) -> None:
-        """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set."""
-        with self.aside():
-            for failure in failures:
-                if isinstance(failure, NoReader):  # as others end whose output is closed
-                    continue
-                if self._debug and failure.__cause__ is not None:
-                    lines = traceback.format_exception(failure.__cause__)
-                    print(redact("".join(lines)), file=sys.stderr)
-                print(failure, file=sys.stderr, flush=True)
 
     def _meet(self) -> None:
         """Meet the other ranks. On rank 0 it returns; the others do what that tells them, and exit.
@@ -329,69 +153,139 @@ class Command:
             per_rank.meet(self.argv)
         except Failure as failure:
             if first_to_report(failure):
-                self._print([settled(failure)])
+                self.runs.tell([settled(failure)])
             exit_process(settled(failure).code)
         if ranks.found(os.environ).rank != 0:
             exit_process(follow())
         if self.name == "train":
             more = per_rank.of_restart(self.argv)
-            sys.argv += more  # which Hydra reads
+            sys.argv += more
             self.argv += more
 
-    # Signals
+    def _show(self) -> None:
+        """Let Hydra print what is asked for: help, the configuration and the like."""
+        run = plugins.Task(self.runs)
 
-    def handle_signals(self) -> None:
-        """Make signals raise KeyboardInterrupt, except while a launcher handles them."""
-        signals.handle(self._receive)
+        def task(config: DictConfig) -> float | None:
+            return run(config)  # for --experimental-rerun alone
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        """Interrupt what this command does; a second signal only hurries how it ends.
+        task.__module__ = self.name  # after which Hydra names the job
+        hydra.main(version_base=VERSION, config_path=str(CONF), config_name=self.name)(task)()
 
-        Whoever took the first one, such as the launcher of a run.
-        """
-        if signals.received() > 1:
-            if not self._waits_for_runs or number == signal.SIGINT:
-                hurry(number, signals.failure(number).code)
-            return
-        self._signal = number  # the exception alone could be lost in somebody's destructor
-        announced = concurrent.announced()
-        if announced is not None and announced.concurrent and self._process == os.getpid():
-            self._waits_for_runs = True
-            self._notified = announced.stop(number)
-            self._waits_for_runs = False
-        raise KeyboardInterrupt(number)
+    # One run
 
-    def require_undisturbed(self) -> None:
-        """Raise KeyboardInterrupt if this command received a signal."""
-        if self._signal is not None:
-            raise KeyboardInterrupt(self._signal)
+    def _make_run(self, composition: Composition) -> None:
+        """Check a job and, if it can be run, make its folder and run it. Raises Refused."""
+        job = ready(composition)
+        config, callbacks = composition.config, composition.context.callbacks
+        if job.resume is not None:
+            composition.go_on_in(job.resume)
+        name = config.hydra.job.config_name
+        callbacks.on_run_start(config=config, config_name=name)
+        done = composition.in_run_folder(lambda: self._carry_out(job, composition))
+        callbacks.on_run_end(config=config, config_name=name, job_return=done)
+
+    def _carry_out(self, job: Job, composition: Composition) -> float | None:
+        """Run a checked job, or do what its command asks for instead. Returns the best score."""
+        folder = Path(composition.config.hydra.runtime.output_dir)
+        if isinstance(job, TrainJob) and (what := job.command_keys.get("find")) is not None:
+            self.runs.attempt(lambda: self._find(what, job, composition, folder), folder)
+        elif isinstance(job, TrainJob) and job.values["launch"].get("dry"):
+            self.runs.attempt(lambda: print("\n".join(dry.lines(job, folder)), flush=True), folder)
+        elif result := self.runs.make(job, folder).result:
+            return result.best_accuracy
+        return None
+
+    def _find(self, what: str, job: TrainJob, composition: Composition, folder: Path) -> None:
+        """Find a value of `job`, and print it with the command that trains with it."""
+        lines, override = find.find(what, job, composition.config, folder)
+        key = override.partition("=")[0]
+        given = [word for word in self.argv if not word.startswith(("find", f"{key}=", "hydra."))]
+        print("\n".join([*lines, f"train with it: {sweep.typed([*given, override])}"]), flush=True)
 
     # Sweeps
 
-    def _collect_concurrent(self) -> None:
-        """Find the sweep of another sweeper or launcher of Hydra's, and read its runs' outcomes."""
-        announced = concurrent.announced()
-        other = None if announced is None or self.sweep is not None else announced.sweep
-        folder = self.sweep or other
-        if folder is not None and not self.outcomes:
-            self.outcomes += study.outcomes_since(folder, self.started)
-        if other is not None and self.outcomes:  # else it may be refused or stopped before a run
-            assert announced is not None
-            self.sweep, self.study_name = other, announced.study_name
+    def _make_sweep(self, composition: Composition) -> None:
+        """Run a sweep as a study, or have another sweeper of Hydra's run it. Raises Refused."""
+        config, callbacks = composition.config, composition.context.callbacks
+        if problems := checks.of_a_sweep(composition):
+            raise Refused(problems)
+        self.study, name = composition.choice("experiments"), config.hydra.job.config_name
+        callbacks.on_multirun_start(config=config, config_name=name)
+        if composition.choice("hydra/sweeper") == SWEEPER:
+            self._make_study(composition)
+        else:
+            folder = Path(os.path.abspath(config.hydra.sweep.dir))
+            try:
+                plugins.sweep(composition, self.runs)
+            finally:
+                self._collect(folder)
+                if self.runs.outcomes:  # else it was refused or stopped before a run
+                    self.sweep = folder
+        callbacks.on_multirun_end(config=config, config_name=name)
+
+    def _make_study(self, composition: Composition) -> None:
+        """Run a sweep in rounds. Raises Refused if no cell of it can be run."""
+        planned, runs = sweep.planned(composition), self.runs
+        screen = sweep.screen_for(len(planned.plan.cells), planned.concurrent)
+        if planned.concurrent:
+            launch = plugins.launch_of(composition, runs)
+        else:
+            launch = self._launch_here(planned.plan, composition)
+        with sweep.begun(planned, launch, screen, runs.keep, self.argv, self.started) as study:
+            runs.of_sweep, runs.quiet = True, len(planned.plan.cells) > 1
+            runs.aside = screen.aside
+            self.sweep = planned.folder  # only now: a command that is refused writes no report
+            try:
+                study.run()
+            finally:
+                self.resume_command = (
+                    None if study.finished else sweep.resume_command(study, self.argv)
+                )
+                self._collect(planned.folder)
+
+    def _launch_here(self, plan: Plan, composition: Composition) -> Launch:
+        """Makes runs of a study one after another."""
+
+        def launch(jobs: Sequence[Sequence[str]], number: int) -> None:
+            for place, given in enumerate(jobs):
+                config = plan.config(given, number + place)
+                run = replace(composition, config=config)
+                run.in_run_folder(partial(self.runs.make_composed, config, config.hydra))
+                configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+
+        return launch
+
+    def _collect(self, folder: Path) -> None:
+        """Read how the runs of a sweep ended that other processes have made."""
+        if not self.runs.outcomes:
+            self.runs.outcomes += sweep.outcomes_since(folder, self.started)
 
     def finish(self, code: int) -> int:
         """Write the report of the sweep if there was one; returns the command's exit code."""
         if self.sweep is not None and any(self.sweep.rglob(FILE)):
             try:
-                study.finish(self.sweep, self, len(self.outcomes))
+                made = len(self.runs.outcomes)
+                sweep.finish(self.sweep, self.study, self.argv, self.started, made)
             except KeyboardInterrupt:
                 code = code or Interrupted.code
             except OutputClosed:
                 raise
             except Exception as error:
                 failure = failure_of(error, self.argv)
-                self._print([failure])
+                self.runs.tell([failure])
                 code = code or failure.code
         if self.resume_command is not None:
             print(f"resume the study with: {self.resume_command}", flush=True)
         return code
+
+
+def ready(composition: Composition) -> Job:
+    """The checked job of a single run. Nothing is written. Raises Refused, Failure."""
+    config = composition.config
+    if problems := checks.of_a_run(composition):
+        raise Refused(problems)
+    job = job_of(config, config.hydra)
+    if problems := check(job, Path(config.hydra.run.dir)):
+        raise Refused(problems)
+    return job

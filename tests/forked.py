@@ -38,8 +38,6 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from hydra import compose, initialize_config_dir
-from hydra._internal.hydra import Hydra
-from hydra.types import RunMode
 from omegaconf import _utils
 
 from ninefold.config.conf_files import Loader
@@ -206,22 +204,12 @@ def spare() -> None:
     from ninefold.dataset.digits import table
     from ninefold.measure import probe
 
-    Hydra.get_mode = get_mode  # type: ignore[method-assign]
     _utils.get_yaml_loader = lambda: Loader
     table()  # is read once
     whole = probe.on_cpu
     probe.on_cpu = lambda threads, limit: whole(threads, 0)  # the fewest units of work
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # of torch's libraries of operators
-
-
-def get_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> RunMode | None:
-    """As Hydra's own, which composes the whole configuration to see the mode in it."""
-    named = any(word in text for text in overrides for word in ("experiments", "hydra.mode"))
-    return whole_get_mode(self, config_name, overrides) if named else None
-
-
-whole_get_mode = Hydra.get_mode
 
 
 def compose_once() -> None:

@@ -94,7 +94,6 @@ def test_code_of_ours_of_python_and_of_packages_is_nobodys_own() -> None:
     for file in (
         ROOT / "ninefold" / "main.py",
         ROOT / "train.py",
-        ROOT / "hydra_plugins" / "ninefold_study.py",
         json.__file__,
         torch.__file__,
         "/home/someone/.local/lib/python3.11/site-packages/x.py",

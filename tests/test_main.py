@@ -11,7 +11,7 @@ import pytest
 
 from ninefold.errors import NumericsError
 from ninefold.launch import Outcome
-from ninefold.main import Command
+from ninefold.launch.runs import Runs
 from tests.conftest import ROOT, Shell
 
 
@@ -30,9 +30,9 @@ def test_a_command_whose_output_is_closed_ends_quietly_as_cat_does(
 def test_a_command_does_not_keep_the_failures_of_its_runs_and_so_their_models(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = Command("train", [])
-    command.keep(Outcome(6, (NumericsError("loss", "nan", "a; b; c"),)), tmp_path)
-    assert command.outcomes == [Outcome(6)]
+    runs = Runs([])
+    runs.keep(Outcome(6, (NumericsError("loss", "nan", "a; b; c"),)), tmp_path)
+    assert runs.outcomes == [Outcome(6)]
     assert "error: loss=nan" in capsys.readouterr().err
 
 

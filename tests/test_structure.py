@@ -53,16 +53,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": GROUND | {"config/rules"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
-    "callback": GROUND | {"study", "launch", "config", "checkpoint/manifest"},
+    "plugins": GROUND | {"study", "launch", "config"},
     "pack": GROUND | {"launch", "config"},
     "export": GROUND
     | {"launch", "config", "train", "dataset", "task", "checkpoint", "amp", "parallel"},
-    "main": GROUND | {"callback", "study", "launch", "config"},
+    "main": GROUND | {"plugins", "study", "launch", "config"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},
 }
-COMPOSING = {"main", "callback", "config", "study", "pack"} | {
+COMPOSING = {"main", "plugins", "config", "study", "pack"} | {
     "launch/run",
+    "launch/runs",
     "launch/command",
     "export/run",
     "dataset/mapped",  # which builds what its configuration names when it is loaded
@@ -155,9 +156,9 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "checkpoint": 1450, "config": 4180, "dataset": 4590, "export": 880, "launch": 3510,
+    "checkpoint": 1450, "config": 4330, "dataset": 4590, "export": 880, "launch": 3650,
     "logger": 710, "measure": 1040, "model": 760, "parallel": 1490, "ranks": 430,
-    "report": 8980, "study": 3090, "task": 690, "train": 4050, "ground": 2980,
+    "report": 8980, "study": 3070, "task": 690, "train": 4050, "ground": 2860,
 }  # fmt: skip
 
 
@@ -457,7 +458,7 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
     "module",
     [
         "main",
-        "callback",
+        "plugins",
         "config.job",
         "config.rules",
         "result",
@@ -482,7 +483,7 @@ def test_the_launchers_side_imports_torch_nowhere_at_the_top_of_a_module() -> No
     }  # once checked
     for module, path in MODULES.items():
         if (
-            package(module) in {"main", "callback", "config", "study", "launch"}
+            package(module) in {"main", "plugins", "config", "study", "launch"}
             and module not in late
         ):
             body = ast.parse(path.read_text()).body

@@ -293,10 +293,10 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
 
 
 def plugin_of(error: BaseException) -> str | None:
-    """The Hydra plugin, other than our own, that `error` was raised in."""
+    """The Hydra plugin that `error` was raised in."""
     modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
     packages = [name.split(".")[1] for name in modules if name.startswith("hydra_plugins.")]
-    return packages[-1] if packages and "ninefold" not in packages[-1] else None
+    return packages[-1] if packages else None
 
 
 def of_flags(error: BaseException, given: Sequence[str]) -> ConfigError | None:

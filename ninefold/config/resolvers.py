@@ -48,5 +48,5 @@ def _run_folder(resumed: str | None) -> str:
 
 
 def _resumes(resumed: str | None) -> bool:
-    """Whether `resumed` is a run folder; AUTO is replaced by one in the callback."""
+    """Whether `resumed` is a run folder; AUTO is replaced by one once it is found."""
     return bool(resumed) and resumed != resume.AUTO

@@ -5,17 +5,14 @@ Imports only plain data, because the forkserver's first import imports this pack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ninefold.errors import Failure, Interrupted, Preempted
 from ninefold.result import Result
 
 if TYPE_CHECKING:
-    from ninefold.config.job import Job
     from ninefold.config.spec import RunSpec
 
 
@@ -39,44 +36,11 @@ class Outcome:
 
 
 class Refused(SystemExit):
-    """Ends a command that cannot be run. `code` is the first failure's; main prints all failures.
-
-    It is no Exception, because Hydra turns exceptions of a callback into warnings.
-    """
+    """Ends a command that cannot be run. `code` is the first failure's; all are printed."""
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         super().__init__(failures[0].code)
         self.failures = tuple(failures)
-
-
-class Command(Protocol):
-    """The interface of main.Command that a study uses.
-
-    argv: the command's arguments.
-    started: time.time() at its start.
-    sweep: folder of the sweep, set once it belongs to this command: the report is written there.
-    study_name: the chosen option of `experiments`, if any.
-    resume_command: how to resume a study that is not finished, set by it; printed at the end.
-    quiet: whether what a run prints goes to its log only; set by a study, which shows its end.
-    aside: set by a study: a context manager, inside of which lines may be printed.
-    """
-
-    argv: list[str]
-    started: float
-    sweep: Path | None
-    study_name: str | None
-    resume_command: str | None
-    quiet: bool
-    aside: Callable[[], AbstractContextManager[None]]
-
-    def run(self, job: Job, folder: Path) -> Outcome:
-        """Run `job` and print its failures and, unless quiet, its result.
-
-        Raises SystemExit if a signal ended it.
-        """
-
-    def keep(self, outcome: Outcome, folder: Path) -> None:
-        """Take note of how a run in `folder` ended, and print it."""
 
 
 class Launcher:

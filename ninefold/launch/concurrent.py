@@ -1,10 +1,10 @@
-"""Sweeps run by another Hydra sweeper or launcher (Optuna, joblib): signals to their runs, GPUs.
+"""Runs that another launcher of Hydra's makes at the same time (joblib, submitit): signals, GPUs.
 
-Hydra gives its callback and the processes of such a launcher nothing of ours. So the callback makes
-a folder, named in the environment: it says which sweep there is, and concurrent runs register in
-it. A launcher kills its processes when the command is interrupted, so the command first tells the
-runs, by a file in that folder, and waits for them to save. They may be on other hosts, where the
-number of a process means another one: so each run looks for the file and signals itself.
+Hydra gives the processes of such a launcher nothing of ours. So the command makes a folder, named
+in the environment, in which concurrent runs register. A launcher kills its processes when the
+command is interrupted, so the command first tells the runs, by a file in that folder, and waits for
+them to save. They may be on other hosts, where the number of a process means another one: so each
+run looks for the file and signals itself.
 
 Each process that makes runs takes a seat there, so that runs that use one GPU share those of the
 host, and do not all take the first.
@@ -43,20 +43,14 @@ POLL_SECONDS = 0.5  # seconds between a run's looks for the signal
 
 @dataclass(frozen=True)
 class Announced:
-    """A sweep as the callback has announced it.
+    """A sweep as its command has announced it.
 
-    mailbox: the folder in which its concurrent runs register.
-    sweep: its own folder; None if its sweeper sets Command.sweep itself.
-    study_name: the chosen option of `experiments`, if any.
+    mailbox: the folder in which its runs register.
     grace: seconds that a run has to save after a signal.
-    concurrent: whether its runs are in other processes, at the same time.
     """
 
     mailbox: Path
-    sweep: Path | None
-    study_name: str | None
     grace: float
-    concurrent: bool
 
     def stop(self, number: int) -> int:
         """Tell the runs to save and exit, and wait for them. Returns how many there were."""
@@ -69,14 +63,8 @@ class Announced:
         return list(self.mailbox.glob(RUN + "*"))
 
 
-def announce(
-    sweep: Path | None,
-    study_name: str | None,
-    grace: float,
-    concurrent: bool,
-    shared: Path | None = None,
-) -> None:
-    """In the callback: announce a sweep to the command and its runs.
+def announce(grace: float, shared: Path | None = None) -> None:
+    """In a command: announce its sweep to the runs.
 
     shared: a folder that the runs see; None if they are all on this host.
     """
@@ -85,12 +73,10 @@ def announce(
     folder = Path(tempfile.mkdtemp(prefix=RUNS, dir=shared or scratch()))
     if shared is not None:
         atexit.register(_remove, folder)
-    place = None if sweep is None else str(sweep)
-    (folder / FILE).write_text(json.dumps([place, study_name, grace, concurrent]))
+    (folder / FILE).write_text(json.dumps(grace))
     os.environ[VARIABLE] = str(folder)
-    if concurrent:
-        with starting():
-            pass  # only multiprocessing's resource tracker, which all runs then have in common
+    with starting():
+        pass  # only multiprocessing's resource tracker, which all runs then have in common
 
 
 def _remove(folder: Path) -> None:
@@ -103,10 +89,9 @@ def announced() -> Announced | None:
     """The sweep that this command or its parent has announced."""
     folder = Path(os.environ.get(VARIABLE) or os.devnull)
     try:
-        sweep, study_name, grace, concurrent = json.loads((folder / FILE).read_text())
+        return Announced(folder, json.loads((folder / FILE).read_text()))
     except OSError:  # there is none, or it is on another host
         return None
-    return Announced(folder, None if sweep is None else Path(sweep), study_name, grace, concurrent)
 
 
 @contextmanager

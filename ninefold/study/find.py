@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import yaml
-from hydra.conf import HydraConf
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -92,17 +91,16 @@ def find(
     what: str,
     job: TrainJob,
     config: DictConfig,
-    hydra: HydraConf,
     folder: Path,
 ) -> tuple[Sequence[str], str]:
     """Find `what` for a checked job; returns lines about it, and the override that sets it.
 
-    config, hydra: that it was composed of. folder: for what is found. Raises Failure.
+    config: that it was composed of. folder: for what is found. Raises Failure.
     """
     try:
         if what == "lr":
             return _learning_rate(job, folder)
-        return _batch_size(config, hydra, folder)
+        return _batch_size(config, folder)
     except (Interrupted, Preempted) as failure:
         raise type(failure)(
             "signal", failure.value, "the search was stopped", "nothing is kept", "start it again"
@@ -139,13 +137,13 @@ def _learning_rate(job: TrainJob, folder: Path) -> tuple[list[str], str]:
     return lines, f"optimizer.lr={found['suggestion']:.2g}"
 
 
-def _batch_size(config: DictConfig, hydra: HydraConf, folder: Path) -> tuple[list[str], str]:
+def _batch_size(config: DictConfig, folder: Path) -> tuple[list[str], str]:
     def job_with(*instead: str) -> TrainJob:
         changed = config.copy()
         with open_dict(changed):
             for key, value in map(key_and_value, instead):
                 OmegaConf.update(changed, key, yaml.safe_load(value))
-        return TrainJob(changed, hydra)
+        return TrainJob(changed, config.hydra)
 
     largest = max_batch.of_job(job_with, "batch_size", folder, Announcements(), quiet=True)
     if largest.status == "failed" or largest.batch_size is None:

@@ -1,4 +1,4 @@
-"""Runs the sweep of a command as a study, and writes the report of any sweep."""
+"""Plans the sweep of a command as a study and begins it, and writes the report of any sweep."""
 
 from __future__ import annotations
 
@@ -7,44 +7,56 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import configure_log, setup_globals
-from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import rules
+from ninefold.config.composition import Composition
 from ninefold.config.job import TrainJob
 from ninefold.errors import Failure
 from ninefold.files import stamp, write_json, write_text
-from ninefold.launch import Command, Outcome, Refused
+from ninefold.launch import Outcome, Refused
 from ninefold.launch.run import check, problems, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.result import FILE, SWEEP, Result
 from ninefold.secrets import redact, redacted
-from ninefold.study import max_batch, one_run, plan, start, timing
+from ninefold.study import max_batch, plan, start, timing
 from ninefold.study.compose import Composer
 from ninefold.study.runner import Launch, Study, quoted
 from ninefold.study.screen import Announcements, Lines, Screen
 
 
-def run(
-    config: DictConfig,
-    context: HydraContext,
-    task: TaskFunction,
-    launcher: Launcher,
-    jobs: Sequence[Sequence[str]],
-    command: Command,
-) -> None:
-    """Run `jobs` as a study. Raises Failure, Refused and what Hydra raises.
+@dataclass(frozen=True)
+class Planned:
+    """A study that can be run. Nothing of it is written yet.
 
-    config: of the sweep. context, task, launcher: as Hydra gives them to a sweeper. jobs: overrides
-    of each run.
+    config: of the whole sweep. folder: its own. plan: its cells and rounds.
+    settings: the sections of a sweep. resumes: whether it goes on with what is in the folder.
+    launcher: the chosen launcher of Hydra's.
     """
+
+    config: DictConfig
+    folder: Path
+    plan: plan.Plan
+    settings: dict[str, Any]
+    resumes: bool
+    launcher: str
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether its runs are made at the same time, by another launcher than ours."""
+        return self.launcher != "basic"
+
+
+def planned(composition: Composition) -> Planned:
+    """The study that a sweep is. Raises Refused if no cell can be run, Failure, Hydra's errors."""
+    config = composition.config
     if problems := plan.problems(config) or plan.turn_problems(config):
         raise Refused(problems)
     settings: dict[str, Any] = {
@@ -55,43 +67,55 @@ def run(
     # Without the .. that a path may have, as Hydra names the folders of runs. It may be named after
     # the time of its first use, so this comes before the configurations of the runs.
     folder = Path(os.path.abspath(config.hydra.sweep.dir))
-    compose = Composer(context.config_loader, config)
-    chosen = config.hydra.runtime.choices["hydra/launcher"]
-    concurrent = chosen != "basic"
-    if not concurrent:
+    given = composition.parsed([*composition.params(), *composition.overrides()])
+    (jobs,) = BasicSweeper.split_arguments(given, None)
+    compose = Composer(composition.context.config_loader, config)
+    launcher = composition.choice("hydra/launcher") or "basic"
+    if launcher == "basic":
         look_ahead(compose(jobs[0]))
-    planned = plan.Plan(jobs, compose, settings["study"])
-    if not concurrent and (failures := refused(planned, folder)):
+    cells = plan.Plan(jobs, compose, settings["study"])
+    if launcher == "basic" and (failures := refused(cells, folder)):
         raise Refused(failures)
+    return Planned(config, folder, cells, settings, resumed is not None, launcher)
+
+
+@contextmanager
+def begun(
+    planned: Planned,
+    launch: Launch,
+    screen: Screen,
+    failed: Callable[[Outcome, Path], None],
+    argv: Sequence[str],
+    started: float,
+) -> Iterator[Study]:
+    """Begin or resume the study in its folder, which no other command may use meanwhile.
+
+    launch, screen, failed: see Study and Timing. argv: the command's arguments. started: its
+    time.time(). Raises Failure.
+    """
+    folder, settings, config = planned.folder, planned.settings, planned.config
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder, 0, "study.resume", "folder of a study"):
-        if resumed is None:
+        if planned.resumes:
+            recording = start.resume(folder, planned.plan, settings, planned.launcher, started)
+        else:
             name = config.hydra.runtime.choices.get("experiments")
             recording = start.begin(
-                folder, planned, settings, name, chosen, typed(command.argv), command.started
+                folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
             write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
-        else:
-            recording = start.resume(folder, planned, settings, chosen, command.started)
-        screen = screen_for(len(planned.cells), concurrent)
-        command.quiet, command.aside = len(planned.cells) > 1, screen.aside
-        asked = settings["study"]["ask"] or []
-        turns = timing.Timing(planned, recording, settings["study"], screen, command.keep)
-        study = Study(
-            planned,
+        asked, quiet = settings["study"]["ask"] or [], len(planned.plan.cells) > 1
+        turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
+        yield Study(
+            planned.plan,
             recording,
             settings["study"],
-            _handed_to(launcher) if concurrent else _run_here(planned, context, task, config),
-            lambda cell: max_batch.of_cell(planned, cell, folder, screen, command.quiet),
+            launch,
+            lambda cell: max_batch.of_cell(planned.plan, cell, folder, screen, quiet),
             turns if "time" in asked else None,
-            concurrent,
+            planned.concurrent,
             screen,
         )
-        command.sweep = folder  # only now: a command that is refused writes no report
-        try:
-            study.run()
-        finally:
-            command.resume_command = None if study.finished else resume_command(study, command.argv)
 
 
 def screen_for(cells: int, concurrent: bool) -> Screen:
@@ -131,42 +155,6 @@ def refused(planned: plan.Plan, folder: Path) -> list[Failure]:
     return list(found.values())
 
 
-def _run_here(
-    planned: plan.Plan, context: HydraContext, task: TaskFunction, sweep: DictConfig
-) -> Launch:
-    """Makes runs one after another in this process."""
-
-    def launch(jobs: Sequence[Sequence[str]], number: int) -> None:
-        setup_globals()  # resolvers of Hydra's
-        for place, overrides in enumerate(jobs):
-            one_run.run(planned.config(overrides, number + place), context, task)
-            configure_log(sweep.hydra.hydra_logging, sweep.hydra.verbose)
-
-    return launch
-
-
-def _handed_to(launcher: Launcher) -> Launch:
-    """Makes runs by another launcher of Hydra's, such as joblib's."""
-
-    def launch(jobs: Sequence[Sequence[str]], number: int) -> None:
-        for done in launcher.launch(jobs, number):
-            _ = done.return_value
-
-    return launch
-
-
-def for_accuracy(hydra: DictConfig) -> None:
-    """Have an optimizing sweeper maximize the best score, which a run returns.
-
-    Optuna's minimizes, and stops at a failure. Values on the command line have priority.
-    """
-    given = {plan.key_of(str(text)) for text in hydra.overrides.hydra}
-    for key, value in {"direction": "maximize", "max_failure_rate": 1.0}.items():
-        if key in hydra.sweeper and f"hydra.sweeper.{key}" not in given:
-            with read_write(hydra), open_dict(hydra):
-                hydra.sweeper[key] = value
-
-
 def outcomes_since(folder: Path, began: float) -> list[Outcome]:
     """Outcomes of the runs that other processes finished since `began` (a time.time())."""
     ended = [
@@ -184,20 +172,20 @@ def outcomes_since(folder: Path, began: float) -> list[Outcome]:
     return found
 
 
-def finish(folder: Path, command: Command, runs: int) -> None:
+def finish(folder: Path, study: str | None, argv: Sequence[str], started: float, runs: int) -> None:
     """Write the report of a sweep and print the answer; write sweep.json unless a study did.
 
-    runs: how many the sweep had.
+    study: its name, if it has one. argv, started: of its command. runs: how many the sweep had.
     """
     from ninefold import report  # here, because it imports SciPy
 
     if not (folder / SWEEP).exists():
         content = {
-            "study": command.study_name,
-            "question": start.question(command.study_name),
-            "command": typed(command.argv),
-            "started": stamp(command.started),
-            "wall_seconds": time.time() - command.started,
+            "study": study,
+            "question": start.question(study),
+            "command": typed(argv),
+            "started": stamp(started),
+            "wall_seconds": time.time() - started,
             "runs": runs,
         }
         write_json(folder / SWEEP, redacted(content))

@@ -21,7 +21,7 @@ SEAT = "from ninefold.launch.concurrent import seat; print(seat(), seat())"
 ANNOUNCE = (
     "import subprocess, sys\n"
     "from ninefold.launch import concurrent\n"
-    "concurrent.announce(None, None, 1.0, True)\n"
+    "concurrent.announce(1.0)\n"
     f"command = [sys.executable, '-c', {SEAT!r}]\n"
     "each = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]\n"
     "print(sorted(one.communicate()[0] for one in each))\n"
@@ -144,7 +144,7 @@ REGISTERED = (
 
 
 def test_a_run_is_stopped_wherever_it_is_without_its_process_number(tmp_path: Path) -> None:
-    sweep = concurrent.Announced(tmp_path, None, None, 0.5, True)
+    sweep = concurrent.Announced(tmp_path, 0.5)
     (tmp_path / concurrent.FILE).write_text(json.dumps([None, None, 0.5, True]))
     env = {**os.environ, concurrent.VARIABLE: str(tmp_path)}
     command = [sys.executable, "-c", REGISTERED]
@@ -164,7 +164,7 @@ def test_the_folder_in_which_runs_of_other_hosts_register_is_in_that_of_the_swee
     announce = (
         "from pathlib import Path\n"
         "from ninefold.launch import concurrent\n"
-        f"concurrent.announce(None, None, 1.0, True, Path({str(tmp_path)!r}))\n"
+        f"concurrent.announce(1.0, Path({str(tmp_path)!r}))\n"
         "print(concurrent.announced().mailbox.parent)\n"
     )
     assert python(announce).strip() == str(tmp_path)

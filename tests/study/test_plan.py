@@ -7,13 +7,14 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
-from ninefold.callback import odd_options
 from ninefold.config.job import TrainJob
 from ninefold.errors import ConfigError
 from ninefold.study import plan
+from ninefold.study.checks import odd_options
 from ninefold.study.plan import Plan
 from tests.conftest import ROOT
 from tests.study.conftest import Sweep
@@ -63,7 +64,7 @@ def test_a_key_that_results_do_not_record_cannot_be_swept(made: Sweep, key: str)
     with pytest.raises(ConfigError, match=f"{key}=a,b: it has several values; its runs would"):
         Plan([[f"{key}=a"], [f"{key}=b"]], made.compose, made.settings())
     for swept in (f"{key}=a,b", f"++{key}=choice(a,b)"):  # whichever sweeper it is for
-        (failure,) = odd_options(["seed=1,2", swept])
+        (failure,) = odd_options(OverridesParser.create().parse_overrides(["seed=1,2", swept]))
         assert "its runs would stand in one cell" in str(failure)
 
 

@@ -8,12 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
 
-from ninefold.callback import Check
+from ninefold.config.composition import compose, flags_of
 from ninefold.errors import ConfigError
-from ninefold.launch import Refused
+from ninefold.study import checks
 from tests.study.conftest import Sweep
 
 
@@ -87,12 +85,8 @@ def test_a_folder_that_holds_a_sweep_takes_none_of_another_sweeper(
 ) -> None:
     made.study(budget=0).run()
     before = (made.folder / "sweep.json").read_bytes()
-    loader = GlobalHydra.instance().config_loader()
-    given = ["hydra/sweeper=basic", f"hydra.sweep.dir={made.folder}"]
-    config = loader.load_configuration("train", given, RunMode.MULTIRUN)
-    with pytest.raises(Refused) as left:
-        Check().on_multirun_start(config)
-    assert left.value.code == ConfigError.code
-    assert "a sweep has been run into it" in str(left.value.failures[0])
+    given = ["-m", "hydra/sweeper=basic", f"hydra.sweep.dir={made.folder}"]
+    (failure,) = checks.of_a_sweep(compose("train", flags_of(given)))
+    assert "a sweep has been run into it" in str(failure)
     assert [path.name for path in made.folder.iterdir()] == ["sweep.json"]
     assert (made.folder / "sweep.json").read_bytes() == before

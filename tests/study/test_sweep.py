@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from itertools import product
 
 import pytest
-from hydra._internal.callbacks import Callbacks
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import HydraContext, RunMode
 
 from ninefold import main, secrets
 from ninefold.config import overrides as messages
@@ -17,7 +12,7 @@ from ninefold.errors import Busy
 from ninefold.launch.run_folder import exclusive
 from ninefold.study import sweep
 from tests.conftest import ROOT, Shell
-from tests.study.conftest import CELLS, Sweep
+from tests.study.conftest import Sweep
 
 
 def test_a_refused_command_changes_nothing_in_the_study_of_another(
@@ -25,17 +20,12 @@ def test_a_refused_command_changes_nothing_in_the_study_of_another(
 ) -> None:
     made.study().run()
     before = (made.folder / "sweep.json").read_bytes()
-    command = main.Command("train", [])
-    loader = GlobalHydra.instance().config_loader()
-    named = [f"study.resume={made.folder}", f"hydra.sweep.dir={made.folder}"]
-    config = loader.load_configuration("train", named, RunMode.MULTIRUN)
-    context = HydraContext(config_loader=loader, callbacks=Callbacks())
-    jobs = [[f"seed={seed}", *cell] for seed, cell in product((0, 1), CELLS)]
+    cells = ["seed=0,1", "parallel=none,dp,ddp", "launch.inline=true"]
+    command = main.Command("train", ["-m", *cells, f"study.resume={made.folder}"])
     monkeypatch.setattr("ninefold.launch.run_folder.LOCK_WAIT_SECONDS", 0.0)
     with exclusive(made.folder, 0):
         (made.folder / made.names[-1] / "result.json").touch()  # the other command continues
-        with pytest.raises(Busy):
-            sweep.run(config, context, command.task, BasicLauncher(), jobs, command)
+        assert command.execute() == Busy.code
     assert command.finish(Busy.code) == Busy.code
     assert (made.folder / "sweep.json").read_bytes() == before
     assert not (made.folder / "report").exists()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
 
-from ninefold.callback import Check
 from ninefold.config import resolvers
+from ninefold.config.composition import compose, flags_of
 from ninefold.launch import Refused
-from tests.conftest import ROOT
+from ninefold.main import ready
 
 Command = Callable[..., int]
 WITH_A_RUN: dict[str, dict[str, str]] = {
@@ -30,22 +27,20 @@ WITHOUT: dict[str, dict[str, str]] = {
 
 
 @pytest.fixture
-def command() -> Iterator[Command]:
+def command() -> Command:
     """The code that a command is refused with, by its configuration's name; 0: it is not."""
     resolvers.register()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
 
-        def look(name: str, *overrides: str) -> int:
-            given = [*overrides, "launch.inline=true"]  # or torch would be imported beside us
-            try:
-                Check().on_run_start(loader.load_configuration(name, given, RunMode.RUN))
-            except Refused as refused:
-                print(*refused.failures, sep="\n", file=sys.stderr)
-                return refused.failures[0].code
-            return 0
+    def look(name: str, *overrides: str) -> int:
+        given = [*overrides, "launch.inline=true"]  # or torch would be imported beside us
+        try:
+            ready(compose(name, flags_of(given)))
+        except Refused as refused:
+            print(*refused.failures, sep="\n", file=sys.stderr)
+            return refused.failures[0].code
+        return 0
 
-        yield look
+    return look
 
 
 def a_folder(folder: Path, files: dict[str, str]) -> Path:

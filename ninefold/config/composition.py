@@ -1,0 +1,146 @@
+"""Composes the configuration of a command with Hydra, without running or writing anything."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hydra import version
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn, run_job
+from hydra.errors import SearchPathException
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from ninefold.config.job import ROOT
+
+CONF = ROOT / "conf"
+VERSION = "1.3"  # whose defaults Hydra is to have
+SAYS_MODE = ("experiments=", "hydra.mode=")  # an overlay of experiments/ makes it a sweep
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The configuration of a single run, or of a sweep.
+
+    config: with Hydra's own settings as `hydra`. A value like ${hydra:job.name} needs more: the
+        singleton HydraConfig, which Hydra sets only while a run's function is called. So it is
+        refused here, and ${hydra.job.name} is the way to write it in settings of Hydra's.
+    context: Hydra's loader, which composes each run of a sweep, and the callbacks of the user.
+    """
+
+    config: DictConfig
+    context: HydraContext
+
+    @property
+    def sweeps(self) -> bool:
+        return bool(self.config.hydra.mode == RunMode.MULTIRUN)
+
+    def choice(self, group: str) -> str | None:
+        """The option chosen from `group`, if any."""
+        option = self.config.hydra.runtime.choices.get(group)
+        return None if option is None else str(option)
+
+    def overrides(self) -> list[str]:
+        """Those of the command, without Hydra's own settings; as written, references too."""
+        given = OmegaConf.to_container(self.config.hydra.overrides.task, resolve=False)
+        assert isinstance(given, list)
+        return [str(text) for text in given]
+
+    def params(self) -> list[str]:
+        """What the settings of the sweeper sweep, as overrides: overlays of experiments/ do."""
+        params = self.config.hydra.sweeper.get("params") or {}
+        return [f"{key}={value}" for key, value in params.items()]
+
+    def parsed(self, overrides: Sequence[str]) -> list[Override]:
+        """Parse overrides, which may glob the options of a group."""
+        parser = OverridesParser.create(config_loader=self.context.config_loader)
+        return parser.parse_overrides(list(overrides))
+
+    def in_run_folder(self, action: Callable[[], object]) -> JobReturn:
+        """Have Hydra make the folder of a run, with .hydra/, and then call `action`.
+
+        With the working directory and the environment variables that it has for the run.
+        """
+        folder, within = ("sweep.dir", "hydra.sweep.subdir") if self.sweeps else ("run.dir", None)
+        done = run_job(
+            task_function=lambda _: action(),
+            config=self.config,
+            job_dir_key=f"hydra.{folder}",
+            job_subdir_key=within,
+            hydra_context=self.context,
+        )
+        _ = done.return_value  # raises what `action` did
+        return done
+
+    def go_on_in(self, folder: str) -> None:
+        """Have the run resume the one in `folder`, and write there."""
+        with read_write(self.config), open_dict(self.config):
+            self.config.resume = folder
+        with read_write(self.config.hydra), open_dict(self.config.hydra):
+            self.config.hydra.run.dir = folder
+
+
+def flags_of(arguments: Sequence[str]) -> Namespace:
+    """Hydra's flags, and the overrides, in the arguments of a command."""
+    flags: Namespace = get_args_parser().parse_args(arguments)
+    return flags
+
+
+def only_shows(flags: Namespace) -> bool:
+    """Whether Hydra itself is to carry out the command: --help, --cfg, --info and the like.
+
+    It also refuses flags that contradict each other.
+    """
+    asked = (flags.help, flags.hydra_help, flags.cfg, flags.resolve, flags.shell_completion)
+    odd = flags.run and flags.multirun
+    return bool(any(asked) or flags.info or flags.experimental_rerun or odd)
+
+
+def compose(command: str, flags: Namespace) -> Composition:
+    """Compose the configuration of `command`, train or evaluate. Raises what Hydra raises."""
+    hydra = _hydra(command, flags)
+    name, given = flags.config_name or command, list(flags.overrides)
+
+    def composed(mode: RunMode) -> DictConfig:
+        return hydra.compose_config(
+            name, given, mode, with_log_configuration=True, validate_sweep_overrides=False
+        )
+
+    words = [text.lstrip("+") for text in given]
+    likely = flags.multirun or any(word.startswith(SAYS_MODE) for word in words)
+    tried = RunMode.MULTIRUN if likely else RunMode.RUN
+    config = composed(tried)
+    said = config.hydra.mode
+    mode = RunMode.MULTIRUN if flags.multirun else said or RunMode.RUN
+    if said not in (None, mode):
+        warnings.warn("-m replaces hydra.mode=RUN by hydra.mode=MULTIRUN", stacklevel=2)
+    if mode != tried:
+        config = composed(mode)  # a sweep may leave out an option that each run is to have
+    parsed = OverridesParser.create().parse_overrides(given)
+    ConfigLoaderImpl.validate_sweep_overrides_legal(parsed, mode, from_shell=True)
+    if said != mode:
+        config.hydra.mode = mode
+        config.hydra.overrides.hydra.append(f"hydra.mode={mode.name}")
+    return Composition(config, HydraContext(hydra.config_loader, Callbacks(config)))
+
+
+def _hydra(command: str, flags: Namespace) -> Hydra:
+    """Hydra with the folders in which it is to look for files, as its own main sets it up."""
+    version.setbase(VERSION)
+    path = create_automatic_config_search_path(None, command, flags.config_path or str(CONF))
+    if flags.config_dir is not None:
+        own = os.path.abspath(flags.config_dir)
+        if not os.path.isdir(own):
+            raise SearchPathException(f"Additional config directory '{own}' not found")
+        path.prepend("command-line", f"file://{own}", SearchPathQuery(provider="schema"))
+    return Hydra(command, ConfigLoaderImpl(path))

@@ -1,0 +1,195 @@
+"""The runs of a command: makes them, prints how each ended, and stops them after a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+
+from hydra.conf import HydraConf
+from omegaconf import DictConfig
+
+from ninefold import signals
+from ninefold.config.job import Job, job_of
+from ninefold.errors import Failure, NoReader
+from ninefold.launch import Outcome, concurrent
+from ninefold.launch.run import failure_of, first_to_report, run
+from ninefold.launch.run_folder import record
+from ninefold.process import OWN_END, hurry
+from ninefold.secrets import redact
+
+RESUME = "resume the study"  # what to do after a signal; the command is printed last
+
+
+class Runs:
+    """The runs of one command.
+
+    argv: the command's arguments.
+    outcomes: how the runs ended, without their failures.
+    of_sweep: whether they are runs of a sweep, which is resumed as a whole.
+    quiet: whether what a run prints goes to its log only: a study shows how its runs end.
+    aside: a context manager, inside of which lines may be printed.
+    patience: seconds that what the user's code has left in this process may take to end.
+    notified: how many runs in other processes were sent the signal that this one received.
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self.argv = list(argv)
+        self.outcomes: list[Outcome] = []
+        self.of_sweep = self.quiet = False
+        self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.patience = OWN_END
+        self.notified = 0
+        self._told: set[str] = set()  # lines of failures of runs
+        self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
+        self._process = os.getpid()
+        self._signal: int | None = None  # the last one received
+        self._waits_for_runs = False  # which save after a signal
+
+    @property
+    def code(self) -> int:
+        """The exit code of the first run that failed; 0 if none did."""
+        return next((outcome.code for outcome in self.outcomes if outcome.code), 0)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this is a copy, in a process that another launcher has started for a run."""
+        return self._process != os.getpid()
+
+    def make_composed(self, config: DictConfig, hydra: HydraConf) -> Outcome:
+        """Make the run of a composed configuration. hydra: Hydra's own settings for it."""
+        started, folder = time.time(), Path(hydra.runtime.output_dir)
+        try:
+            self.require_undisturbed()
+            job = job_of(config, hydra)
+        except Exception as error:
+            self.require_undisturbed()
+            failures = (failure_of(error, self.argv),)
+            if "ckpt" not in config:
+                record(failures, hydra.runtime.choices, config, folder, started)
+            self.keep(outcome := Outcome(failures[0].code, failures), folder)
+            return outcome
+        return self.make(job, folder)
+
+    def make(self, job: Job, folder: Path) -> Outcome:
+        """Run `job` and print its failures and, unless quiet, its result.
+
+        Raises SystemExit if a signal ended it.
+        """
+        if job.values["launch"]["inline"]:
+            self.patience = job.values["launch"]["timeout"]
+        outcome = run(
+            job,
+            folder,
+            concurrent=self.elsewhere,
+            quiet=self.quiet,
+            require_undisturbed=self.require_undisturbed,
+        )
+        if outcome.stopped and self.of_sweep and not self.elsewhere:
+            for failure in outcome.failures:
+                failure.do = RESUME  # which is printed at the end, with the command
+        self.keep(outcome, folder)
+        if outcome.stopped:
+            raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it
+        return outcome
+
+    def attempt(self, action: Callable[[], object], folder: Path) -> None:
+        """Do something instead of a run in `folder`; a failure is printed as that of a run is."""
+        try:
+            action()
+        except Exception as error:
+            self.require_undisturbed()
+            failure = failure_of(error, self.argv)
+            self.keep(Outcome(failure.code, (failure,)), folder)
+
+    def keep(self, outcome: Outcome, folder: Path) -> None:
+        """Take note of how a run in `folder` ended, and print it."""
+        # Without the failures: their tracebacks would keep the model of a failed inline run alive.
+        self.outcomes.append(Outcome(outcome.code, result=outcome.result))
+        if outcome.failures and first_to_report(outcome.failures[0]):
+            told = self._told  # often all cells of a sweep fail alike
+            self.tell([f.repeated(folder.name) if str(f) in told else f for f in outcome.failures])
+            told.update(map(str, outcome.failures))
+        shown = self.quiet and not self.elsewhere  # by the study
+        if (found := outcome.result) and not shown:
+            # That of the command is shorter than the training where a run was resumed.
+            trained, total = found.train_seconds or 0.0, found.total_seconds or 0.0
+            of = f" of {total:.2f} s" if total > trained else ", in several commands"
+            print(
+                f"{found.score or 'accuracy'} {found.accuracy:.4f} "
+                f"(best {found.best_accuracy:.4f})  trained {trained:.2f} s{of}  "
+                f"folder {folder}",
+                flush=True,
+            )
+
+    def tell(self, failures: Sequence[Failure]) -> None:
+        """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set."""
+        with self.aside():
+            for failure in failures:
+                if isinstance(failure, NoReader):  # as others end whose output is closed
+                    continue
+                if self._debug and failure.__cause__ is not None:
+                    lines = traceback.format_exception(failure.__cause__)
+                    print(redact("".join(lines)), file=sys.stderr)
+                print(failure, file=sys.stderr, flush=True)
+
+    # Signals
+
+    def handle_signals(self) -> None:
+        """Make signals raise KeyboardInterrupt, except while a launcher handles them."""
+        signals.handle(self._receive)
+
+    def require_undisturbed(self) -> None:
+        """Raise KeyboardInterrupt if this command received a signal."""
+        if self._signal is not None:
+            raise KeyboardInterrupt(self._signal)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        """Interrupt what this command does; a second signal only hurries how it ends.
+
+        Whoever took the first one, such as the launcher of a run.
+        """
+        if signals.received() > 1:
+            if not self._waits_for_runs or number == signal.SIGINT:
+                hurry(number, signals.failure(number).code)
+            return
+        self._signal = number  # the exception alone could be lost in somebody's destructor
+        announced = concurrent.announced()
+        if announced is not None and not self.elsewhere:
+            self._waits_for_runs = True
+            self.notified = announced.stop(number)
+            self._waits_for_runs = False
+        raise KeyboardInterrupt(number)
+
+    @contextmanager
+    def in_another_process(self) -> Iterator[None]:
+        """Set up signal handling in a process that another Hydra launcher started for a run.
+
+        submitit puts a job back into the queue when it receives its signal, SIGUSR2; the run first
+        saves, as after any other signal.
+        """
+        self._signal, self.outcomes = None, []
+        signals.follow_parent()
+        requeue, asked = signal.getsignal(signal.SIGUSR2), []
+
+        def save(number: int, frame: FrameType | None) -> None:
+            asked.append(number)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        if callable(requeue):
+            signal.signal(signal.SIGUSR2, save)
+        self.handle_signals()
+        try:
+            with concurrent.registered():
+                yield
+        except SystemExit:  # it was stopped, which ends other launchers' sweeps
+            if asked and callable(requeue):
+                requeue(signal.SIGUSR2, None)
+            if asked or "SUBMITIT_EXECUTOR" not in os.environ:
+                raise

@@ -1,0 +1,80 @@
+"""What keeps a command from being a run or a sweep, before the job itself is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
+
+from ninefold.config import letters, rules
+from ninefold.config.composition import CONF, Composition
+from ninefold.config.job import GROUPS, UNSAID, not_a_name
+from ninefold.errors import ConfigError, Failure
+from ninefold.ranks import started_by
+from ninefold.study import dry, find, plan, start, values
+
+DEFAULTS = CONF / "train.yaml"
+
+
+def of_a_run(composition: Composition) -> list[Failure]:
+    """The problems of a command that makes one run, or finds a value of one."""
+    config = composition.config
+    return (
+        plan.not_honored(config, DEFAULTS)
+        or find.problems(config)
+        or dry.problems(config)
+        or letters.references("hydra.run.dir", config.hydra.run.dir)
+    )
+
+
+def of_a_sweep(composition: Composition) -> list[Failure]:
+    """The problems of a sweep, before anything is written: folders are named by its options."""
+    config, sweeper = composition.config, composition.choice("hydra/sweeper")
+    given = composition.parsed(composition.overrides())
+    params = composition.parsed(composition.params()) if sweeper in values.LISTS else []
+    problems = (
+        values.problems([*params, *given], sweeper)
+        or odd_options(given)
+        or plan.not_honored(config, DEFAULTS)
+        or find.problems(config)
+        or dry.problems(config)
+        or letters.references("hydra.sweep.dir", config.hydra.sweep.dir)
+    )
+    if not problems and sweeper != plan.SWEEPER:
+        problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
+    problems = problems or rules.breach("launch.grace", OmegaConf.select(config, "launch.grace"))
+    if (launcher := started_by()) and not problems:
+        problems = [
+            ConfigError(
+                "hydra.mode",
+                "MULTIRUN",
+                f"a sweep starts processes of its own; {launcher} starts one run; leave "
+                f"{launcher} out: python train.py -m ...",
+            )
+        ]
+    return problems
+
+
+def odd_options(overrides: Sequence[Override]) -> list[Failure]:
+    """Options in a sweep's overrides that are not names (see Job.problems), and swept keys that
+    must not be swept.
+
+    They are checked before the sweep's folders are made, whose names contain the options.
+    """
+    found: list[Failure] = []
+    for override in overrides:
+        group = override.key_or_group
+        if group in UNSAID and override.is_sweep_override():
+            found.append(plan.in_one_cell(group, str(override.input_line).partition("=")[2]))
+        if group not in (*GROUPS, "experiments"):
+            continue
+        swept = override.is_sweep_override()
+        options = list(override.sweep_string_iterator()) if swept else [override.value()]
+        found += [
+            not_a_name(group, option)
+            for option in options
+            if isinstance(option, str) and not rules.NAME.fullmatch(option)
+        ]
+    return found
