@@ -10,7 +10,6 @@ from ninefold.files import read_json, write_json
 from ninefold.secrets import redacted
 
 FILE = "result.json"
-SWEEP = "sweep.json"  # in a study's folder: its recording
 NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size of the first steps
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 SCORE = "accuracy"  # the score's name in results that name none

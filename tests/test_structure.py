@@ -23,6 +23,7 @@ CONF = ROOT / "conf"
 
 GROUND = {
     *("errors", "files", "machine", "process", "progress", "ranks", "result", "secrets", "signals"),
+    "study_record",
     "types",
 }
 # What each package, or module directly in ninefold/, may import: packages, or single modules.
@@ -158,13 +159,13 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 MOST_LINES = {
     "checkpoint": 1450, "config": 4330, "dataset": 4590, "export": 880, "launch": 3650,
     "logger": 710, "measure": 1040, "model": 760, "parallel": 1490, "ranks": 430,
-    "report": 8980, "study": 3070, "task": 690, "train": 4050, "ground": 2860,
+    "report": 8840, "study": 2920, "task": 690, "train": 4050, "ground": 3130,
 }  # fmt: skip
 
 
 def test_the_packages_stay_small_enough_to_find_things_in() -> None:
     sources = {module: path.read_text() for module, path in MODULES.items()}
-    assert len([module for module in sources if "/" not in module]) <= 16
+    assert len([module for module in sources if "/" not in module]) <= 17
     lines = Counter[str]()
     for module, text in sources.items():
         lines[module.partition("/")[0] if "/" in module else "ground"] += text.count("\n")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ninefold.config.job import TrainJob
 from ninefold.config.resolvers import file_name
@@ -15,6 +13,7 @@ from ninefold.launch import run as launch
 from ninefold.machine import available_memory
 from ninefold.study.plan import Cell, Plan, key_of
 from ninefold.study.screen import Screen
+from ninefold.study_record import LargestBatch
 
 FOLDER = "max_batch"  # in a study's: run folders of the attempts, which are no runs of the study
 # Overrides of an attempt. The second step is the first that has everything in memory, and an epoch
@@ -43,33 +42,12 @@ ENDED, NO_SEARCH = "the search ended: ", "there was no search: "  # how `why` of
 Refuses = Callable[[int], str | None]  # batch size -> why it does not fit, or None
 
 
-@dataclass(frozen=True)
-class Largest:
-    """The result of a search.
-
-    batch_size: the largest found to fit, None if none.
-    fails_at: the smallest found not to fit, None if none.
-    status: `failed` if the search ended before it was done; `whole_set` if nothing larger exists.
-    why: what limits the batch, or why the search failed.
-    """
-
-    batch_size: int | None
-    fails_at: int | None
-    status: Literal["found", "whole_set", "failed"]
-    why: str
-
-    def __str__(self) -> str:
-        fits = "none" if self.batch_size is None else self.batch_size
-        fails = "" if self.fails_at is None else f", {self.fails_at} does not"
-        return f"{fits} fits{fails} ({self.why})"
-
-
 def what_matters(cell: Cell) -> frozenset[tuple[str, str]]:
     """The keys and values of `cell` that its largest batch depends on."""
     return frozenset((key, text) for key, text in cell.keys.items() if key not in ANY_VALUE)
 
 
-def of_cell(plan: Plan, cell: Cell, study: Path, screen: Screen, quiet: bool) -> Largest:
+def of_cell(plan: Plan, cell: Cell, study: Path, screen: Screen, quiet: bool) -> LargestBatch:
     """The largest batch of `cell` on this machine. Raises Refused if a signal stops the search.
 
     quiet: whether what the attempts print goes to their logs only.
@@ -81,12 +59,12 @@ def of_cell(plan: Plan, cell: Cell, study: Path, screen: Screen, quiet: bool) ->
     except (Interrupted, Preempted) as failure:
         raise Refused([failure]) from failure
     except Failure as failure:
-        return Largest(None, None, "failed", f"{NO_SEARCH}{failure}")
+        return LargestBatch(None, None, "failed", f"{NO_SEARCH}{failure}")
 
 
 def of_job(
     job_with: Callable[..., TrainJob], name: str, folder: Path, screen: Screen, quiet: bool
-) -> Largest:
+) -> LargestBatch:
     """The largest batch of a job on this machine. Raises Failure if a search cannot begin.
 
     job_with: returns the job with these overrides. name: of the search, for the screen. folder: of
@@ -120,7 +98,7 @@ def search(
     most: int,
     step: int,
     available: Callable[[], int | None],
-) -> Largest:
+) -> LargestBatch:
     """The largest batch, a multiple of `step` up to `most`, with which `attempt` does not fail.
 
     attempt: runs with a batch size and returns the peak of main memory in bytes, None if the batch
@@ -160,10 +138,10 @@ def search(
         ) from failure
     except Failure as failure:
         found = max(fits, default=None), min(fails, default=None)
-        return Largest(*found, "failed", f"{ENDED}{failure}")
+        return LargestBatch(*found, "failed", f"{ENDED}{failure}")
 
 
-def largest_batch(refuses: Refuses, start: int, most: int, step: int) -> Largest:
+def largest_batch(refuses: Refuses, start: int, most: int, step: int) -> LargestBatch:
     """The largest multiple of `step` up to `most` that fits: `refuses(size)` says why not, or None.
 
     The size is doubled or halved from `start` until one fits and one does not, then bisected until
@@ -185,8 +163,8 @@ def largest_batch(refuses: Refuses, start: int, most: int, step: int) -> Largest
         else:
             size = (fails // 2 if fits == 0 else (fits + fails) // 2) // step * step
     if fails > most:
-        return Largest(fits or None, None, "whole_set", why)
-    return Largest(fits or None, fails, "found", why)
+        return LargestBatch(fits or None, None, "whole_set", why)
+    return LargestBatch(fits or None, fails, "found", why)
 
 
 # What CUDA kernels say of tensors with more elements than they can index.

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ninefold.study.plan import Plan
-from ninefold.study.record import Recording, Round
+from ninefold.study.record import StudyFolder
 from ninefold.study.screen import duration
+from ninefold.study_record import Round
 
 
 class Schedule:
@@ -25,7 +26,7 @@ class Schedule:
     def __init__(
         self,
         plan: Plan,
-        recording: Recording,
+        recording: StudyFolder,
         settings: dict[str, Any],
         guarded: bool,
         note: Callable[[str], None],

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ninefold.study.max_batch import Largest, what_matters
+from ninefold.study.max_batch import what_matters
 from ninefold.study.plan import Cell, Plan
-from ninefold.study.record import BURN_IN, Recording, Round
+from ninefold.study.record import BURN_IN, StudyFolder
 from ninefold.study.rounds import Schedule
 from ninefold.study.screen import End, Screen
 from ninefold.study.timing import Timing
+from ninefold.study_record import LargestBatch, Round
 
 if TYPE_CHECKING:
     from ninefold.report import Standing
@@ -39,10 +39,10 @@ class Study:
     def __init__(
         self,
         plan: Plan,
-        recording: Recording,
+        recording: StudyFolder,
         settings: dict[str, Any],
         launch: Launch,
-        largest: Callable[[Cell], Largest],
+        largest: Callable[[Cell], LargestBatch],
         timing: Timing | None,
         concurrent: bool,
         screen: Screen,
@@ -217,7 +217,7 @@ class Study:
         known = {
             what_matters(cell): found[cell.name]
             for cell in self._plan.cells
-            if found.get(cell.name, {}).get("status", "failed") != "failed"
+            if cell.name in found and found[cell.name].status != "failed"
         }
         for cell in self._plan.cells:
             same = what_matters(cell)
@@ -228,7 +228,7 @@ class Study:
                 finally:  # the budget does not include it
                     recording.search_seconds += time.time() - began
                 self._screen.note(f"max_batch  {cell.name}  {largest}")
-                known[same] = asdict(largest)
+                known[same] = largest
             found[cell.name] = known[same]
             recording.write()
 

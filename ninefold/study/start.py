@@ -6,21 +6,21 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ninefold import study_record
 from ninefold.config.job import ROOT
 from ninefold.config.rules import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import stamp
-from ninefold.result import SWEEP
 from ninefold.study import segment
 from ninefold.study.plan import Plan
-from ninefold.study.record import Recording
+from ninefold.study.record import StudyFolder
 
 SHOWN = 3  # differences that an error names
 
 
 def occupied(folder: Path, do: str) -> list[Failure]:
     """The failure of a new sweep in a folder that holds one already."""
-    if not (folder / SWEEP).exists():
+    if not (folder / study_record.FILE).exists():
         return []
     return [
         ConfigError(
@@ -39,11 +39,11 @@ def begin(
     launcher: str,
     command: str,
     began: float,
-) -> Recording:
+) -> StudyFolder:
     """The recording of a new study. Raises ConfigError if `folder` holds one."""
     for failure in occupied(folder, f"choose another, or resume it with study.resume={folder}"):
         raise failure
-    return Recording(
+    return StudyFolder(
         folder=folder,
         study=study,
         question=question(study),
@@ -61,9 +61,9 @@ def begin(
 
 def resume(
     folder: Path, plan: Plan, settings: dict[str, Any], launcher: str, began: float
-) -> Recording:
+) -> StudyFolder:
     """The recording of the study in `folder`. Raises ConfigError if it is not this one."""
-    recording = Recording.read(folder)
+    recording = StudyFolder.open(folder)
     if wrong := _changes_of_plan(recording, plan, settings) or _changes_of_jobs(recording, plan):
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise ConfigError(
@@ -105,7 +105,7 @@ def question(study: str | None, folder: Path = ROOT / "experiments") -> str | No
     return found[1] if found else None
 
 
-def _changes_of_plan(recording: Recording, plan: Plan, settings: dict[str, Any]) -> list[str]:
+def _changes_of_plan(recording: StudyFolder, plan: Plan, settings: dict[str, Any]) -> list[str]:
     """Changes of the cells, of the seeds as far as they were run, and of study.seed."""
     found = [
         f"{key}={','.join(plan.swept.get(key, ['one value']))} "
@@ -124,7 +124,7 @@ def _changes_of_plan(recording: Recording, plan: Plan, settings: dict[str, Any])
     ]
 
 
-def _changes_of_jobs(recording: Recording, plan: Plan) -> list[str]:
+def _changes_of_jobs(recording: StudyFolder, plan: Plan) -> list[str]:
     """Changes of the first planned job that differs from the frozen job of its run."""
     made = [
         (name, cell, entry.round)

@@ -16,6 +16,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import DictConfig, OmegaConf
 
+from ninefold import study_record
 from ninefold.config import rules
 from ninefold.config.composition import Composition
 from ninefold.config.job import TrainJob
@@ -24,7 +25,7 @@ from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Outcome, Refused
 from ninefold.launch.run import check, problems, start_importing
 from ninefold.launch.run_folder import exclusive
-from ninefold.result import FILE, SWEEP, Result
+from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan, start, timing
 from ninefold.study.compose import Composer
@@ -179,7 +180,7 @@ def finish(folder: Path, study: str | None, argv: Sequence[str], started: float,
     """
     from ninefold import report  # here, because it imports SciPy
 
-    if not (folder / SWEEP).exists():
+    if not (folder / study_record.FILE).exists():
         content = {
             "study": study,
             "question": start.question(study),
@@ -188,7 +189,7 @@ def finish(folder: Path, study: str | None, argv: Sequence[str], started: float,
             "wall_seconds": time.time() - started,
             "runs": runs,
         }
-        write_json(folder / SWEEP, redacted(content))
+        write_json(folder / study_record.FILE, redacted(content))
     print(report.write(folder))
     print(f"report {report.place(folder)}", flush=True)
 

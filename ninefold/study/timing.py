@@ -30,7 +30,7 @@ from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
 from ninefold.study.load import Load
 from ninefold.study.plan import Cell, Plan
-from ninefold.study.record import Recording, Round
+from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
 from ninefold.study.turn_plan import (
     LATE,
@@ -41,6 +41,7 @@ from ninefold.study.turn_plan import (
     steps_of_turn,
     stretch_steps,
 )
+from ninefold.study_record import Round
 
 if TYPE_CHECKING:
     from ninefold.launch.turns import Paused, Turns
@@ -61,7 +62,7 @@ class Timing:
     def __init__(
         self,
         plan: Plan,
-        recording: Recording,
+        recording: StudyFolder,
         settings: Mapping[str, Any],
         screen: Screen,
         failed: Callable[[Outcome, Path], None],

@@ -32,6 +32,7 @@ from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run, read_csv
 from ninefold.report.render.heat import panels
 from ninefold.report.stats.measures import SECONDS as SECONDS_PER_EPOCH
+from ninefold.study_record import StudyRecord
 from tests import conftest
 from tests.conftest import Shell
 from tests.report.test_report import failure, result, sweep, table_of
@@ -135,6 +136,7 @@ def test_curves_are_the_evaluations_of_the_runs(tmp_path: Path) -> None:
     assert {point.folder for point in points} == {"runs/0_none_fp32"}
 
 
+EMPTY = StudyRecord()
 SECONDS = {"none-fp32": 5.0, "none-autocast": 4.0, "ddp-fp32": 3.0, "ddp-autocast": 2.0}
 
 
@@ -172,7 +174,7 @@ def evidence(
 ) -> Evidence:  # fmt: skip
     """What runs come to."""
     [group] = groups(runs)
-    return gather_evidence(group, points, {"settings": {"report": report}}, numerics)
+    return gather_evidence(group, points, StudyRecord(settings={"report": report}), numerics)
 
 
 def fastest(known: Evidence) -> Recommendation:
@@ -236,10 +238,10 @@ def test_a_copy_is_not_recommended_over_what_it_copies() -> None:
     assert fastest(known).cell == "none-autocast"
     assert excluded("dp-fp32", known) is not None
     assert not known.comparison.controls[0].held
-    said = caveats(known, {})[0]
+    said = caveats(known, EMPTY)[0]
     assert "The A/A control did not hold: dp-fp32 does the same work as none-fp32" in said
     assert " ms a step less. " in said
-    [slow] = caveats(evidence(runs_of({**seconds, "dp-fp32": 5.2}, steps=10**5)), {})
+    [slow] = caveats(evidence(runs_of({**seconds, "dp-fp32": 5.2}, steps=10**5)), EMPTY)
     assert " µs a step more. Some µs a step are the cost of dp's wrapper itself" in slow
 
 
@@ -258,14 +260,14 @@ def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why() 
     assert verdicts["none-fp32", "dp-fp32"] == "slower"
     assert verdicts["none-fp32", "none-autocast"] == "faster"  # no floor hides it
     assert excluded("dp-fp32", known) is not None
-    (said,) = caveats(known, {})
+    (said,) = caveats(known, EMPTY)
     assert said == (
         "dp-fp32 repeats the work of none and is no A/A control here: on a GPU DataParallel itself "
         "takes up to 0.1 ms of a step, which is 0.5 ms long. Longer steps, as of a larger batch, "
         "would make it one."
     )
     both = on_gpu({**seconds, "dp-autocast": 5.5}, steps=10**4)
-    (said,) = caveats(both, {})
+    (said,) = caveats(both, EMPTY)
     assert said.startswith("dp-fp32 and dp-autocast repeat the work of none and are no A/A control")
 
 
@@ -273,7 +275,7 @@ def test_on_a_gpu_a_copy_of_long_steps_is_a_control() -> None:
     seconds = {"none-fp32": 5.0, "dp-fp32": 5.0, "none-autocast": 4.9}
     known = on_gpu(seconds, steps=100)
     assert [(c.first, c.second) for c in known.comparison.controls] == [("none-fp32", "dp-fp32")]
-    assert caveats(known, {}) == []
+    assert caveats(known, EMPTY) == []
     assert len(evidence(runs_of(seconds, steps=10**4)).comparison.controls) == 1  # on a CPU
 
 
@@ -293,7 +295,7 @@ def test_the_memory_that_ddp_takes_beside_the_allocator_of_a_gpu_is_a_caveat() -
     runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 4.0}, peak_memory_bytes=[2**30])
     gpus = [replace(run, devices=["NVIDIA H200"] * (run.replicas or 1)) for run in runs]
     said = "The peak memory of a GPU is that of PyTorch's allocator"
-    assert [any(said in each for each in caveats(evidence(of), {})) for of in (gpus, runs)] == [
+    assert [any(said in each for each in caveats(evidence(of), EMPTY)) for of in (gpus, runs)] == [
         True, False,
     ]  # fmt: skip
 
@@ -305,13 +307,13 @@ def test_a_gpu_that_holds_more_than_the_others_is_a_caveat() -> None:
         for run in runs_of({"none-fp32": 5.0, "dp-fp32": 4.0})
         for dp in [run.parallel == "dp"]
     ]
-    said = [each for each in caveats(evidence(runs), {}) if each.startswith("Memory is spread")]
+    said = [each for each in caveats(evidence(runs), EMPTY) if each.startswith("Memory is spread")]
     assert said == [
         "Memory is spread unevenly, and the fullest GPU limits the batch: GPU 0 of dp-fp32 holds 2 "
         "times what the one with the least does."
     ]
     processes = [replace(run, devices=["cpu", "cpu"]) for run in runs]
-    assert not any("unevenly" in each for each in caveats(evidence(processes), {}))
+    assert not any("unevenly" in each for each in caveats(evidence(processes), EMPTY))
 
 
 def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> None:
@@ -417,7 +419,7 @@ def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch(
     cells: list[str], remedy: str
 ) -> None:
     rows = [{"cell": cell, "verdict": "not the same", "by_design": True} for cell in cells]
-    said = caveats(evidence(runs_of(SECONDS), numerics={"rows": rows}), {})
+    said = caveats(evidence(runs_of(SECONDS), numerics={"rows": rows}), EMPTY)
     assert any(f"({remedy} uses the whole batch)" in each for each in said)
 
 
@@ -618,15 +620,15 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
         Run(folder=folder, status=status)
         for folder, status in (("a", "ok"), ("b", "failed"), ("old", "preempted"))
     ]
-    assert not is_unfinished(done, runs)
-    assert not is_unfinished({}, runs)
-    assert is_unfinished(done, [Run(folder="a", status="unfinished")])
-    assert is_unfinished({**done, "rounds": [entry(0, ["a"])]}, runs)
-    assert is_unfinished({**done, "planned_rounds": 2}, runs)
+    assert not is_unfinished(StudyRecord.of(done), runs)
+    assert not is_unfinished(EMPTY, runs)
+    assert is_unfinished(StudyRecord.of(done), [Run(folder="a", status="unfinished")])
+    assert is_unfinished(StudyRecord.of({**done, "rounds": [entry(0, ["a"])]}), runs)
+    assert is_unfinished(StudyRecord.of({**done, "planned_rounds": 2}), runs)
     auto = {"settings": {"study": {"repeats": "auto"}}, "planned_rounds": 20}
-    assert not is_unfinished({**done, **auto}, runs)
+    assert not is_unfinished(StudyRecord.of({**done, **auto}), runs)
     no_longer_planned = {**done, "rounds": [*done["rounds"], entry(1, ["c"])]}
-    assert not is_unfinished(no_longer_planned, runs)
+    assert not is_unfinished(StudyRecord.of(no_longer_planned), runs)
 
 
 WHOLE_SET, FAILED = "the whole training set fits", "error: device=x: lost; a; b"
@@ -738,7 +740,7 @@ def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_que
     ]  # fmt: skip
     known = evidence(runs)
     assert bound_by_host(known) == ["none-autocast"]
-    (said,) = [line for line in caveats(known, {}) if "the host" in line]
+    (said,) = [line for line in caveats(known, EMPTY) if "the host" in line]
     assert said.startswith("none-autocast waits for the host: ")
     assert "graph=true" in said
     on_a_cpu = evidence(runs_of({PLAIN: 5.0}, steps=500))

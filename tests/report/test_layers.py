@@ -8,21 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_structure import GROUND
+
 REPORT = Path(__file__).parents[2] / "ninefold" / "report"
 LAYERS = ("numbers", "data", "stats", "answer", "render")  # each may import those to its left
 MODULES = {
     path.relative_to(REPORT).with_suffix("").as_posix(): path for path in REPORT.rglob("*.py")
-}
-GROUND = {
-    "errors",
-    "files",
-    "machine",
-    "process",
-    "progress",
-    "ranks",
-    "result",
-    "secrets",
-    "signals",
 }
 
 

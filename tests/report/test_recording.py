@@ -19,9 +19,10 @@ from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.recommend import recommend
 from ninefold.report.data import numerics
 from ninefold.report.data.recording import gather_recording, read_recording
-from ninefold.report.data.rounds import is_unfinished, largest_batch, name_of, planned_cells
+from ninefold.report.data.rounds import is_unfinished, largest_batch, name_of
 from ninefold.report.data.runs import Run, read_csv, row_of, run_of
 from ninefold.result import NUMERICS, Result
+from ninefold.study_record import StudyRecord
 from tests.report.test_report import result, sweep
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +145,7 @@ def test_the_question_is_that_of_the_recording(tmp_path: Path) -> None:
     assert build(recording, found, recommend(found[0])).question == "does it run?"
     (tmp_path / "sweep.json").write_text(json.dumps(FACTS))
     report.write(tmp_path)
-    assert read_recording(tmp_path / "report").question is None
+    assert read_recording(tmp_path / "report").sweep.question is None
 
 
 def test_planned_cells_are_those_recorded_and_else_all_combinations() -> None:
@@ -153,12 +154,13 @@ def test_planned_cells_are_those_recorded_and_else_all_combinations() -> None:
         "rounds": [{"round": 0, "counted": True, "runs": ["a", "b"]}],
     }
     runs = [Run(folder=name, status="ok") for name in ("a", "b")]
-    assert planned_cells(recorded) == ["none-fp32", "none-bf16", "ddp-fp32", "ddp-bf16"]
-    assert is_unfinished(recorded, runs)
+    assert StudyRecord.of(recorded).cell_names == ["none-fp32", "none-bf16", "ddp-fp32", "ddp-bf16"]
+    assert is_unfinished(StudyRecord.of(recorded), runs)
     cells = [{"parallel": "none", "amp": "fp32"}, {"parallel": "ddp", "amp": "bf16"}]
-    assert planned_cells({**recorded, "planned_cells": cells}) == ["none-fp32", "ddp-bf16"]
-    assert not is_unfinished({**recorded, "planned_cells": cells}, runs)
-    assert planned_cells({**recorded, "planned_cells": []}) == planned_cells(recorded)
+    planned = StudyRecord.of({**recorded, "planned_cells": cells})
+    assert planned.cell_names == ["none-fp32", "ddp-bf16"]
+    assert not is_unfinished(planned, runs)
+    assert StudyRecord.of({**recorded, "planned_cells": []}) == StudyRecord.of(recorded)
 
 
 @pytest.mark.parametrize(
@@ -174,12 +176,12 @@ def test_the_status_of_a_search_is_read_also_if_it_was_not_recorded(
     found: dict[str, Any], status: str
 ) -> None:
     run = run_of(row_of(result() | {"folder": "a"}))
-    largest = largest_batch(run, {"max_batch": {"none-fp32": found}})
+    largest = largest_batch(run, StudyRecord.of({"max_batch": {"none-fp32": found}}))
     assert largest is not None
     assert largest.status == status
 
 
 def test_a_cell_swept_with_an_added_key_has_its_name() -> None:
     run = Run(status="ok", parallel="none", amp="fp32", overrides=["+optimizer.eps=0.1"])
-    sweep = {"swept": {"optimizer.eps": ["0.1", "0.2"]}}
+    sweep = StudyRecord(swept={"optimizer.eps": ["0.1", "0.2"]})
     assert name_of(run, sweep) == "none-fp32 optimizer.eps=0.1"

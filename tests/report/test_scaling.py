@@ -18,7 +18,7 @@ from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import ScalingPoint, Series
 from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import gather_recording, read_recording, read_runs
-from ninefold.report.data.rounds import name_of, planned_cells
+from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import read_csv
 from ninefold.report.stats.verdicts import OTHER_HOSTS
 from tests.report.sample_report import report_of
@@ -72,7 +72,7 @@ def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path: Path
     assert found.cells == CELLS
     assert found.group.title == "convnet on digits, batch 64, 10 epochs"
     runs, facts = read_runs(tmp_path)
-    assert planned_cells(facts) == CELLS
+    assert facts.cell_names == CELLS
     assert {name_of(run, facts) for run in runs} == set(CELLS)
 
 

@@ -21,6 +21,7 @@ from ninefold.report.data.cells import groups
 from ninefold.report.data.runs import AMP, read_csv
 from ninefold.report.render.figure import colors_of
 from ninefold.report.stats.measures import of_figures
+from ninefold.study_record import StudyRecord
 from ninefold.train.run import SELECTED_ON_TEST
 from tests.report.test_answer import runs_of
 from tests.report.test_report import result, tables_of
@@ -123,7 +124,7 @@ def test_the_margin_holds_for_any_score(segmentation: Written) -> None:
 def test_a_cell_that_loses_mean_iou_is_named_with_its_loss() -> None:
     runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 3.0}, {"ddp-fp32": -1.5}, score="mean IoU")
     [group] = groups(runs)
-    known = gather_evidence(group, (), {}, None)
+    known = gather_evidence(group, (), StudyRecord(), None)
     said = " ".join(reasons(recommend(known)[0]))
     assert "but its mean IoU is worse than none-fp32's: -1.48 points." in said
 

@@ -20,14 +20,14 @@ from ninefold.config.job import TrainJob
 from ninefold.result import Result
 from ninefold.study import start
 from ninefold.study.compose import Composer
-from ninefold.study.max_batch import Largest
 from ninefold.study.plan import Cell, Plan
 from ninefold.study.runner import Study
 from ninefold.study.screen import Lines
+from ninefold.study_record import LargestBatch
 from tests.conftest import ROOT
 
 CELLS = [["parallel=none"], ["parallel=dp"], ["parallel=ddp"]]
-FITS = Largest(128, None, "whole_set", "the whole training set fits")
+FITS = LargestBatch(128, None, "whole_set", "the whole training set fits")
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Sweep:
     names: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
     unlike: dict[str, dict[str, Any]] = field(default_factory=dict)
-    found: Largest = FITS
+    found: LargestBatch = FITS
     name: str | None = None  # of the study
 
     def plan(self, *overrides: str, seeds: Sequence[int] = (0, 1), **study: Any) -> Plan:
@@ -69,7 +69,7 @@ class Sweep:
             )
         return Study(planned, recording, study, self.launch, self.largest, None, False, Lines())
 
-    def largest(self, cell: Cell) -> Largest:
+    def largest(self, cell: Cell) -> LargestBatch:
         self.names.append(cell.name)
         time.sleep(0.001)
         return self.found

@@ -12,7 +12,8 @@ import pytest
 from ninefold import machine
 from ninefold.errors import ConfigError, Failure, Interrupted, ResourceError
 from ninefold.study import max_batch
-from ninefold.study.max_batch import WHOLE_SET, Largest, expected_too_large, largest_batch, search
+from ninefold.study.max_batch import WHOLE_SET, expected_too_large, largest_batch, search
+from ninefold.study_record import LargestBatch
 from tests.conftest import Shell
 
 EXHAUSTED = ResourceError("memory", "exhausted", "out of memory; a traceback; lower batch_size")
@@ -84,7 +85,7 @@ def test_another_failure_ends_the_search_and_is_reported() -> None:
             raise EXHAUSTED
 
     found = search(attempt, 64, 1000, 1, lambda: None)
-    assert found == Largest(128, 136, "found", "memory=exhausted: out of memory")
+    assert found == LargestBatch(128, 136, "found", "memory=exhausted: out of memory")
     found = search(attempt, 512, 1000, 1, lambda: None)
     assert found.batch_size is found.fails_at is None
     assert found.status == "failed"
@@ -123,7 +124,7 @@ def test_a_study_finds_the_largest_batch_by_running_with_it(shell: Shell) -> Non
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads((shell.folder / "study" / "sweep.json").read_text())["max_batch"]
-    assert found == {"none-fp32": asdict(Largest(96, None, "whole_set", WHOLE_SET))}
+    assert found == {"none-fp32": asdict(LargestBatch(96, None, "whole_set", WHOLE_SET))}
     assert (shell.folder / "study" / "max_batch" / "0_none-fp32" / "96" / "result.json").is_file()
     runs = (shell.folder / "study" / "report" / "runs.csv").read_text().splitlines()
     assert len(runs) == 2  # a header, and the one run of the study

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.study.record import Recording
+from ninefold.study.record import StudyFolder
 from tests.study.conftest import Sweep
 
 
@@ -26,8 +26,7 @@ def test_a_recording_is_read_back_as_it_was_written(made: Sweep) -> None:
     made.name = "nine_way"
     made.study(burn_in=5, max_batch=True).run()
     before = made.file()
-    recording = Recording.read(made.folder)
-    recording.write()
+    StudyFolder.open(made.folder).write()
     after = made.file()
     assert {**after, "wall_seconds": 0} == {**before, "wall_seconds": 0}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ninefold.study.max_batch import Largest
+from ninefold.study_record import LargestBatch
 from tests.conftest import Shell, result
 from tests.faults.runs import RUN, fired, last_step, one_after_another, state_hash
 from tests.study.conftest import FITS, Sweep
@@ -130,7 +130,7 @@ def test_the_budget_does_not_include_the_search_for_the_largest_batches(made: Sw
 
 
 def test_a_failed_search_for_the_largest_batch_is_repeated_on_resume(made: Sweep) -> None:
-    made.found = Largest(None, None, "failed", "the search ended: error: file=x: ...")
+    made.found = LargestBatch(None, None, "failed", "the search ended: error: file=x: ...")
     made.study(seeds=(0,), max_batch=True).run()
     made.found, made.names = FITS, []
     made.study(seeds=(0,), max_batch=True, resume=True).run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ninefold.errors import one_line
@@ -31,11 +31,12 @@ from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import arguments, left_out
 from ninefold.report.data.recording import Recording
-from ninefold.report.data.rounds import drift_allowed, is_unfinished, why_not
+from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import capitalized, listed
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SECONDS, of_score
+from ninefold.study_record import StudyRecord
 
 
 def evidence_of(recording: Recording) -> list[Evidence]:
@@ -58,7 +59,7 @@ def build(
 ) -> Report:
     """Return the report. found: evidence of all groups; goals: recommendations of the first."""
     studies = values(recording.environment.get("study"))
-    command = recording.sweep.get("command")
+    question, command = recording.sweep.question, recording.sweep.command
     said = conditions(recording.runs, recording.environment)
     by_conditions = groups(recording.runs)
     described = [
@@ -68,8 +69,8 @@ def build(
         format=FORMAT,
         title=one_line(listed(studies)) if studies else "Runs",
         study=studies[0] if len(studies) == 1 else None,
-        question=one_line(recording.question) if recording.question else None,
-        command=one_line(command) if isinstance(command, str) else None,
+        question=one_line(question) if question else None,
+        command=None if command is None else one_line(command),
         conditions=[one_line(phrase) for phrase in said],
         machine=_machine(said),
         settings=_limits(recording, found),
@@ -85,18 +86,17 @@ def build(
 def _outside(recording: Recording) -> Outside | None:
     """Where the study's time went; None where that is not known, as of concurrent runs."""
     sweep, runs = recording.sweep, recording.runs
-    wall, count = finite(sweep.get("wall_seconds")), finite(sweep.get("runs"))
+    wall, count, search = sweep.wall_seconds, sweep.runs, sweep.search_seconds
     if not wall or not count or any(run.timed for run in runs):
         return None
     train = sum(finite(run.train_seconds) or 0.0 for run in runs)
     evaluate = sum(finite(run.evaluate_seconds) or 0.0 for run in runs)
-    search = finite(sweep.get("search_seconds")) or 0.0
     each = (wall - search - train - evaluate) / count
-    return None if each < 0 else Outside(each, wall, int(count), train, evaluate, search)
+    return None if each < 0 else Outside(each, wall, count, train, evaluate, search)
 
 
 def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
-    drift = drift_allowed(recording.sweep)
+    drift = recording.sweep.allowed_drift
     if not found:
         return Limits(None, None, None, None, None, drift, None)
     used = found[0].settings
@@ -211,7 +211,7 @@ def _notes(runs: Sequence[Run], described: Sequence[Group]) -> list[Note]:
     ]
 
 
-def _run(run: Run, sweep: Mapping[str, Any]) -> RunLine:
+def _run(run: Run, sweep: StudyRecord) -> RunLine:
     return RunLine(
         folder=run.folder,
         cell=run.cell,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import WRAPPER, Evidence
@@ -11,17 +10,18 @@ from ninefold.report.answer.host import host_caveat
 from ninefold.report.answer.wording import UNFINISHED
 from ninefold.report.data.cells import PLAIN, Group, plainness
 from ninefold.report.data.hosts import listed_hosts
-from ninefold.report.data.rounds import asked, others, round_number, rounds_of, timing_rounds
-from ninefold.report.data.runs import Run, finite
+from ninefold.report.data.rounds import others, round_number
+from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, plural
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Steady
+from ninefold.study_record import StudyRecord
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
 BUSY = 0.05  # share of the CPU time from which on what other programs used is told
 
 
-def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
+def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     """Return what limits the answer."""
     found = [
         _failed_control(evidence, control)
@@ -47,18 +47,18 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
             "The study asked for times alone: whether a cell's score is as good as "
             f"{PLAIN}'s is not known."
         )
-    if asked(sweep) == ["accuracy"]:
+    if sweep.asked == ["accuracy"]:
         found.append(
             "The study asked for scores alone: its times are of whole runs, without a burn-in and "
             "without a check for drift. study.ask=[time] measures them."
         )
-    if evidence.group.timing and (count := finite(sweep.get("timing_groups")) or 1) > 1:
+    if evidence.group.timing and (count := sweep.timing_groups) > 1:
         found.append(
-            f"Memory did not suffice for all cells at once: they were timed in {count:g} groups. "
+            f"Memory did not suffice for all cells at once: they were timed in {count} groups. "
             "What changed between the groups of a round does not cancel."
         )
     part = evidence.group.part
-    if evidence.group.timing and (share := others(sweep, part) or 0.0) > BUSY:
+    if evidence.group.timing and (share := others(sweep.timing_of(part)) or 0.0) > BUSY:
         found.append(
             f"The machine was busy: other programs used {100 * share:.0f} % of its CPU time during "
             "the turns. The times are those of training beside them. Without them cells may be "
@@ -66,11 +66,9 @@ def caveats(evidence: Evidence, sweep: Mapping[str, Any]) -> list[str]:
         )
     if evidence.unfinished:
         found.append(UNFINISHED)
-    for kind, rounds in (("", rounds_of(sweep, part)), ("timing ", timing_rounds(sweep, part))):
+    for kind, rounds in (("", sweep.rounds_of(part)), ("timing ", sweep.timing_of(part))):
         drifted = [
-            round_number({**entry, "attempt": 0})
-            for entry in rounds
-            if entry.get("drifted") and entry.get("counted")
+            round_number(entry.round, 0) for entry in rounds if entry.drifted and entry.counted
         ]
         if drifted:
             what = f"{kind}{plural(drifted, 'round')}"

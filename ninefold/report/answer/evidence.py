@@ -11,7 +11,6 @@ from typing import Any
 from ninefold.report.answer.tree import Speedup
 from ninefold.report.data.cells import PLAIN, Group, parts
 from ninefold.report.data.curves import Point
-from ninefold.report.data.rounds import asked, planned_cells
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.stats.best import Standing
 from ninefold.report.stats.measures import (
@@ -28,6 +27,7 @@ from ninefold.report.stats.statistics import compare, stand
 from ninefold.report.stats.summaries import by_seed, hosts_by, phase_shares
 from ninefold.report.stats.verdicts import OPEN, Comparison, Safety, Settings
 from ninefold.result import TIMING_LOOKS
+from ninefold.study_record import StudyRecord
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
 WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
@@ -356,11 +356,11 @@ class Evidence:
 def gather_evidence(
     group: Group,
     points: Sequence[Point],
-    sweep: Mapping[str, Any],
+    sweep: StudyRecord,
     numerics: Mapping[str, Any] | None,
     unfinished: bool = False,
 ) -> Evidence:
-    """Return the evidence of a group; `sweep` is the content of sweep.json, with the margins."""
+    """Return the evidence of a group; the margins are in its study's record."""
     folders = {run.folder for run in group.runs}
     settings, target = _settings(sweep)
     if group.timing:
@@ -371,28 +371,25 @@ def gather_evidence(
         settings,
         target,
         numerics,
-        tuple(planned_cells(sweep)),
+        tuple(sweep.cell_names),
         unfinished,
-        tuple(asked(sweep)),
+        tuple(sweep.asked),
     )
 
 
-def _settings(sweep: Mapping[str, Any]) -> tuple[Settings, float | None]:
+def _settings(sweep: StudyRecord) -> tuple[Settings, float | None]:
     """Return the settings of a sweep, and defaults for those that cannot be read."""
-    section = sweep.get("settings")
-    said = section.get("report") if isinstance(section, dict) else None
-    said = said if isinstance(said, dict) else {}
+    said = sweep.settings.get("report", {})
 
     def share(name: str, most: float) -> float | None:
         value = finite(said.get(name))
         return value if value is not None and 0 < value < most else None
 
-    looks = sweep.get("looks")
     ours = Settings()
     settings = Settings(
         margin=share("margin", 100) or ours.margin,
         same=share("same", 1) or ours.same,
-        looks=looks if isinstance(looks, int) and 0 < looks < 10**6 else ours.looks,
+        looks=sweep.looks if 0 < sweep.looks < 10**6 else ours.looks,
         baseline=PLAIN,
     )
     target = share("target", 1)

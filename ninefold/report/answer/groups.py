@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
+from ninefold import study_record
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.host import bound_by_host
@@ -24,8 +24,7 @@ from ninefold.report.answer.tree import (
 )
 from ninefold.report.data.cells import PLAIN, parts
 from ninefold.report.data.recording import Recording
-from ninefold.report.data.rounds import others, rounds_of
-from ninefold.report.data.runs import finite
+from ninefold.report.data.rounds import others
 from ninefold.report.stats.measures import (
     BYTES,
     ENERGY,
@@ -71,11 +70,11 @@ def describe(evidence: Evidence, recording: Recording, order: int) -> Group:
         floor=evidence.comparison.floor,
         numerics=evidence.numerics,
         curves=_curves(evidence),
-        rounds=[_round(entry) for entry in rounds_of(recording.sweep, group.part)],
+        rounds=[_round(entry) for entry in recording.sweep.rounds_of(group.part)],
         score=group.score,
         further=[_further(evidence, measure) for measure in of_figures(group.runs)],
         timing_rounds=len({run.round for run in group.timing}) or None,
-        others=others(recording.sweep, group.part) if group.timing else None,
+        others=others(recording.sweep.timing_of(group.part)) if group.timing else None,
         scaling=scaling(evidence),
         order=order,
     )
@@ -177,21 +176,12 @@ def _curves(evidence: Evidence) -> list[Curve]:
     ]
 
 
-def _round(entry: Mapping[str, Any]) -> Round:
-    """Return a round of sweep.json, which may hold values of any type."""
+def _round(entry: study_record.Round) -> Round:
     return Round(
-        round=_whole(entry.get("round")),
-        attempt=_whole(entry.get("attempt")),
-        seed=_whole(entry.get("seed")),
-        drift=finite(entry.get("drift")),
-        drifted=_truth(entry.get("drifted")),
-        counted=_truth(entry.get("counted")),
+        round=entry.round,
+        attempt=entry.attempt,
+        seed=entry.seed if isinstance(entry.seed, int) else None,
+        drift=entry.drift,
+        drifted=entry.drifted,
+        counted=entry.counted,
     )
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _truth(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None

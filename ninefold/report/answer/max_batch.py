@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import LargestBatch, MeasureInfo
 from ninefold.report.data.cells import PLAIN, Group
-from ninefold.report.data.rounds import LargestBatch as Search
-from ninefold.report.data.rounds import largest_batch, rounds_of, timing_rounds
+from ninefold.report.data.rounds import largest_batch
+from ninefold.study_record import LargestBatch as Search
+from ninefold.study_record import StudyRecord
 
 _OR_MORE = "or more"
 
 
 def largest_batches(
-    group: Group, sweep: Mapping[str, Any]
+    group: Group, sweep: StudyRecord
 ) -> tuple[MeasureInfo, dict[str, LargestBatch]]:
     """Return the measure "largest batch", and its figures by cell of a group."""
     searches = _searches(group, sweep)
@@ -50,10 +48,9 @@ def largest_batches(
     ), figures
 
 
-def _searches(group: Group, sweep: Mapping[str, Any]) -> dict[str, Search]:
+def _searches(group: Group, sweep: StudyRecord) -> dict[str, Search]:
     """Return what was found for a group's cells; searches are of the last segment of a study."""
-    segments = [entry.get("part") for entry in (*rounds_of(sweep), *timing_rounds(sweep))]
-    last = max((segment for segment in segments if isinstance(segment, int)), default=0)
+    last = max((entry.segment for entry in (*sweep.rounds, *sweep.timing)), default=0)
     if group.part != last:
         return {}
     found = [(run.cell, largest_batch(run, sweep)) for run in group.runs]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import excluded, named
 from ninefold.report.data.cells import plainness
-from ninefold.report.data.rounds import name_of, planned_cells
+from ninefold.report.data.rounds import name_of
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.verdicts import UNDECIDED
+from ninefold.study_record import StudyRecord
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class TimingState:
     chance: float | None
 
 
-def timing_state(found: Sequence[Evidence], sweep: Mapping[str, Any], pairs: str) -> TimingState:
+def timing_state(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> TimingState:
     """Return what is known. found: evidence of the groups in which cells are timed, largest first.
 
     pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
     """
     if not found:
-        return TimingState(planned_cells(sweep), False, None, None)
+        return TimingState(sweep.cell_names, False, None, None)
     left = [_left(evidence, pairs) for evidence in found]
     cells = {
         name

@@ -198,7 +198,7 @@ class Round:
     @property
     def number(self) -> str:
         """The number of the round, from 1; `3.2` is the second attempt."""
-        return round_number(vars(self))
+        return round_number(self.round, self.attempt)
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ class RunLine:
     @property
     def number(self) -> str:
         """The number of the run's round, from 1; `timing 1` of a timing round."""
-        number = round_number(vars(self))
+        number = round_number(self.round, self.attempt)
         return f"timing {number}" if self.folder.startswith(f"{TIMING}/") else number
 
 

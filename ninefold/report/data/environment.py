@@ -11,6 +11,7 @@ from typing import Any
 from ninefold.errors import ConfigError
 from ninefold.files import read_json
 from ninefold.report.data.runs import Run
+from ninefold.study_record import StudyRecord
 
 _KINDS: dict[str, type] = {"environment": dict, "sweep": dict, "devices": list}
 _CONDITIONS = ("study", "dataset", "model", "batch_size", "epochs", "threads")
@@ -68,6 +69,7 @@ def read_environment(path: Path) -> dict[str, Any]:
         for name, kind in _KINDS.items():
             if not isinstance(environment.get(name), kind | None):
                 raise ValueError(f"{name} in it is no {kind.__name__}")
+        StudyRecord.of(environment.get("sweep") or {})
     except (OSError, ValueError) as problem:
         raise ConfigError(
             "environment.json",

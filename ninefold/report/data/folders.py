@@ -8,8 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ninefold import study_record
 from ninefold.files import read_json, read_text, require_plain_yaml, safe_loader
-from ninefold.result import FILE, SWEEP
+from ninefold.result import FILE
+from ninefold.study_record import StudyRecord
 
 CONFIG = "config.yaml"  # in a run folder: the job with its options, written before it starts
 ATTEMPTS = "max_batch"  # in a study's folder: runs that only try a batch size
@@ -38,16 +40,19 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 def studies_below(folder: Path) -> list[Path]:
     """Return the folders of the studies below a folder that is not a study itself, by name."""
-    if (folder / SWEEP).exists():
+    if (folder / study_record.FILE).exists():
         return []
-    return sorted(path.parent for path in folder.rglob(SWEEP))
+    return sorted(path.parent for path in folder.rglob(study_record.FILE))
 
 
 def read_sweep(folder: Path) -> dict[str, Any]:
-    """Return sweep.json, empty if there is none that can be read."""
-    sweep = read_object(folder / SWEEP) or {}
-    numbers = ("wall_seconds", "runs")
-    return sweep if all(isinstance(sweep.get(key), int | float) for key in numbers) else {}
+    """Return what sweep.json holds, empty if there is none that can be read."""
+    found = read_object(folder / study_record.FILE) or {}
+    try:
+        StudyRecord.of(found)
+    except ValueError:
+        return {}
+    return found
 
 
 def read_object(path: Path) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ machine.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,9 @@ from ninefold.report.data.folders import read_results, read_sweep, studies_below
 from ninefold.report.data.hosts import names_of, numbered
 from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
-from ninefold.report.data.rounds import join, question_of
+from ninefold.report.data.rounds import join
 from ninefold.report.data.runs import Run, read_csv, runs_of, write_csv
+from ninefold.study_record import StudyRecord
 
 RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
 
@@ -41,16 +43,10 @@ class Recording:
     points: Sequence[Point]
     numerics: Sequence[numerics.Row]
 
-    @property
-    def sweep(self) -> Mapping[str, Any]:
-        """The content of sweep.json, empty if there was none."""
-        sweep = self.environment.get("sweep")
-        return sweep if isinstance(sweep, dict) else {}
-
-    @property
-    def question(self) -> str | None:
-        """The question that the study is to answer, None if it recorded none."""
-        return question_of(self.sweep)
+    @functools.cached_property
+    def sweep(self) -> StudyRecord:
+        """The content of sweep.json."""
+        return StudyRecord.of(self.environment.get("sweep") or {})
 
 
 def find_recording(folder: Path) -> tuple[Recording, Path]:
@@ -102,7 +98,8 @@ def gather_recording(folder: Path) -> Recording | None:
         differ=(text for result in results for text in result.get("overrides") or ()),
     )
     sweep = scrubber.value(read_sweep(folder))
-    runs = runs_of(join([scrubber.value(result) for result in results], sweep))
+    placed = join([scrubber.value(result) for result in results], StudyRecord.of(sweep))
+    runs = runs_of(placed)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
     environment["overlays"] = scrubber.value(overlays(folder, runs))
@@ -114,9 +111,9 @@ def gather_recording(folder: Path) -> Recording | None:
     )
 
 
-def read_runs(folder: Path) -> tuple[list[Run], Mapping[str, Any]]:
+def read_runs(folder: Path) -> tuple[list[Run], StudyRecord]:
     """Return the runs that a sweep's folder holds so far, and its sweep.json."""
-    sweep = read_sweep(folder)
+    sweep = StudyRecord.of(read_sweep(folder))
     return runs_of(join(numbered(read_results(folder)), sweep)), sweep
 
 

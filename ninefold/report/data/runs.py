@@ -28,8 +28,8 @@ NAMES = (
     "scaling",
 )
 MOST = 100_000  # runs of a recording
-LONGEST = 64  # characters of the name of a score or of a further figure
 LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
+LONGEST = 64  # characters of the name of a score or of a further figure
 RESTORE = "restore the file from version control"
 
 

@@ -6,38 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.report.data.runs import finite
-from ninefold.result import PROCESSES, are_numbers
-
-KINDS = ("strong", "weak")
+from ninefold.study_record import StudyRecord
 
 
-def processes_are_swept(sweep: Mapping[str, Any]) -> bool:
-    """Whether a study gave parallel.processes several numbers, which are then part of its cells."""
-    swept = sweep.get("swept")
-    return isinstance(swept, dict) and are_numbers(swept.get(PROCESSES))
-
-
-def scaled(results: Sequence[Mapping[str, Any]], sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
+def scaled(results: Sequence[Mapping[str, Any]], sweep: StudyRecord) -> list[dict[str, Any]]:
     """Return the results of a study with `scaling` and `oversubscribed`, see `Run`.
 
     They stay as they are where processes were not swept.
     """
-    if not processes_are_swept(sweep):
+    if (kind := sweep.scaling) is None:
         return [dict(result) for result in results]
-    kind = _kind(sweep)
     return [
         {**result, "scaling": kind, "oversubscribed": oversubscribed(result)}
         if isinstance(count := result.get("processes"), int) and count > 0
         else dict(result)
         for result in results
     ]
-
-
-def _kind(sweep: Mapping[str, Any]) -> str:
-    settings = sweep.get("settings")
-    study = settings.get("study") if isinstance(settings, dict) else None
-    kind = study.get("scaling") if isinstance(study, dict) else None
-    return kind if kind in KINDS else KINDS[0]
 
 
 def oversubscribed(result: Mapping[str, Any]) -> bool | None:

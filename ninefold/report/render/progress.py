@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.pairs import Pairs
@@ -15,6 +14,7 @@ from ninefold.report.numbers import decimals_for, spread, times
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import UNDECIDED
+from ninefold.study_record import StudyRecord
 
 WIDEST = 10  # times the lower end of an interval; a wider one is not shown
 
@@ -44,7 +44,7 @@ class Standing:
     safety: str = ""
 
 
-def standings(runs: Sequence[Run], sweep: Mapping[str, Any]) -> list[Standing]:
+def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[Standing]:
     """Return a row for each cell with runs, in each group of comparable runs."""
     return [
         row
@@ -53,7 +53,7 @@ def standings(runs: Sequence[Run], sweep: Mapping[str, Any]) -> list[Standing]:
     ]
 
 
-def _rows(evidence: Evidence, sweep: Mapping[str, Any]) -> list[Standing]:
+def _rows(evidence: Evidence, sweep: StudyRecord) -> list[Standing]:
     seconds, scores = evidence.values(SECONDS), evidence.accuracy
     decimals = decimals_for(min((min(known.values()) for known in seconds.values()), default=1.0))
     pairs = Pairs(evidence.comparison)
