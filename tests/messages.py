@@ -41,6 +41,9 @@ def sites(tree: ast.AST) -> Iterator[str]:
             field, *more = [text(argument) for argument in node.args]
             value, sentence = (more[0], "; ".join(more[1:])) if more else ("", "")
             yield f"{kind}: {field}={value}: {sentence}"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Combination":
+            field, sentence = text(node.args[0]), text(node.args[2])
+            yield f"ConfigError: {field}={{{field.strip('{}')}}}: {sentence}"
 
 
 def catalog() -> str:

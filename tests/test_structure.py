@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "logger",
         "measure",
         "checkpoint",
+        "config/combinations",
         "config/untrusted",
         "config/spec",
     },
@@ -157,9 +158,9 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "checkpoint": 1450, "config": 4330, "dataset": 4590, "export": 880, "launch": 3650,
+    "checkpoint": 1460, "config": 4270, "dataset": 4590, "export": 880, "launch": 3650,
     "logger": 710, "measure": 1040, "model": 760, "parallel": 1490, "ranks": 430,
-    "report": 8840, "study": 2920, "task": 690, "train": 4050, "ground": 3130,
+    "report": 8840, "study": 2920, "task": 690, "train": 4040, "ground": 3130,
 }  # fmt: skip
 
 
@@ -258,10 +259,9 @@ OTHER_MEANINGS = {
 }  # fmt: skip
 # Where an option is still asked about by its name, in place of a fact that it declares.
 STILL_BY_NAME = {
-    "config/job", "config/masks", "config/packages", "config/sharding", "launch/concurrent",
-    "report/answer/caveats", "report/answer/evidence", "report/answer/scaling",
-    "report/answer/wording", "report/data/cells", "report/render/pictures",
-    "report/stats/numerics", "result",
+    "config/job", "config/needs", "launch/concurrent", "report/answer/caveats",
+    "report/answer/evidence", "report/answer/scaling", "report/answer/wording",
+    "report/data/cells", "report/render/pictures", "report/stats/numerics", "result",
 }  # fmt: skip
 
 

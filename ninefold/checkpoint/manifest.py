@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ninefold.errors import CheckpointError
 from ninefold.files import read_json, write_json
 
 FILE = "manifest.json"
@@ -50,6 +51,19 @@ def named(path: Path, which: str = "last") -> Path:
         return max((entry["step"] for entry in files.get(file.name, [])), default=-1)
 
     return max(found, key=step, default=folder / f"{which}{WHOLE}")
+
+
+def required(field: str, given: object) -> Path:
+    """The checkpoint that `field`=`given` names: a run folder's last one, or a file.
+
+    Raises CheckpointError if there is none.
+    """
+    file = named(Path(str(given)).expanduser().absolute())
+    if not is_checkpoint(file):
+        raise CheckpointError(
+            field, given, f"no such checkpoint; looked for {file}; name a run folder or a file"
+        )
+    return file
 
 
 def write(folder: Path, files: Files) -> None:

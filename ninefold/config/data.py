@@ -12,8 +12,8 @@ from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from ninefold.config import environment, rules
-from ninefold.errors import left_by, memory_failure, unbuilt
+from ninefold.config import environment
+from ninefold.errors import ConfigError, left_by, memory_failure, unbuilt
 
 if TYPE_CHECKING:  # it imports NumPy
     from ninefold.dataset import Dataset
@@ -49,7 +49,12 @@ def prepare(
                 counts = node.get("classes", 0) is None
                 _checked[key] = built.count_classes() if counts else None
                 if counts and _checked[key] is None:
-                    raise rules.uncounted(option)
+                    raise ConfigError(
+                        "dataset.classes",
+                        "null",
+                        f"dataset={option} cannot count them; folder and hf can; set "
+                        "dataset.classes",
+                    )
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error

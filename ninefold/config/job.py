@@ -21,8 +21,8 @@ from ninefold.checkpoint import manifest
 from ninefold.config import (
     data,
     environment,
+    needs,
     options,
-    packages,
     processes,
     resume,
     rules,
@@ -31,6 +31,7 @@ from ninefold.config import (
     untrusted,
 )
 from ninefold.config import overrides as messages
+from ninefold.config.spelling import spelled
 from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.ranks import started_by
@@ -228,7 +229,7 @@ class TrainJob(Job):
         return found if found or self.resume is None else self._take_up()
 
     def settle(self) -> None:
-        packages.require(self.values)
+        needs.require_packages(self.values)
         if (mode := self.values["compile"]["mode"]) is not None:
             machine.require_compiler(mode, self.values["device"] != "cpu" and machine.gpu_driver())
         super().settle()
@@ -283,8 +284,8 @@ class TrainJob(Job):
             if resume.select(self.frozen, key) == "auto"
         ]
         return [
-            f"{key}={rules.spelled(ours.get(key, resume.MISSING))} "
-            f"(was {rules.spelled(theirs.get(key, resume.MISSING))})"
+            f"{key}={spelled(ours.get(key, resume.MISSING))} "
+            f"(was {spelled(theirs.get(key, resume.MISSING))})"
             for key in {**ours, **theirs}
             if ours.get(key, resume.MISSING) != theirs.get(key, resume.MISSING)
             and key not in automatic
@@ -351,22 +352,15 @@ class EvaluateJob(Job):
             return [
                 ConfigError(
                     "ckpt",
-                    rules.spelled(given),
+                    spelled(given),
                     "nothing is given to evaluate; a run folder or a file is allowed; set "
                     "ckpt=PATH",
                 )
             ]
-        path = Path(str(given)).expanduser().absolute()
-        file = manifest.named(path)
-        if not manifest.is_checkpoint(file):
-            return [
-                CheckpointError(
-                    "ckpt",
-                    given,
-                    f"no such checkpoint; looked for {file}; name a run folder or a file",
-                )
-            ]
-        self.frozen["checkpoint_file"] = str(file)
+        try:
+            self.frozen["checkpoint_file"] = str(manifest.required("ckpt", given))
+        except CheckpointError as failure:
+            return [failure]
         return []
 
 

@@ -19,7 +19,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import letters, own_options
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
-from ninefold.config.rules import breach, nearest, spelled, suggestion
+from ninefold.config.rules import breach
+from ninefold.config.spelling import nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure, not_installed
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ninefold import machine
-from ninefold.config import rules, sharding
-from ninefold.config.devices import listed
+from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, slurm, started_by
 
@@ -37,7 +36,7 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
     gpus = _count_gpus() if looks else 0
     if named is not None:
         by_number = machine.numbers_of(chosen) is None
-        field, value = ("device", device) if by_number else ("parallel.devices", listed(chosen))
+        field, value = ("device", device) if by_number else ("parallel.devices", spelled(chosen))
         if max(named, default=-1) >= gpus:
             machine.require_gpus(field, value, named, machine.gpus())
         gpus = len(named)
@@ -105,7 +104,7 @@ def _require_fitting(
             wanted,
             f"parallel={strategy} runs in {most} process; ddp takes any number; use parallel=ddp",
         )
-    sharding.require_whole_copies(job["parallel"].get("replicas", 1), wanted)
+    require_whole_copies(job["parallel"].get("replicas", 1), wanted)
     if job["launch"]["inline"] and wanted != 1:
         raise ConfigError(
             "launch.inline",
@@ -113,8 +112,49 @@ def _require_fitting(
             f"the job has {wanted} processes; one process can run inline; set parallel.processes=1",
         )
     if "accumulate" in job:  # an evaluation's batches need not divide
-        parts = sharding.parts_of_a_batch(job["parallel"], wanted)
-        rules.require_division(job["batch_size"], parts, job["accumulate"])
+        parts = parts_of_a_batch(job["parallel"], wanted)
+        require_division(job["batch_size"], parts, job["accumulate"])
+
+
+def parts_of_a_batch(parallel: Mapping[str, Any], processes: int) -> int:
+    """Into how many parts so many processes divide a batch."""
+    return 1 if "colwise" in parallel else processes  # tensor: all of them compute one batch
+
+
+def require_whole_copies(replicas: int, processes: int) -> None:
+    """Raise ConfigError unless so many copies can be spread over so many processes."""
+    if processes % replicas == 0:
+        return
+    *others, last = [str(each) for each in range(1, processes + 1) if processes % each == 0]
+    raise ConfigError(
+        "parallel.replicas",
+        replicas,
+        f"does not divide {processes} process{'es' * (processes > 1)}",
+        f"{', '.join(others)} or {last} are allowed" if others else f"{last} is allowed",
+        "choose one",
+    )
+
+
+def require_division(batch_size: int, processes: int, accumulate: int = 1) -> None:
+    """Raise ConfigError unless the batch divides evenly by processes and micro-batches."""
+    each, rest = divmod(batch_size, processes)
+    if rest == 0 and each % accumulate == 0:
+        return
+    if rest == 0:
+        raise ConfigError(
+            "accumulate",
+            accumulate,
+            f"the {each} examples of a process do not divide so; micro-batches are equal; choose "
+            f"a divisor of {each}",
+        )
+    below, above = (batch_size // processes) * processes, -(-batch_size // processes) * processes
+    raise ConfigError(
+        "batch_size",
+        batch_size,
+        f"does not divide by {processes} processes",
+        "batch_size is global: every process takes an equal part",
+        f"choose {below or above} or {above}" if below and below != above else f"choose {above}",
+    )
 
 
 def _count_gpus() -> int:

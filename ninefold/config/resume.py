@@ -13,7 +13,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
 from ninefold.config import environment, schema, stored, untrusted
-from ninefold.config.rules import OF_A_COMMAND, spelled
+from ninefold.config.rules import OF_A_COMMAND
+from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
 from ninefold.result import FILE

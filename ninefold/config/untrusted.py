@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from ninefold.config import losses, rules, schema, stored
 from ninefold.config.conf_files import read_tree
+from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError
 from ninefold.files import require_plain_yaml
 
@@ -165,8 +166,7 @@ def edited(saved: object, now: str) -> list[str]:
     except ValueError:
         return []  # the weights have been verified, and that text has no other use here
     return [
-        f"{key}={rules.spelled(after.get(key, 'absent'))} "
-        f"(was {rules.spelled(before.get(key, 'absent'))})"
+        f"{key}={spelled(after.get(key, 'absent'))} (was {spelled(before.get(key, 'absent'))})"
         for key in {**before, **after}
         if before.get(key, "absent") != after.get(key, "absent")
     ]

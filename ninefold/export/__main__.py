@@ -14,7 +14,7 @@ from pathlib import Path
 from ninefold.checkpoint import manifest
 from ninefold.config import overrides
 from ninefold.config.job import ROOT, EvaluateJob
-from ninefold.config.rules import suggestion
+from ninefold.config.spelling import suggestion
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.files import require_regular
 from ninefold.launch import Refused

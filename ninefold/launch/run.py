@@ -17,7 +17,7 @@ from yaml import YAMLError
 
 from ninefold import process, ranks
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import overrides, weights
+from ninefold.config import needs, overrides
 from ninefold.config.job import ROOT, Job
 from ninefold.config.resume import holds_a_run
 from ninefold.config.spec import RunSpec
@@ -127,7 +127,7 @@ def check(job: Job, folder: Path) -> list[Failure]:
             job.settle()
             job.find_unfinished(folder.parent)
             if job.resume is None and not job.evaluates:
-                weights.prepare(job.values)
+                needs.prepare_weights(job.values)
         except Failure as failure:
             return [failure]
     if not failures and job.resume is None and not job.in_sweep:

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ninefold.config import rules
 from ninefold.config.conf_files import read_tree
 from ninefold.config.job import UNSAID, TrainJob
+from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure
 from ninefold.result import PROCESSES, are_numbers, strategy_name
 
@@ -113,7 +114,7 @@ class Plan:
 
         `instead` replaces the same keys, and those below them: logger=quiet has no logger.mlflow.
         """
-        own = [*cell.overrides, f"seed={rules.spelled(self.seeds[number])}"]
+        own = [*cell.overrides, f"seed={spelled(self.seeds[number])}"]
         keys = tuple(f"{key_of(text)}." for text in instead)
         kept = [text for text in own if not f"{key_of(text)}.".lstrip("~").startswith(keys)]
         return [*kept, *instead]
@@ -301,7 +302,7 @@ def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
     return [
         ConfigError(
             f"study.{key}",
-            rules.spelled(value),
+            spelled(value),
             f"{wrong}; a sweep with hydra/sweeper={SWEEPER}, the default, has; {do}",
         )
         for key, value in config.study.items()

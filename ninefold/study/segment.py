@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ninefold.config.fingerprint import code
-from ninefold.config.rules import spelled
+from ninefold.config.spelling import spelled
 from ninefold.machine import cores, cpu, gpu_models, installed
 
 

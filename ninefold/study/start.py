@@ -8,7 +8,7 @@ from typing import Any
 
 from ninefold import study_record
 from ninefold.config.job import ROOT
-from ninefold.config.rules import spelled
+from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import stamp
 from ninefold.study import segment

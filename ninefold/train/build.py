@@ -16,6 +16,7 @@ from torch import nn
 from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
+from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, as_dataset, train_and_val
 from ninefold.dataset.batches import Batches, evaluation_batch, shard
 from ninefold.dataset.cache import reader
@@ -117,14 +118,9 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
     layout: the name of its memory format.
     Raises ConfigError if the number of channels does not fit.
     """
-    given, wanted = dataset.shape[0], job.model.input_channels
-    if given not in (1, wanted):  # gray images are repeated
-        raise ConfigError(
-            "model.input_channels",
-            wanted,
-            f"the images have {given} channels; {given} is allowed, or gray images for any model; "
-            "choose another model or dataset",
-        )
+    wanted = {"input_channels": job.model.input_channels}
+    for failure in combinations.problems({"dataset": {"shape": [*dataset.shape]}, "model": wanted}):
+        raise failure
     return dataset.preparation(
         channels=job.model.input_channels,
         size=job.model.input_size,

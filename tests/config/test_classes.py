@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ninefold.config import rules
 from ninefold.dataset.folder import Folder
 from tests.conftest import Shell
 from tests.faults.runs import one_after_another
@@ -82,7 +81,3 @@ def test_exif_turns_images_as_they_say_only_if_it_is_asked_to(photos: Path) -> N
     assert plain.mean(axis=(0, 2)).std() < 1
     assert turned.mean(axis=(0, 2)).std() > 50  # white at the top
     assert turned.mean(axis=(0, 1)).std() < 1
-
-
-def test_the_failure_of_a_dataset_that_does_not_count_names_it() -> None:
-    assert "dataset=mine cannot count them" in str(rules.uncounted("mine"))

@@ -12,8 +12,9 @@ import torch
 from omegaconf import OmegaConf
 from torch.distributed import DistBackendError
 
-from ninefold.config.rules import breach, inner_keys, problems, require_division, suggestion
+from ninefold.config.rules import breach, inner_keys, problems
 from ninefold.config.schema import KEYS
+from ninefold.config.spelling import suggestion
 from ninefold.errors import KINDS, ConfigError, Failure, ResourceError, memory_failure, relay
 from ninefold.launch.worker import failure_of
 from ninefold.study.max_batch import of_memory
@@ -183,62 +184,6 @@ def test_what_is_required_and_not_there_is_told() -> None:
     found = problems({"checkpoint": {}}, {"checkpoint"}, required=required)
     fields = [str(problem).split("=")[0] for problem in found]
     assert fields == ["error: epochs", "error: clock", "error: checkpoint.keep"]
-
-
-@pytest.mark.parametrize(
-    ("job", "field"),
-    [
-        ({"dataset": {"shape": [3, 8, 8]}, "model": {"input_channels": 1}}, "model.input_channels"),
-        ({"dataset": {"shape": [1, 8, 8]}, "model": {"input_channels": 3}}, None),
-        ({"dataset": {"shape": [3, 8, 8]}, "model": {"input_channels": 3}}, None),
-        (
-            {
-                "dataset": {"shape": [3, 8, 8], "mean": [0.1, 0.2], "std": [1]},
-                "model": {"input_channels": 3},
-            },
-            "dataset.mean",
-        ),
-        ({"dataset": {"mean": [0.1], "std": None}}, "dataset.std"),
-        ({"dataset": {"mean": None, "std": [0.1]}}, "dataset.mean"),
-        ({"scheduler": {"T_max": 0}, "epochs": 3}, "scheduler.T_max"),
-        ({"scheduler": {"T_max": 0}, "epochs": 0}, None),
-        ({"clip_grad_norm": 1, "clip_grad_value": 0.5}, "clip_grad_value"),
-        ({"clip_grad_norm": 1, "clip_grad_value": None}, None),
-        ({"ema_warmup": True, "ema": None}, "ema_warmup"),
-        ({"ema_warmup": True, "ema": 0.9}, None),
-        ({"ema_warmup": False, "ema": None}, None),
-    ],
-)
-def test_values_that_exclude_each_other_are_one_problem(
-    job: dict[str, Any], field: str | None
-) -> None:
-    found = [str(problem).split("=")[0] for problem in problems(job, job)]
-    assert found == ([f"error: {field}"] if field else [])
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "processes", "advice"),
-    [
-        (64, 1, None),
-        (64, 4, None),
-        (6, 4, "choose 4 or 8"),
-        (65, 2, "choose 64 or 66"),
-        (2, 4, "choose 4"),
-        (1, 3, "choose 3"),
-    ],
-)
-def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
-    batch_size: int, processes: int, advice: str | None
-) -> None:
-    if advice is None:
-        require_division(batch_size, processes)
-        return
-    with pytest.raises(ConfigError) as raised:
-        require_division(batch_size, processes)
-    assert str(raised.value) == (
-        f"error: batch_size={batch_size}: does not divide by {processes} processes; "
-        f"batch_size is global: every process takes an equal part; {advice}"
-    )
 
 
 # Errors

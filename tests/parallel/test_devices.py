@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
-from ninefold.config import devices
 from ninefold.config.processes import named_gpus
 from ninefold.errors import ConfigError
 from ninefold.machine import gpus, require_gpus
@@ -46,18 +43,6 @@ def test_numbers_choose_gpus_in_their_order_and_nothing_chooses_all() -> None:
     assert named_gpus("auto", ["cpu"]) == []
     assert named_gpus("auto", "auto") is None
     assert named_gpus("cuda", None) is None
-
-
-@pytest.mark.parametrize(
-    ("parallel", "device", "field"),
-    [({"devices": None}, "cuda:1", "device"), ({"devices": [0]}, "cpu", "parallel.devices"),
-     ({}, "cuda:1", None), ({"devices": [0, 2]}, "auto", None), ({"devices": None}, "cpu", None)],
-)  # fmt: skip
-def test_a_number_and_a_list_do_not_go_together(
-    parallel: dict[str, Any], device: str, field: str | None
-) -> None:
-    found = devices.problems({"parallel": parallel, "device": device})
-    assert [failure.field for failure in found] == ([] if field is None else [field])
 
 
 def test_on_a_machine_without_gpus_a_numbered_one_is_one_line(shell: Shell) -> None:

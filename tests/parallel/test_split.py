@@ -229,8 +229,8 @@ REFUSED = {
     ("parallel.processes=2",): "parallel.processes=2: parallel=split runs in 1 process; ",
     ("parallel.devices=[cuda:3]",): "parallel.devices=[cuda:3]: there is no GPU 3; ",
     ("parallel.devices=[0,cpu]",): "parallel.devices=[0, cpu]: cpu is not the first device; ",
-    ("parallel.devices=[0,cuda:0]",): "parallel.devices=[0, 'cuda:0']: not allowed; auto, null, or",
-    ("parallel.devices=[gpu]",): "parallel.devices=['gpu']: not allowed; auto, null, or a list",
+    ("parallel.devices=[0,cuda:0]",): "parallel.devices=[0, cuda:0]: not allowed; auto, null, or",
+    ("parallel.devices=[gpu]",): "parallel.devices=[gpu]: not allowed; auto, null, or a list",
     ("parallel.at=layer3",): "parallel.at=layer3: not allowed; a list of different names of",
     ("parallel.chunks=0",): "parallel.chunks=0: not allowed; a whole number of at least 1",
     ("parallel.devices=[0,1,2]", "parallel.at=[a]"): "parallel.at=[a]: it cuts the network into 2 "

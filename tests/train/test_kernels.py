@@ -11,7 +11,6 @@ from torch import nn
 
 from benchmarks import ours
 from ninefold.amp import Amp
-from ninefold.config import rules
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.train import kernels
@@ -138,18 +137,6 @@ def test_a_choice_of_kernels_is_set_and_taken_back() -> None:
         choose_kernels(False, benchmark)
         assert torch.backends.cudnn.benchmark is benchmark
         assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_kernels_are_not_chosen_by_their_times_and_deterministic_too() -> None:
-    both = {"cudnn_benchmark": True, "deterministic": True}
-    (failure,) = rules._at_odds(both)
-    assert str(failure) == (
-        "error: cudnn_benchmark=true: deterministic=true is given; the algorithm that is fastest "
-        "when it is tried need not be the same each time; one of the two is allowed; leave one of "
-        "them out"
-    )
-    for key in both:
-        assert rules._at_odds({**both, key: False}) == []
 
 
 def test_the_result_says_which_kernels_it_is_of(shell: Shell) -> None:

@@ -1,0 +1,462 @@
+"""Combinations of options that are refused, as one table: add yours to `REFUSED`.
+
+Each value is allowed by itself (that is checked before, see ninefold.config.rules), and nothing
+here needs data or devices. A row asks what an option can do, by the keys that its yaml has, and
+never which option it is: an option of your own is then treated like one of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ninefold.config.spelling import spelled
+from ninefold.errors import ConfigError, Failure
+from ninefold.machine import gpu_number, numbers_of
+from ninefold.types import GpuNumbers, accepts, allowed
+
+GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile: they record CUDA graphs
+OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
+# They take a rate from a tensor, and with `fused` skip a step without asking the host.
+RECORDED = ("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD")
+FUSED = (
+    "torch.optim.Adam",
+    "torch.optim.AdamW",
+)  # whose kernels have a rule for sharded parameters
+ONE_KIND = (
+    "amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu and GPUs; use "
+    "these, or GPUs alone"
+)
+
+
+class Job(dict[str, Any]):
+    """Values of a job by key, such as `seed` and `dataset.shape`; None for one that it lacks."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A combination that cannot be honored.
+
+    field: the key that the error line begins with, and its value.
+    when: whether a job has the combination.
+    sentence: the rest of the line, `what is wrong; what is allowed; what to do`. A key in braces
+        stands for its value, a name of `WORDS` in braces for what that says of the job.
+    """
+
+    field: str
+    when: Callable[[Job], object]
+    sentence: str
+
+
+# What a strategy can do, by a key that only such strategies have: see conf/parallel/.
+
+
+def takes_devices(job: Job) -> bool:
+    """Whether the strategy uses several devices, or one of each process (all but none)."""
+    return "parallel.devices" in job
+
+
+def cuts_network(job: Job) -> bool:
+    """Whether the strategy has parts of the network on several devices (split)."""
+    return "parallel.at" in job
+
+
+def shards_parameters(job: Job) -> bool:
+    """Whether the strategy spreads all parameters over processes (fsdp)."""
+    return "parallel.reshard_after_forward" in job
+
+
+def splits_layers(job: Job) -> bool:
+    """Whether the strategy spreads some layers over processes and leaves others whole (tensor)."""
+    return "parallel.colwise" in job
+
+
+def several_processes(job: Job) -> bool:
+    """Whether the strategy can have several processes (ddp, fsdp, tensor)."""
+    return "parallel.max_processes" in job and job["parallel.max_processes"] != 1
+
+
+# What a job has.
+
+
+def null(job: Job, key: str) -> bool:
+    """Whether `key` is there and is null."""
+    return key in job and job[key] is None
+
+
+def count(job: Job) -> int:
+    """How many devices are named."""
+    devices = job["parallel.devices"]
+    return len(devices) if isinstance(devices, list) else 0
+
+
+def cpu_and_gpus(job: Job) -> bool:
+    """Whether parts of the network are on the CPU, the first device, and others on GPUs."""
+    devices = job["parallel.devices"]
+    named = cuts_network(job) and isinstance(devices, list)
+    return named and gpu_number(devices[0]) is None and bool(numbers_of(devices))
+
+
+def cuts(job: Job) -> list[str]:
+    at = job["parallel.at"]
+    return [str(name) for name in at] if isinstance(at, list) else []
+
+
+def cut_within(job: Job) -> tuple[str, str] | None:
+    """A cut, and the part of checkpoint_activations that it is inside of."""
+    parts = job["checkpoint_activations"]
+    within = [
+        (cut, part)
+        for cut in cuts(job)
+        for part in (parts if isinstance(parts, list) else [])
+        if cut.startswith(f"{part}.")
+    ]
+    return within[0] if within else None
+
+
+def channels(job: Job) -> int | None:
+    """Those of the examples."""
+    shape = job["dataset.shape"]
+    return shape[0] if isinstance(shape, list) else None
+
+
+def axes(job: Job) -> int | None:
+    """3 for images, 4 for volumes."""
+    shape = job["dataset.shape"]
+    return len(shape) if isinstance(shape, list) else None
+
+
+def wrong_channels(job: Job) -> bool:
+    """Whether the network is for other channels than the examples have: gray ones are repeated."""
+    found, wanted = channels(job), job["model.input_channels"]
+    return isinstance(found, int) and isinstance(wanted, int) and found not in (1, wanted)
+
+
+def wrong_length(job: Job, key: str) -> bool:
+    """Whether the list `key` has neither one number nor one for each channel."""
+    numbers, found = job[key], channels(job)
+    return isinstance(numbers, list) and found is not None and len(numbers) not in (1, found)
+
+
+def unlike_recorded(job: Job) -> bool:
+    """Whether a CUDA graph cannot hold a step of the optimizer."""
+    target = job["optimizer._target_"]
+    fits = target in RECORDED and job["optimizer.fused"] is True
+    return target is not None and not fits
+
+
+def unlike_sharded(job: Job) -> bool:
+    """Whether the optimizer is one of torch's, fused, that takes no sharded parameters."""
+    target = str(job["optimizer._target_"])
+    fused = job["optimizer.fused"] is True and target.startswith("torch.optim.")
+    return fused and target not in FUSED
+
+
+def full_precision(job: Job) -> bool:
+    return job["amp.dtype"] in (None, "float32")
+
+
+# Rows that are alike.
+
+
+def _without_init(key: str) -> Combination:
+    return Combination(
+        key,
+        lambda job: job[key] and null(job, "init"),
+        "there is nothing to load, as init=null; a weights file or a run folder is allowed as "
+        f"init; set init, or leave {key} out",
+    )
+
+
+def _length_of(key: str) -> Combination:
+    return Combination(
+        key,
+        lambda job: wrong_length(job, key),
+        f"{{{key.partition('.')[2]}}} numbers, {{channels}} channels; a number for each channel of "
+        f"dataset.shape, or one for all, is allowed; correct {key}",
+    )
+
+
+def _one_of_two_given(key: str, other: str) -> Combination:
+    return Combination(
+        key,
+        lambda job: null(job, key) and isinstance(job[other], list),
+        f"{other} is given; both or none are allowed; set {key}, or {other}=null",
+    )
+
+
+def _with_whole_and_parts(key: str, do: str) -> Combination:
+    return Combination(
+        key,
+        lambda job: (
+            splits_layers(job)
+            and (job["parallel.colwise"] or job["parallel.rowwise"])
+            and job[key] not in (None, False)
+        ),
+        "it does not go with parallel=tensor, where some parameters are whole and some are parts; "
+        f"parallel=fsdp and ddp take it; {do}",
+    )
+
+
+REFUSED = (
+    # The examples and the network
+    Combination(
+        "model.input_channels",
+        wrong_channels,
+        "the images have {channels} channels; {channels} is allowed, or gray images for any model; "
+        "choose another model or dataset",
+    ),
+    _length_of("dataset.mean"),
+    _length_of("dataset.std"),
+    _one_of_two_given("dataset.mean", "dataset.std"),
+    _one_of_two_given("dataset.std", "dataset.mean"),
+    Combination(
+        "model.memory_format",
+        lambda job: axes(job) == 3 and job["model.memory_format"] == "channels_last_3d",
+        "dataset.shape={dataset.shape} is of images; contiguous_format and channels_last are "
+        "allowed with it; set model.memory_format=channels_last",
+    ),
+    Combination(
+        "model.memory_format",
+        lambda job: axes(job) == 4 and job["model.memory_format"] == "channels_last",
+        "dataset.shape={dataset.shape} is of volumes; contiguous_format and channels_last_3d are "
+        "allowed with it; set model.memory_format=channels_last_3d",
+    ),
+    Combination(
+        "dataset.cache_rate",
+        lambda job: job["dataset.cache"] == "disk" and job["dataset.cache_rate"] not in (None, 1),
+        "cache=disk keeps all; it goes with cache=ram; leave it out",
+    ),
+    Combination(
+        "dataset.cache_dir",
+        lambda job: job["dataset.cache"] == "disk" and null(job, "dataset.cache_dir"),
+        "cache=disk keeps decoded examples in it; a folder is allowed; name one, or leave it out",
+    ),
+    # The task
+    Combination(
+        "task.classes",
+        lambda job: (
+            null(job, "task.classes") and job["dataset"] and not null(job, "dataset.classes")
+        ),
+        "dataset.classes is {dataset.classes}; a whole number of at least 1 is allowed; leave "
+        "task.classes out",
+    ),
+    Combination(
+        "task.ignore",
+        lambda job: (
+            "task.ignore" in job and job["dataset.ignore"] not in (None, job["task.ignore"])
+        ),
+        "masks have the number {dataset.ignore} where pixels do not count, as "
+        "dataset.ignore={dataset.ignore}; the same number is allowed; leave task.ignore out, and "
+        "set dataset.ignore",
+    ),
+    # Devices
+    Combination(
+        "device",
+        lambda job: takes_devices(job) and ":" in str(job["device"]),
+        "this strategy takes several GPUs; auto, cpu and cuda are allowed with it; set "
+        "parallel.devices=[{gpu}], or parallel=none",
+    ),
+    Combination(
+        "parallel.devices",
+        lambda job: job["device"] == "cpu" and numbers_of(job["parallel.devices"]),
+        "these are GPUs, device is cpu; null is allowed on a CPU; leave one of them out",
+    ),
+    Combination(
+        "parallel.devices",
+        lambda job: not cuts_network(job) and not accepts(GpuNumbers, job["parallel.devices"]),
+        "this strategy has a copy of the network on each device, all of them GPUs; "
+        f"{allowed(GpuNumbers)}; set parallel.devices=null, or parallel=split",
+    ),
+    # A network that is cut into parts on several devices
+    Combination(
+        "parallel.devices",
+        lambda job: (
+            cuts_network(job)
+            and count(job) > 1
+            and None in map(gpu_number, job["parallel.devices"][1:])
+        ),
+        "cpu is not the first device; the loss goes to the first one, and values that a GPU sends "
+        "to the CPU are only there once that waits for them; name cpu first",
+    ),
+    Combination(
+        "parallel.at",
+        lambda job: cuts(job) and count(job) > 1 and count(job) != len(cuts(job)) + 1,
+        "it cuts the network into {parts} parts; parallel.devices={parallel.devices} are {count} "
+        "devices; name {modules} modules, or {parts} devices",
+    ),
+    # Such a part draws the random numbers of its dropout again, on the device of its input alone.
+    Combination(
+        "parallel.at",
+        lambda job: cut_within(job) is not None,
+        "{cut} is within {recomputed}, a part of checkpoint_activations; such a part is computed "
+        "again on one device; cut elsewhere, or name smaller parts",
+    ),
+    Combination(
+        "compile.mode",
+        lambda job: cuts_network(job) and count(job) > 1 and job["compile.mode"] is not None,
+        "parallel.devices={parallel.devices} are {count} devices; a network on one device can be "
+        "compiled; leave one of them out",
+    ),
+    Combination(
+        "amp.dtype",
+        lambda job: cpu_and_gpus(job) and not full_precision(job),
+        f"it is entered for one kind of device; {ONE_KIND}",
+    ),
+    Combination(
+        "amp.scaler",
+        lambda job: cpu_and_gpus(job) and full_precision(job) and job["amp.scaler"],
+        f"a GradScaler is of one kind of device; {ONE_KIND}",
+    ),
+    Combination(
+        "on_nonfinite",
+        lambda job: (
+            cpu_and_gpus(job)
+            and full_precision(job)
+            and not job["amp.scaler"]
+            and job["on_nonfinite"] == "skip"
+        ),
+        f"it takes a GradScaler, which is of one kind of device; {ONE_KIND}",
+    ),
+    # Parameters that are spread over processes
+    Combination(
+        "optimizer.fused",
+        lambda job: shards_parameters(job) and unlike_sharded(job),
+        "fused {optimizer} has no rule for sharded parameters; Adam and AdamW have one; set "
+        "optimizer.fused=false",
+    ),
+    Combination(
+        "compile.mode",
+        lambda job: shards_parameters(job) and job["compile.mode"] in GRAPH_MODES,
+        "a CUDA graph needs parameters at fixed places, and fsdp gathers them anew; "
+        f"{OTHER_MODES}; choose one",
+    ),
+    Combination(
+        "parallel.colwise",
+        lambda job: (
+            splits_layers(job) and not job["parallel.colwise"] and not job["parallel.rowwise"]
+        ),
+        "no layer is named to be split; linear layers that follow each other are allowed; set "
+        "parallel.colwise=[NAME] and parallel.rowwise=[NAME]",
+    ),
+    _with_whole_and_parts("optimizer.fused", "set optimizer.fused=false"),
+    _with_whole_and_parts("optimizer.foreach", "leave it out"),
+    _with_whole_and_parts("amp.scaler", "choose an amp without a GradScaler"),
+    _with_whole_and_parts("clip_grad_norm", "leave it out"),
+    _with_whole_and_parts("clip_grad_value", "leave it out"),
+    _with_whole_and_parts("compile.mode", "set compile.mode=null"),
+    _with_whole_and_parts("launch.dry", "run it: what it sends depends on the activations"),
+    # CUDA graphs: of the network alone (compile.mode), and of a whole step (graph)
+    Combination(
+        "compile.mode",  # wrong gradients, or an error
+        lambda job: job["compile.mode"] in GRAPH_MODES and job["accumulate"] not in (None, 1),
+        "accumulate={accumulate} adds gradients over micro-batches; a CUDA graph overwrites those "
+        f"of the previous micro-batch; {OTHER_MODES}; choose one, or accumulate=1",
+    ),
+    Combination(
+        "graph",
+        lambda job: job["graph"] is True and job["compile.mode"] in GRAPH_MODES,
+        f"compile.mode={{compile.mode}} records CUDA graphs of its own; {OTHER_MODES}; choose one, "
+        "or set graph=false",
+    ),
+    Combination(
+        "graph",
+        lambda job: job["graph"] is True and job["checkpoint_activations"],
+        "checkpoint_activations={checkpoint_activations} reads the state of the random numbers in "
+        "a step; that cannot be recorded; one of the two is allowed; leave one of them out",
+    ),
+    Combination(
+        "graph",
+        lambda job: job["graph"] is True and several_processes(job),
+        "this strategy can have several processes, whose communication is not recorded; none, and "
+        "dp on one GPU, are allowed with it; choose parallel=none, or set graph=false",
+    ),
+    Combination(
+        "graph",
+        lambda job: job["graph"] is True and count(job) > 1,
+        "parallel.devices={parallel.devices} are several devices; a step on one GPU can be "
+        "recorded; name one, or set graph=false",
+    ),
+    Combination(
+        "graph",
+        lambda job: job["graph"] is True and unlike_recorded(job),
+        f"the optimizer is {{optimizer._target_}}, {{fused}}; {', '.join(RECORDED)} with "
+        "fused=true are allowed with it; choose optimizer=adamw or sgd with optimizer.fused=true, "
+        "or set graph=false",
+    ),
+    # Training
+    _without_init("init_partial"),
+    _without_init("init_without"),
+    Combination(
+        "cudnn_benchmark",
+        lambda job: job["cudnn_benchmark"] is True and job["deterministic"] is True,
+        "deterministic=true is given; the algorithm that is fastest when it is tried need not be "
+        "the same each time; one of the two is allowed; leave one of them out",
+    ),
+    Combination(
+        "scheduler.T_max",
+        lambda job: job["scheduler.T_max"] == 0 and job["epochs"],
+        "the cosine has no end in {epochs} epochs; a whole number of at least 1 is allowed, epochs "
+        "by default; leave it out",
+    ),
+    Combination(
+        "clip_grad_value",
+        lambda job: None not in (job["clip_grad_value"], job["clip_grad_norm"]),
+        "clip_grad_norm is given; one of the two is allowed; set one of them to null",
+    ),
+    Combination(
+        "ema_warmup",
+        lambda job: job["ema_warmup"] and null(job, "ema"),
+        "there is no average to warm up, as ema=null; a decay such as ema=0.999 is allowed with "
+        "it; set ema, or leave ema_warmup out",
+    ),
+)
+
+
+# What a sentence may say of a job besides values of its keys.
+WORDS: dict[str, Callable[[Job], object]] = {
+    "channels": channels,
+    "mean": lambda job: len(job["dataset.mean"]),
+    "std": lambda job: len(job["dataset.std"]),
+    "gpu": lambda job: job["device"].partition(":")[2],
+    "count": count,
+    "modules": lambda job: count(job) - 1,
+    "parts": lambda job: len(cuts(job)) + 1,
+    "cut": lambda job: (cut_within(job) or "?")[0],
+    "recomputed": lambda job: (cut_within(job) or "??")[1],
+    "optimizer": lambda job: job["optimizer._target_"].rpartition(".")[2],
+    "fused": lambda job: "fused" if job["optimizer.fused"] is True else "not fused",
+}
+
+
+def problems(job: Mapping[str, Any]) -> list[Failure]:
+    """A failure for each combination in `job`, a resolved configuration, that is refused."""
+    values = _by_key(job)
+    return [
+        ConfigError(row.field, spelled(values[row.field]), _filled(row.sentence, values))
+        for row in REFUSED
+        if row.when(values)
+    ]
+
+
+def _by_key(job: Mapping[str, Any]) -> Job:
+    """Without references that are left in it: only the worker of an evaluation resolves them."""
+    values = Job(job)
+    for section, node in job.items():
+        if isinstance(node, Mapping):
+            values |= {f"{section}.{key}": value for key, value in node.items()}
+    return Job({k: v for k, v in values.items() if not (isinstance(v, str) and "${" in v)})
+
+
+def _filled(sentence: str, job: Job) -> str:
+    def text(match: re.Match[str]) -> str:
+        word = match[1]
+        value = WORDS[word](job) if word in WORDS else job.get(word, "not given")
+        return str(spelled(value))
+
+    return re.sub(r"{([\w.]+)}", text, sentence)

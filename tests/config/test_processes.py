@@ -1,0 +1,53 @@
+"""How many processes a run has: parts of a batch and copies of the parameters are equal."""
+
+from __future__ import annotations
+
+import pytest
+
+from ninefold.config.processes import parts_of_a_batch, require_division, require_whole_copies
+from ninefold.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "processes", "advice"),
+    [
+        (64, 1, None),
+        (64, 4, None),
+        (6, 4, "choose 4 or 8"),
+        (65, 2, "choose 64 or 66"),
+        (2, 4, "choose 4"),
+        (1, 3, "choose 3"),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
+    batch_size: int, processes: int, advice: str | None
+) -> None:
+    if advice is None:
+        require_division(batch_size, processes)
+        return
+    with pytest.raises(ConfigError) as raised:
+        require_division(batch_size, processes)
+    assert str(raised.value) == (
+        f"error: batch_size={batch_size}: does not divide by {processes} processes; "
+        f"batch_size is global: every process takes an equal part; {advice}"
+    )
+
+
+def test_processes_that_share_a_batch_need_not_divide_it() -> None:
+    assert parts_of_a_batch({"colwise": ["a"], "rowwise": None}, 3) == 1
+    assert parts_of_a_batch({"replicas": 1}, 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("replicas", "processes", "allowed"),
+    [(3, 4, "1, 2 or 4 are allowed"), (2, 1, "1 is allowed"), (4, 6, "1, 2, 3 or 6 are allowed")],
+)
+def test_copies_must_divide_the_processes(replicas: int, processes: int, allowed: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        require_whole_copies(replicas, processes)
+    name = "process" if processes == 1 else "processes"
+    assert str(caught.value) == (
+        f"error: parallel.replicas={replicas}: does not divide {processes} {name}; {allowed}; "
+        "choose one"
+    )
+    require_whole_copies(processes, processes)
