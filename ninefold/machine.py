@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
+from ninefold.ranks import Met
 
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
-
-# Set in this process once the ranks of a host have met: the CPUs that they may use together.
-CORES = "NINEFOLD_CORES"
 COMMIT = "COMMIT"  # the file of a packed copy, see `benchmarks.gpu --pack`
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 PROCESSOR = Path("/proc/cpuinfo")
@@ -96,8 +94,8 @@ def _driver() -> str | None:
 
 def cores() -> int | None:
     """How many CPUs this process, or all of a run on this host, may use."""
-    if known := os.environ.get(CORES):
-        return int(known)
+    if Met.cores is not None:
+        return Met.cores
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
 
 

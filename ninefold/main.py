@@ -19,7 +19,7 @@ import hydra
 from hydra.core.utils import configure_log
 from omegaconf import DictConfig
 
-from ninefold import machine, plugins, ranks, signals
+from ninefold import plugins, ranks, signals
 from ninefold.config import letters, overrides, resolvers
 from ninefold.config.composition import (
     CONF,
@@ -57,8 +57,7 @@ def main(name: str) -> NoReturn:
     open_streams()
     resolvers.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
-    for variable in (concurrent.VARIABLE, ranks.INIT_METHOD, machine.CORES):
-        os.environ.pop(variable, None)  # of a run that starts a command
+    os.environ.pop(concurrent.VARIABLE, None)  # of a run that starts a command
     if started_by() != "torchrun":
         command.runs.handle_signals()
     else:  # its agent handles signals to the ranks

@@ -39,9 +39,8 @@ from ninefold.errors import Failure, PeerError
 from ninefold.launch.failure_agreement import FailureAgreement, listed
 from ninefold.launch.rank_facts import RankFacts, difference, hosts_of
 from ninefold.launch.store_client import Lost, StoreClient, connected
-from ninefold.machine import CORES
 from ninefold.process import until
-from ninefold.ranks import Ranks
+from ninefold.ranks import Met, Ranks
 
 MEETING_SECONDS = 60.0  # seconds that rank 0 waits for the others, and they for it
 BEAT_SECONDS = 5.0  # seconds between looks for signs of life of ranks that are waited for
@@ -98,9 +97,8 @@ class Meeting:
                 # Rank 0 has answered, and waits for the others so long at most.
                 said = self.expect("members", within=self._patience + BEAT_SECONDS)["members"]
                 agreement.members = [RankFacts(**member) for member in said]
-        os.environ[environment.INIT_METHOD] = f"{SCHEME}://{self._name.partition('/')[2]}"
-        if cores := self.host.get("cores"):
-            os.environ[CORES] = str(cores)
+        Met.init_method = f"{SCHEME}://{self._name.partition('/')[2]}"
+        Met.cores = self.host.get("cores")
 
     def _gather(self, agreement: FailureAgreement) -> None:
         """On rank 0: answer the hellos until every rank is in agreement.members. Raises PeerError.

@@ -16,7 +16,17 @@ from ninefold.ranks import slurm
 
 COUNTS = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}  # each is below the other
 STORE_TIMEOUT = 5  # seconds; the agent serves its store before it starts this process
-INIT_METHOD = "NINEFOLD_INIT_METHOD"  # set in this process once the ranks have met
+
+
+class Met:
+    """What launch.meeting finds: for the run of this process, once its ranks have met.
+
+    init_method: the URL through which torch forms the process group; None: the environment says.
+    cores: the CPUs that the ranks of this host may use together; None: those that this one may.
+    """
+
+    init_method: str | None = None
+    cores: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,7 @@ def found(environment: Mapping[str, str]) -> Ranks:
             address=task.address,
             ports=task.ports,
             serves=True,
-            init_method=environment.get(INIT_METHOD),
+            init_method=Met.init_method,
         )
     ranks = Ranks(
         rank=int(environment.get("RANK", "0")),
@@ -79,7 +89,7 @@ def found(environment: Mapping[str, str]) -> Ranks:
         node=int(environment.get("GROUP_RANK", "0")),
         attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
         launched="RANK" in environment,
-        init_method=environment.get(INIT_METHOD),
+        init_method=Met.init_method,
     )
     if "TORCHELASTIC_RUN_ID" not in environment:
         return ranks

@@ -26,7 +26,7 @@ from ninefold.launch import store_client
 from ninefold.launch.meeting import Meeting
 from ninefold.launch.rank_facts import RankFacts, difference, hosts_of
 from ninefold.launch.store_client import Lost, StoreClient
-from ninefold.ranks import INIT_METHOD, Ranks, network_problem
+from ninefold.ranks import Met, Ranks, network_problem
 from tests.conftest import ROOT, Shell, result
 
 MEMBER = RankFacts(
@@ -85,7 +85,8 @@ def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ra
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setenv(INIT_METHOD, "")  # so that what a meeting sets is taken back
+    monkeypatch.setattr(Met, "init_method", None)  # so that what a meeting sets is taken back
+    monkeypatch.setattr(Met, "cores", None)
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         return int(server.getsockname()[1])
 
