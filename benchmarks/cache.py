@@ -34,7 +34,7 @@ from benchmarks.inputs import over_the_better as better
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
 from ninefold.dataset import Examples, train_and_val
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.cache import Files, kept, make, reader
+from ninefold.dataset.cache import Files, keep, kept, make, reader
 from ninefold.dataset.folder import Folder
 from ninefold.dataset.loader import Gathered, gathered
 from ninefold.dataset.preparation import ImagePreparation
@@ -82,29 +82,25 @@ def filled(root: Path, cache: str, processes: int = 2) -> Files:
 def contestants(handicap: bool) -> Iterator[Turns]:
     keep_freed()
     with photos(COUNT) as root:
-        files = {cache: filled(root, cache) for cache in ("disk", "ram")}
-        sets: dict[str, Examples] = {}
-        for cache, of in files.items():
-            found = reader(folder(root, cache)[0], of)("train")
-            slower = SLOWED * (2 if cache == "ram" else 1)  # one is compared with the other
-            slow = Examples(Slowed(found.inputs, slower), found.targets)  # type: ignore[arg-type]
-            sets[cache] = slow if handicap else found
+        dataset, node = folder(root, "disk")
+        files = filled(root, "disk")
+        keep(node, files)  # as a first run of the command does
+        found = reader(dataset, files)("train")
+        if handicap:
+            found = Examples(Slowed(found.inputs, SLOWED), found.targets)  # type: ignore[arg-type]
         prepare = ImagePreparation(3, None, MEAN, STD)
-        batches = Batches(Gathered(sets["disk"]), BATCH, 0, prepare, PLACE)
+        batches = Batches(Gathered(found), BATCH, 0, prepare, PLACE)
         order = list(batches.rows(0))
 
         def epoch() -> float:
             epochs = (batches.epoch(n, 0, lambda: None, lambda phase: None) for n in range(EPOCHS))
             return images_per_second(EPOCHS * COUNT, itertools.chain.from_iterable(epochs))
 
-        def reading(cache: str) -> Callable[[], float]:
-            def turn() -> float:
-                read = gathered([sets[cache].inputs], EPOCHS * order, 0)
-                return images_per_second(EPOCHS * COUNT, ((inputs, inputs) for (inputs,) in read))
+        def reading() -> float:
+            read = gathered([found.inputs], EPOCHS * order, 0)
+            return images_per_second(EPOCHS * COUNT, ((inputs, inputs) for (inputs,) in read))
 
-            return turn
-
-        whole = np.load(files["disk"]["train.inputs.npy"], mmap_mode="r")
+        whole = np.load(files["train.inputs.npy"], mmap_mode="r")
         into = np.empty((BATCH, *SHAPE), np.uint8)
 
         def memmap() -> float:
@@ -118,7 +114,7 @@ def contestants(handicap: bool) -> Iterator[Turns]:
         def start() -> float:
             """Milliseconds until a second cell has its data."""
             began = time.perf_counter()
-            dataset, node = folder(root, "ram")
+            dataset, node = folder(root, "disk")
             load = reader(dataset, kept(node))
             (train, _), test = train_and_val(dataset, 0, load), load("test")
             train.inputs[order[0][:1]], test.inputs[order[0][:1] * 0]
@@ -137,8 +133,7 @@ def contestants(handicap: bool) -> Iterator[Turns]:
             OURS: epoch,
             "0 workers": lambda: images_per_second(COUNT, iter(loaders[0])),
             "2 workers": lambda: images_per_second(COUNT, iter(loaders[2])),
-            "disk": reading("disk"),
-            "ram": reading("ram"),
+            "disk": reading,
             "memmap": memmap,
             "start": start,
         }
@@ -179,12 +174,11 @@ BENCHES = [
         f"A turn takes {COUNT} {CONDITIONS}, once, shuffled, in batches of {BATCH}, to normalized "
         "float32 (first row), or only to memory as uint8, all from the page cache. The last row is "
         "the time until a second cell of a sweep has its first example. The handicap: "
-        f"{1000 * SLOWED:g} ms more for each batch and start, twice that for batches of cache=ram.",
+        f"{1000 * SLOWED:g} ms more for each batch and start.",
         contestants,
         [
             Row("epoch from cache=disk", IMAGE_FOLDER, better, at_least(20)),
             Row("reading cache=disk", "memmap[rows]", ratio("disk", "memmap"), at_least(0.8)),
-            Row("reading cache=ram", "cache=disk", ratio("ram", "disk"), at_least(0.9)),
             Row("second cell's data", "its start", lambda of: of["start"], at_most(50), "ms"),
         ],
         pairs=5,

@@ -54,8 +54,8 @@ def _job(arguments: Sequence[str]) -> TrainJob:
         raise ConfigError(
             "dataset",
             config.hydra.runtime.choices.get("dataset"),
-            "it has no cache, as it decodes nothing; datasets with the keys cache, cache_rate and "
-            "cache_dir are allowed; choose another, such as dataset=folder",
+            "it has no cache, as it decodes nothing; those with the keys cache and cache_dir are "
+            "allowed; choose another, such as dataset=folder",
         )
     if dataset.cache not in (None, "disk"):
         raise ConfigError(

@@ -228,11 +228,6 @@ REFUSED = (
         "allowed with it; set model.memory_format=channels_last_3d",
     ),
     Combination(
-        "dataset.cache_rate",
-        lambda job: job["dataset.cache"] == "disk" and job["dataset.cache_rate"] not in (None, 1),
-        "cache=disk keeps all; it goes with cache=ram; leave it out",
-    ),
-    Combination(
         "dataset.cache_dir",
         lambda job: job["dataset.cache"] == "disk" and null(job, "dataset.cache_dir"),
         "cache=disk keeps decoded examples in it; a folder is allowed; name one, or leave it out",

@@ -66,30 +66,28 @@ def fill_cache(
     built: Dataset,
     dataset: Mapping[str, Any],
     threads: int,
-    test: bool,
     asked: Mapping[str, Any] | None = None,
 ) -> Files | None:
     """Decode the examples of a dataset, if its configuration says so; returns the cache.
 
-    built: the dataset, threads: processes that decode, test: whether a cache in memory needs the
-    test split only. asked: the configuration before its classes were counted, by which later runs
-    of this command find the cache. Raises Failure.
+    built: the dataset, threads: processes that decode. asked: the configuration before its classes
+    were counted, by which later runs of this command find the cache. Raises Failure.
     """
     with _users_code():
         from ninefold.dataset import cache
 
-        files = cache.make(built, _resolved(dataset), threads, ("test",) if test else ())
+        files = cache.make(built, _resolved(dataset), threads)
         if files is not None:
             cache.keep(_resolved(dataset if asked is None else asked), files)
         return files
 
 
-def fill_cache_of(text: str, test: bool) -> Files | None:
+def fill_cache_of(text: str) -> Files | None:
     """The same for the frozen job `text`, on another host than its launcher's. Raises Failure."""
     with _users_code():
         job = OmegaConf.create(text)
         built = _built(_resolved(job.dataset))
-    return fill_cache(built, job.dataset, job.threads, test)
+    return fill_cache(built, job.dataset, job.threads)
 
 
 def fingerprint_of(text: str, check: bool) -> str:

@@ -33,7 +33,6 @@ from ninefold.types import (
     Seconds,
     Section,
     Shape,
-    Share,
     Spacing,
     SplitName,
     String,
@@ -189,10 +188,8 @@ class Dataset(Option, kw_only=True):
     """Values of the files that become 0 and 1; null: the percentiles 0.5 and 99.5 of each."""
     dtype: Literal["int16", "uint8"] = "int16"
     """dtype of a volume until it is on the device."""
-    cache: Annotated[Literal["ram", "disk"] | None, MAY_CHANGE] = None
-    """Where decoded examples are kept, to be decoded once: ram, disk; null: nowhere."""
-    cache_rate: Annotated[Share, MAY_CHANGE] = 1.0
-    """Share of the examples that cache=ram keeps; the others are decoded when they are needed."""
+    cache: Annotated[Literal["disk"] | None, MAY_CHANGE] = None
+    """Where decoded examples are kept, to be decoded once: disk; null: nowhere."""
     cache_dir: Annotated[Text, MAY_CHANGE, NO_EFFECT] = "~/.cache/ninefold"
     """Folder in which cache=disk keeps decoded examples, for all runs."""
     resident: Annotated[Literal["auto"] | bool, MAY_CHANGE] = "auto"

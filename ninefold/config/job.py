@@ -192,7 +192,7 @@ class Job:
         def fill_cache() -> None:
             if self.cache is None:
                 counted, threads = self.values["dataset"], self.frozen["threads"]
-                self.cache = data.fill_cache(dataset, counted, threads, self.evaluates, asked=node)
+                self.cache = data.fill_cache(dataset, counted, threads, asked=node)
 
         return fill_cache
 

@@ -17,7 +17,7 @@ ADDED: dict[str, Any] = {
         *("clip_grad_value", "checkpoint_activations", "cudnn_benchmark", "graph"),
         *("checkpoint.format", "loader.share", "loader.pinned", "launch.engine", "launch.dry"),
         *("parallel.devices", "parallel.loss_in_forward", "dataset.val", "dataset.exif"),
-        *("dataset.targets", "dataset.cache", "dataset.cache_rate", "dataset.cache_dir"),
+        *("dataset.targets", "dataset.cache", "dataset.cache_dir"),
         *("dataset.resident", "task.loss", "model.output", "optimizer.groups"),
         *("scheduler.per", "scheduler.warmup"),
     )
@@ -27,7 +27,7 @@ ADDED |= dict.fromkeys(("loader.workers", "clock.probe", "clock.ceiling", "clock
 
 
 def upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored job with the keys that it lacks as it is older than they are.
+    """A stored job with the keys that it lacks as it is older than they are, without those gone.
 
     Not those of groups: not every option has them, and what reads one knows its default.
     """
@@ -37,6 +37,10 @@ def upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
         node = found.get(section) if section else found
         if section not in GROUPS and isinstance(node, dict):
             node.setdefault(key, copy.copy(value))
+    dataset = found.get("dataset")
+    if isinstance(dataset, dict):  # decoded examples, or a share of them, could be in memory
+        dataset.pop("cache_rate", None)
+        dataset.update({"cache": "disk"} if dataset.get("cache") == "ram" else {})
     return found
 
 

@@ -65,7 +65,7 @@ class Dataset:
     flip, crop: augmentation in training: mirror at random; pad by so many pixels and crop.
     val: the share of the training examples to select on, where there is no validation split.
     resident: whether to copy the examples to a GPU once, see `ninefold.dataset.resident`.
-    cache, cache_rate, cache_dir: where decoded examples are kept, see `ninefold.dataset.cache`.
+    cache, cache_dir: whether and where decoded examples are kept, see `ninefold.dataset.cache`.
     """
 
     root: str | None = None
@@ -79,7 +79,6 @@ class Dataset:
     val: float = 0
     resident: bool | str = "auto"
     cache: str | None = None
-    cache_rate: float = 1.0
     cache_dir: str = "~/.cache/ninefold"
 
     @property

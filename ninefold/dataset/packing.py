@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import re
 import sys
 import time
 import warnings
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold import signals
-from ninefold.dataset.arrays import Array, Rows
+from ninefold.dataset.arrays import Array
 from ninefold.errors import DataError, Failure, ResourceError, memory_failure, relay
 from ninefold.process import Child, ready
 from ninefold.progress import bar
@@ -28,22 +27,20 @@ BYTES, ROWS = 8 * 2**20, 16  # what a process decodes at a time, at most
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of an array, to be written as one .npy file: C order, little endian.
+    """An array to be written as one .npy file: C order, little endian.
 
     name: of the file.
     array: read row by row when it is indexed.
-    rows: int64 [n], those to write, in this order.
     dtype: of the array's values.
     """
 
     name: str
     array: Array
-    rows: Rows
     dtype: np.dtype[Any]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.rows), *self.array.shape[1:])
+        return self.array.shape
 
     @property
     def header(self) -> bytes:
@@ -62,19 +59,19 @@ class Part:
     @property
     def size(self) -> int:
         """Bytes of the file."""
-        return len(self.header) + len(self.rows) * self.row_bytes
+        return len(self.header) + len(self.array) * self.row_bytes
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """First and last row, exclusive, of what is decoded at a time."""
         step = max(1, min(ROWS, BYTES // max(1, self.row_bytes)))
-        for first in range(0, len(self.rows), step):
-            yield first, min(first + step, len(self.rows))
+        for first in range(0, len(self.array), step):
+            yield first, min(first + step, len(self.array))
 
 
-def part_of(name: str, array: Array, rows: Rows) -> Part:
-    """The `rows` of `array`, as a part. Decodes one of them if the array does not say its dtype."""
+def part_of(name: str, array: Array) -> Part:
+    """`array` as a part. Decodes one of its rows if the array does not say its dtype."""
     dtype = getattr(array, "dtype", None)
-    return Part(name, array, rows, array[rows[:1]].dtype if dtype is None else np.dtype(dtype))
+    return Part(name, array, np.dtype(dtype or array[np.arange(len(array))[:1]].dtype))
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ class Content:
 
     def pack(self, paths: Sequence[str], processes: int) -> None:
         """Write the parts to these files, with a progress bar."""
-        most = [len(part.rows) for part in self.parts if not isinstance(part.array, np.ndarray)]
+        most = [len(part.array) for part in self.parts if not isinstance(part.array, np.ndarray)]
         began = time.monotonic()
         with bar(
             desc=f"caching {self.title}",
@@ -220,22 +217,21 @@ def _work(connection: Connection, parent: int) -> None:
 
 def _pack_chunk(part: Part, path: str, first: int, last: int) -> None:
     try:
-        values = part.array[part.rows[first:last]]
+        values = part.array[np.arange(first, last)]
     except Failure:
         raise
     except Exception as error:
-        row = int(part.rows[first])
         raise memory_failure(error, "examples were being decoded") or DataError(
             "dataset.cache",
             part.name,
             f"{type(error).__name__}: {error}; the dataset raised it for one of the "
-            f"{last - first} examples from {row} on; correct the dataset",
+            f"{last - first} examples from {first} on; correct the dataset",
         ) from error
     if values.shape != (last - first, *part.shape[1:]) or values.dtype != part.dtype:
         raise DataError(
             "dataset.cache",
             part.name,
-            f"examples from {int(part.rows[first])} on are {values.dtype} "
+            f"examples from {first} on are {values.dtype} "
             f"{list(values.shape[1:])}; the others are {part.dtype} {list(part.shape[1:])}; see "
             "that the dataset gives all of them the same shape and dtype",
         )
@@ -260,13 +256,6 @@ def _write(path: str, content: bytes | memoryview, offset: int) -> None:
 
 def refused(path: str | os.PathLike[str], error: OSError) -> ResourceError:
     """The failure of a cache that the system refuses to store."""
-    if re.match(r"/proc/\d+/fd/", str(path)):
-        return ResourceError(
-            "dataset.cache",
-            "ram",
-            f"{error.strerror or type(error).__name__}; decoded examples are kept in shared "
-            "memory; use dataset.cache=disk, a lower dataset.cache_rate or a smaller dataset.shape",
-        )
     return ResourceError(
         "dataset.cache_dir",
         path,

@@ -172,7 +172,7 @@ def resident_bytes(
             "true",
             "the examples are no arrays in memory: they are read when they are needed; auto and "
             "false are allowed for such a dataset; leave it out, or cache it with "
-            "dataset.cache=ram",
+            "dataset.cache=disk",
         )
     size = sum(nbytes(array) for array in arrays)
     if size <= allowed(memory, must):

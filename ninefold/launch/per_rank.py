@@ -180,11 +180,7 @@ def share_cache(spec: RunSpec, make: Callable[[], dict[str, str] | None]) -> dic
 
 def cache_of_this_host(spec: RunSpec) -> dict[str, str] | None:
     """On a rank other than 0: the cache that this host's processes share. Raises Failure."""
-
-    def make() -> dict[str, str] | None:
-        return data.fill_cache_of(spec.job, test=spec.command == "evaluate")
-
-    return share_cache(spec, make)
+    return share_cache(spec, lambda: data.fill_cache_of(spec.job))
 
 
 def settled(failure: Failure) -> Failure:

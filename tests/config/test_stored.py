@@ -19,6 +19,14 @@ def test_an_older_job_gets_the_keys_that_it_lacks_and_keeps_those_that_it_has() 
     assert upgrade(older)["checkpoint_activations"] == []
 
 
+@pytest.mark.parametrize(("cache", "now"), [("ram", "disk"), ("disk", "disk"), (None, None)])
+def test_examples_that_an_older_job_kept_in_memory_are_kept_on_disk(
+    cache: str | None, now: str | None
+) -> None:
+    older = {"dataset": {"root": "photos", "cache": cache, "cache_rate": 0.5}}
+    assert upgrade(older)["dataset"] == {"root": "photos", "cache": now}
+
+
 def test_a_job_stored_before_a_key_was_added_equals_one_with_its_default() -> None:
     now = {"seed": 3, "ema_warmup": False, "scheduler": {"per": "epoch"}}
     assert comparable({"seed": 3}) == comparable(now)

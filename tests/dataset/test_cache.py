@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 from ninefold.dataset import Split, cache, train_and_val
-from ninefold.dataset.cache import Files, Partly, keep, kept, key_of, make, mapped, reader, spread
+from ninefold.dataset.cache import Files, keep, kept, key_of, make, mapped, reader
 from ninefold.dataset.cache_folder import damage
 from ninefold.dataset.folder import Folder
 from ninefold.errors import DataError, ResourceError
@@ -66,19 +66,11 @@ def contents(files: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-HOW: dict[str, dict[str, Any]] = {
-    "disk": {"cache": "disk"},
-    "ram": {"cache": "ram"},
-    "part": {"cache": "ram", "cache_rate": 0.5},
-}
-
-
-@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("limit", [None, 11])
 def test_cached_examples_are_bitwise_the_decoded_ones_in_any_order(
-    root: Path, how: str, limit: int | None
+    root: Path, limit: int | None
 ) -> None:
-    plain, cached = folder(root, limit=limit), folder(root, limit=limit, **HOW[how])
+    plain, cached = folder(root, limit=limit), folder(root, limit=limit, cache="disk")
     load = reader(cached, made(cached))
     for split in SPLITS:
         one, other = plain.load(split), load(split)
@@ -92,11 +84,8 @@ def test_cached_examples_are_bitwise_the_decoded_ones_in_any_order(
         assert np.array_equal(other.select(rows).first(7).inputs[few], one.inputs[rows[:7]][few])
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_the_validation_draw_of_cached_examples_is_that_of_decoded_ones(
-    root: Path, how: str
-) -> None:
-    plain, cached = folder(root, val=0.3), folder(root, val=0.3, **HOW[how])
+def test_the_validation_draw_of_cached_examples_is_that_of_decoded_ones(root: Path) -> None:
+    plain, cached = folder(root, val=0.3), folder(root, val=0.3, cache="disk")
     load = reader(cached, made(cached))
     pairs = zip(train_and_val(plain, 5), train_and_val(cached, 5, load), strict=True)
     for one, other in pairs:
@@ -105,21 +94,6 @@ def test_the_validation_draw_of_cached_examples_is_that_of_decoded_ones(
         rows = np.arange(len(one))
         assert np.array_equal(other.inputs[rows], one.inputs[rows])
         assert np.array_equal(other.targets[rows], one.targets[rows])
-
-
-def test_a_share_of_the_rows_is_evenly_spread_and_each_row_comes_from_where_it_is() -> None:
-    draw = np.random.default_rng(0)
-    for _ in range(300):
-        total = int(draw.integers(1, 200))
-        count = int(draw.integers(1, total + 1))
-        rows = spread(total, count)
-        assert len(set(rows.tolist())) == count
-        assert np.ptp(np.diff(rows)) <= 1 if count > 2 else True
-        array = np.full((total, 2), -1)
-        others = np.setdiff1d(np.arange(total), rows)
-        array[others] = others[:, None]  # reading a kept row from here gives -1
-        found = Partly(np.stack([rows, rows], 1), array)[np.arange(total)]
-        assert found[:, 0].tolist() == list(range(total))
 
 
 def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root: Path) -> None:
@@ -148,10 +122,6 @@ def test_the_same_source_gives_the_same_bytes_whatever_the_number_of_processes(r
     for processes in (2, 3):
         shutil.rmtree(root.parent / "cache")
         assert contents(made(folder(root, cache="disk", **big), processes)) == one
-    memory = contents(made(folder(root, cache="ram", **big), 2))
-    assert {n: of for n, of in memory.items() if n != "meta.json"} == {
-        n: of for n, of in one.items() if n != "meta.json"
-    }
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
@@ -175,7 +145,7 @@ def test_arguments_that_change_the_decoded_examples_are_in_the_key_and_others_ar
 ) -> None:
     dataset = folder(root, cache="disk")
     before = key_of(dataset, node(dataset))
-    for same in ({"flip": False}, {"crop": 3}, {"val": 0.2}, {"mean": [0.5]}, {"cache": "ram"}):
+    for same in ({"flip": False}, {"crop": 3}, {"val": 0.2}, {"mean": [0.5]}, {"cache": None}):
         other = replace(dataset, **same)  # type: ignore[arg-type]
         assert key_of(other, node(other)) == before
     for new in ({"limit": 5}, {"shape": [3, 9, 8]}, {"classes": 3}):
@@ -229,9 +199,8 @@ def test_a_damaged_cache_is_made_again_with_a_warning(
     assert len(list((root.parent / "cache").iterdir())) == 1
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_a_second_run_of_a_command_has_the_cache_of_the_first(root: Path, how: str) -> None:
-    dataset = folder(root, **HOW[how])
+def test_a_second_run_of_a_command_has_the_cache_of_the_first(root: Path) -> None:
+    dataset = folder(root, cache="disk")
     assert kept(node(dataset)) is None
     files = made(dataset)
     keep(node(dataset), files)
@@ -240,17 +209,10 @@ def test_a_second_run_of_a_command_has_the_cache_of_the_first(root: Path, how: s
     assert kept({**node(dataset), "limit": 3}) is None
 
 
-def test_too_little_memory_or_disk_is_refused_before_an_image_is_read(root: Path) -> None:
+def test_too_little_room_is_refused_before_an_image_is_read(root: Path) -> None:
     for path in root.rglob("*.png"):
         path.write_bytes(b"no image")  # reading one fails with another error
     huge = {"shape": [3, 60_000, 60_000]}
-    with pytest.raises(ResourceError) as memory:
-        made(folder(root, cache="ram", **huge))
-    assert re.fullmatch(
-        r"error: dataset.cache=ram: 342.\d GiB are needed; [\d.]+ GiB, 80 % of what is free, are "
-        r"allowed; use dataset.cache=disk, dataset.cache_rate=0.\d+ or a smaller dataset.shape",
-        str(memory.value),
-    )
     with pytest.raises(ResourceError) as disk:
         made(folder(root, cache="disk", **huge))
     assert re.fullmatch(
@@ -260,20 +222,19 @@ def test_too_little_memory_or_disk_is_refused_before_an_image_is_read(root: Path
     )
     assert not list((root.parent / "cache").iterdir())
     with pytest.raises(DataError, match="no usable image"):
-        made(folder(root, cache="ram"))
+        made(folder(root, cache="disk"))
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("how", ["disk", "ram"])
 def test_a_bad_file_is_the_line_that_it_is_without_a_cache_and_leaves_nothing(
-    root: Path, processes: int, how: str
+    root: Path, processes: int
 ) -> None:
     (root / "train" / "dog" / "07.png").write_bytes(b"no image")
     plain = folder(root, shape=[3, 1200, 1400])
     with pytest.raises(DataError) as uncached:
         plain.load("train").inputs[np.array([20])]
     with pytest.raises(DataError) as cached:
-        made(replace(plain, cache=how), processes)
+        made(replace(plain, cache="disk"), processes)
     assert str(cached.value) == str(uncached.value)
     assert not (root.parent / "cache").exists() or not list((root.parent / "cache").iterdir())
 
@@ -283,18 +244,8 @@ def test_processes_that_decode_print_no_warnings_of_pillow(
 ) -> None:
     for path in (root / "train" / "dog").iterdir():
         Image.new("P", (12, 10), 3).save(path, transparency=bytes([128] * 4))
-    made(folder(root, cache="ram"), 2)
+    made(folder(root, cache="disk"), 2)
     assert "Warning" not in capfd.readouterr().err
-
-
-def test_a_cache_in_memory_is_one_copy_that_a_process_cannot_change(root: Path) -> None:
-    files = made(folder(root, cache="ram"))
-    assert all(path.startswith(f"/proc/{os.getpid()}/fd/") for path in files.values())
-    code = "import sys; open(sys.argv[1], 'r+b', 0).write(b'x')"
-    done = subprocess.run(
-        [sys.executable, "-c", code, files["train.inputs.npy"]], capture_output=True, text=True
-    )
-    assert "Operation not permitted" in done.stderr
 
 
 class Odd:
@@ -334,13 +285,13 @@ def test_a_dataset_that_fails_while_it_is_decoded_is_one_line(
     path = root / "odd.npy"
     path.touch()
     with pytest.raises(DataError, match=rf"error: dataset.cache=odd.npy: {line}"):
-        pack([part_of("odd.npy", Odd(fault), np.arange(4))], [str(path)], 1, lambda *_: None)
+        pack([part_of("odd.npy", Odd(fault))], [str(path)], 1, lambda *_: None)
 
 
-def test_a_full_disk_or_memory_is_one_line(root: Path) -> None:
+def test_a_full_disk_is_one_line(root: Path) -> None:
     from ninefold.dataset.packing import pack, part_of
 
-    part = part_of("full.npy", Odd(""), np.arange(4))
+    part = part_of("full.npy", Odd(""))
     with pytest.raises(ResourceError, match=r"error: dataset.cache_dir=/dev/full: .*; .*; free "):
         pack([part], ["/dev/full"], 1, lambda *_: None)
 
@@ -379,8 +330,6 @@ def test_the_pack_command_prints_the_folder_that_a_run_then_finds(root: Path) ->
         ("dataset=folder dataset.root=ROOT dataset.classes=10", "dataset.classes=10: ", 4),
         ("dataset=folder dataset.cache=ram", "dataset.cache=ram: this command fills a cache", 2),
         ("dataset=folder dataset.cache=disc", "dataset.cache=disc: this command fills", 2),
-        ("dataset=folder dataset.cache_rate=0.5", "dataset.cache_rate=0.5: cache=disk keeps", 2),
-        ("dataset=folder dataset.cache_rate=0", "dataset.cache_rate=0: not allowed; ", 2),
         ("dataset=folder dataset.cache_dir=null", "dataset.cache_dir=null: cache=disk keeps", 2),
         ("dataset=folder dataset.cash=disk", "dataset.cash=disk: ", 2),
         ("dataset=foldr", "dataset=foldr: ", 2),

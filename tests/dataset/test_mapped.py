@@ -209,8 +209,8 @@ def test_loader_threads_are_refused_as_they_share_the_generators(shell: Shell) -
 
 
 def test_a_class_with_random_transforms_is_not_cached_and_one_without_is() -> None:
-    with pytest.raises(DataError, match=r"dataset.cache=ram would keep item 0 .* in the second;"):
-        noise(cache="ram").prepare()
+    with pytest.raises(DataError, match=r"dataset.cache=disk would keep item 0 .* in the second;"):
+        noise(cache="disk").prepare()
     item("hwc", cache="disk").prepare()
 
 

@@ -191,7 +191,7 @@ def test_a_set_is_put_on_a_gpu_if_it_is_in_memory_and_takes_a_sixteenth_of_that_
          "auto and false are allowed: examples are in its memory anyway; leave it out"),
         ([FILES], GPU, MUCH, "the examples are no arrays in memory: they are read when they are "
          "needed; auto and false are allowed for such a dataset; leave it out, or cache it with "
-         "dataset.cache=ram"),
+         "dataset.cache=disk"),
         ([labeled()], GPU, (2 * BYTES - 2, MUCH[1]), "the examples take 10.7 kB; 10.7 kB are "
          "allowed (0.5 of the free memory of the GPU); leave it out"),
     ],

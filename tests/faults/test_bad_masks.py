@@ -247,7 +247,6 @@ def test_a_task_that_does_not_fit_model_or_dataset_is_one_line(
     [
         "",
         pytest.param("parallel=ddp launch.cpu_processes=2", marks=pytest.mark.slow),
-        pytest.param("dataset.cache=ram", marks=pytest.mark.slow),
         pytest.param("loader.workers=2", marks=pytest.mark.slow),
         pytest.param("dataset.cache=disk dataset.cache_dir=cache", marks=pytest.mark.slow),
         pytest.param("dataset.val=0.9 dataset.limit=200", marks=pytest.mark.slow),

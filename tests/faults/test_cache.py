@@ -42,12 +42,6 @@ def photos(shell: Shell) -> Path:
     return root
 
 
-def shmem() -> int:
-    """Bytes of shared memory on this machine: files in memory, memfds included."""
-    (line,) = [x for x in Path("/proc/meminfo").read_text().splitlines() if x.startswith("Shmem:")]
-    return int(line.split()[1]) * 1024
-
-
 def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
@@ -207,39 +201,6 @@ def test_a_disk_that_cannot_take_a_cache_is_refused(
         assert done.stderr.count("\n") == 1
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["none", "ddp"])
-def test_a_launcher_that_is_killed_leaves_no_memory(
-    shell: Shell, photos: Path, strategy: str
-) -> None:
-    before, size = shmem(), 60 * 3 * 700 * 700
-    process = shell.start(
-        *(str(ROOT / "train.py"), *RUN, "dataset.cache=ram", "epochs=100000"),
-        *(f"parallel={strategy}", "launch.cpu_processes=2", "hydra.run.dir=run"),
-    )
-    file = shell.folder / "run" / "metrics.jsonl"
-    wait_until(lambda: file.exists() and "test_loss" in file.read_text(), process)
-    held = shmem() - before
-    shell.kill(process)
-    assert held > 0.9 * size
-    wait_until(lambda: shmem() - before < size / 10, seconds=5)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-def test_a_cache_in_memory_does_not_need_room_in_dev_shm(shell: Shell, photos: Path) -> None:
-    words = (sys.executable, str(ROOT / "train.py"), *RUN, "dataset.cache=ram", "epochs=1")
-    script = 'mount -t tmpfs -o size=8m tmpfs /dev/shm; exec "$@"'
-    done = subprocess.run(
-        ["unshare", "--mount", "bash", "-ec", script, "bash", *words, "hydra.run.dir=run"],
-        cwd=shell.folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert (shell.folder / "run" / "result.json").exists()
 
 
 @pytest.mark.slow
