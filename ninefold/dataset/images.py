@@ -29,6 +29,10 @@ FOLDERS: dict[str, tuple[str, ...]] = {  # of each split, the first that is ther
 OPENED = 5000  # files that `prepare` opens, which takes a second or two
 
 
+K = TypeVar("K")
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class Tree:
     """The folder `dataset.root` of a dataset of image files. All its methods raise DataError.
@@ -85,6 +89,22 @@ class Tree:
             for entry in self.entries(folder)
             if entry.name.lower().endswith(ENDINGS) and not entry.is_dir()
         )
+
+    def unique(self, paths: Iterable[tuple[K, str]], what: str, of: str) -> dict[K, str]:
+        """The paths by their names, which two of them must not share: they are `what` of one `of`.
+
+        what: such as mask. of: such as image.
+        """
+        found: dict[K, str] = {}
+        for name, path in paths:
+            other = found.setdefault(name, path)
+            if other != path:
+                raise self.wrong(
+                    f"{other} and {path} are {what}s of one {of}",
+                    f"one {what} for each {of} is allowed",
+                    "remove one of them",
+                )
+        return found
 
     def elsewhere(self, data: Callable[[Path], bool], otherwise: str | None = None) -> str:
         """What to do where `root` holds no data: name a folder in it that does, if there is one.
@@ -143,9 +163,6 @@ def bad_image(root: str, path: str, wrong: str, field: str = "dataset.root") -> 
         f"{path} is no usable image ({wrong}); whole files of 8 bits per channel that Pillow "
         "reads are; replace or remove it",
     )
-
-
-T = TypeVar("T")
 
 
 def spread(items: Sequence[T], count: int | None) -> list[T]:

@@ -256,7 +256,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Part(Unread):
+class Column(Unread):
     """The inputs (part 0) or the targets (1) of items.
 
     seed, epoch: what their random transforms are drawn by.
@@ -278,7 +278,7 @@ class Part(Unread):
     def varies(self) -> bool:
         return True
 
-    def in_epoch(self, seed: int, epoch: int) -> Part:
+    def in_epoch(self, seed: int, epoch: int) -> Column:
         """The same items with the draws of this epoch."""
         return replace(self, seed=seed, epoch=epoch)
 

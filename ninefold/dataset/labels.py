@@ -69,18 +69,8 @@ def labels_of(tree: Tree, folder: str, cases: Iterable[str]) -> Mapping[str, str
             "put the masks there as CASE.nii.gz"
             + ("" if folder == "labelsTr" else ", or list the cases to test on in test.txt"),
         )
-    found: dict[str, str] = {}
-    for entry in tree.entries(path):
-        match = NAME.fullmatch(entry.name)
-        if match is None:
-            continue
-        other = found.setdefault(match[1], entry.path)
-        if other != entry.path:
-            raise tree.wrong(
-                f"{other} and {entry.path} are masks of one case",
-                "one mask for each case is allowed",
-                "remove one of them",
-            )
+    files = ((NAME.fullmatch(entry.name), entry.path) for entry in tree.entries(path))
+    found = tree.unique(((match[1], file) for match, file in files if match), "mask", "case")
     wanted = set(cases)
     if lacking := sorted(wanted - found.keys()):
         raise tree.wrong(

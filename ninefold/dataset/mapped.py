@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.class_numbers import ClassNumbers
-from ninefold.dataset.items import Items, Part, first_cause, generators, raised
+from ninefold.dataset.items import Column, Items, first_cause, generators, raised
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
 
@@ -65,7 +65,7 @@ class Mapped(Dataset):
     def load(self, split: Split) -> Examples:
         rank = found(os.environ).rank
         items = self._items(split, f"traceback in run{f'.rank{rank}' if rank else ''}.log")
-        examples = Examples(Part(items, 0), Part(items, 1), tuple(self.class_names or ()))
+        examples = Examples(Column(items, 0), Column(items, 1), tuple(self.class_names or ()))
         return examples.first(self.limit_of(split))
 
     def sources(self, split: Split) -> Sequence[str]:

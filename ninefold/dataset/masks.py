@@ -153,15 +153,8 @@ class Masks(Dataset):
                 self._tree.listing(images),
                 "put images there; folders below are not read",
             )
-        by_stem: dict[str, str] = {}
-        for path in self._tree.images(masks):
-            other = by_stem.setdefault(stem(path), path)
-            if other != path:
-                raise self._tree.wrong(
-                    f"{other} and {path} are masks of one image",
-                    "one mask for each image is allowed",
-                    "remove one of them",
-                )
+        stems = ((stem(path), path) for path in self._tree.images(masks))
+        by_stem = self._tree.unique(stems, "mask", "image")
         lacking = [path for path in found if stem(path) + self.mask_suffix not in by_stem]
         if lacking:
             count = f"{len(lacking):,} image{'s have' if len(lacking) > 1 else ' has'} no mask"
