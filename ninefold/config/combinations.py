@@ -1,4 +1,5 @@
-"""Combinations of options that are refused, as one table: add yours to `REFUSED`.
+"""Combinations of options that are refused, as a table: add yours to `REFUSED`, or, of what a
+command asks for in place of a run, to `REFUSED_COMMANDS`.
 
 Each value is allowed by itself (that is checked before, see ninefold.config.rules), and nothing
 here needs data or devices. A row asks what an option can do, by the keys that its yaml has, and
@@ -8,7 +9,7 @@ never which option it is: an option of your own is then treated like one of ours
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,11 @@ GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile: they reco
 OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
 # They take a rate from a tensor, and with `fused` skip a step without asking the host.
 RECORDED = ("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD")
-FUSED = (
-    "torch.optim.Adam",
-    "torch.optim.AdamW",
-)  # whose kernels have a rule for sharded parameters
+SMALLEST, LARGEST = 2.0**-126, 3.4e38  # of a learning rate: of the normal float32 numbers
+HERE = ("basic", "joblib")  # Hydra's launchers that start runs on this host
+# Those whose fused kernels have a rule for sharded parameters.
+FUSED = ("torch.optim.Adam", "torch.optim.AdamW")
+ONE_VALUE = "it looks for a value of one new job"
 ONE_KIND = (
     "amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu and GPUs; use "
     "these, or GPUs alone"
@@ -162,6 +164,50 @@ def full_precision(job: Job) -> bool:
 
 
 # Rows that are alike.
+
+
+def _outside_float32(key: str) -> Combination:
+    return Combination(
+        key,
+        lambda job: job["find"] == "lr" and not SMALLEST <= job[key] <= LARGEST,
+        "float32, in which networks train, has no such number; "
+        f"{SMALLEST:g} to {LARGEST:g} are allowed; correct {key}",
+    )
+
+
+def _not_one_new_job(key: str, why: str, started: str) -> list[Combination]:
+    """What asks for something of one new job, which this command is not. started: by torchrun."""
+
+    def asked(also: Callable[[Job], object]) -> Callable[[Job], object]:
+        return lambda job: job[key] not in (None, False) and also(job)
+
+    return [
+        Combination(
+            key,
+            asked(lambda job: job["hydra.mode"] == "MULTIRUN"),
+            f"a sweep has many jobs; {why}; leave out -m and values with commas",
+        ),
+        Combination(
+            key,
+            asked(lambda job: job["resume"] is not None),
+            f"resume={{resume}} is given; {why}; leave out resume",
+        ),
+        Combination(
+            key,
+            asked(lambda job: job["started_by"]),
+            f"{{started_by}} starts {started}; {why}; leave out {{started_by}}: python train.py "
+            "...",
+        ),
+    ]
+
+
+def _not_in_turns(when: Callable[[Job], object], wrong: str) -> Combination:
+    return Combination(
+        "study.ask",
+        lambda job: "time" in (job["study.ask"] or []) and when(job),
+        f"{wrong}; cells are timed in turns, in processes that are alive at the same time; leave "
+        "it out, or set study.ask=null",
+    )
 
 
 def _without_init(key: str) -> Combination:
@@ -410,11 +456,48 @@ REFUSED = (
         "there is no average to warm up, as ema=null; a decay such as ema=0.999 is allowed with "
         "it; set ema, or leave ema_warmup out",
     ),
+    _outside_float32("find_lr.low"),
+    _outside_float32("find_lr.high"),
+    Combination(
+        "find_lr.low",
+        lambda job: job["find"] == "lr" and job["find_lr.low"] >= job["find_lr.high"],
+        "find_lr.high is {highest}; a lower learning rate than that is allowed; correct one "
+        "of them",
+    ),
 )
 
 
+# They ask for `hydra.mode`, `hydra/launcher` and `started_by` too: torchrun, srun or nothing.
+REFUSED_COMMANDS = (
+    *_not_one_new_job("find", ONE_VALUE, "one run"),
+    *_not_one_new_job("launch.dry", "one process pretends to be all", "processes"),
+    Combination(
+        "find",
+        lambda job: job["find"] is not None and job["launch.inline"],
+        f"launch.inline=true has one process for everything; {ONE_VALUE}; leave it out",
+    ),
+    Combination(
+        "hydra.mode",
+        lambda job: job["hydra.mode"] == "MULTIRUN" and job["started_by"],
+        "a sweep starts processes of its own; {started_by} starts one run; leave {started_by} out: "
+        "python train.py -m ...",
+    ),
+    _not_in_turns(
+        lambda job: job["hydra/launcher"] not in HERE,
+        "hydra/launcher={hydra/launcher} may start runs on other hosts",
+    ),
+    _not_in_turns(
+        lambda job: job["launch.inline"], "launch.inline=true has one process for all runs"
+    ),
+    _not_in_turns(
+        lambda job: job["launch.engine"] == "srun",
+        "launch.engine=srun starts runs on several hosts",
+    ),
+)
+
 # What a sentence may say of a job besides values of its keys.
 WORDS: dict[str, Callable[[Job], object]] = {
+    "highest": lambda job: f"{job['find_lr.high']:g}",
     "channels": channels,
     "mean": lambda job: len(job["dataset.mean"]),
     "std": lambda job: len(job["dataset.std"]),
@@ -429,17 +512,17 @@ WORDS: dict[str, Callable[[Job], object]] = {
 }
 
 
-def problems(job: Mapping[str, Any]) -> list[Failure]:
+def problems(job: Mapping[str, Any], refused: Sequence[Combination] = REFUSED) -> list[Failure]:
     """A failure for each combination in `job`, a resolved configuration, that is refused."""
-    values = _by_key(job)
+    values = by_key(job)
     return [
         ConfigError(row.field, spelled(values[row.field]), _filled(row.sentence, values))
-        for row in REFUSED
+        for row in refused
         if row.when(values)
     ]
 
 
-def _by_key(job: Mapping[str, Any]) -> Job:
+def by_key(job: Mapping[str, Any]) -> Job:
     """Without references that are left in it: only the worker of an evaluation resolves them."""
     values = Job(job)
     for section, node in job.items():
@@ -454,4 +537,4 @@ def _filled(sentence: str, job: Job) -> str:
         value = WORDS[word](job) if word in WORDS else job.get(word, "not given")
         return str(spelled(value))
 
-    return re.sub(r"{([\w.]+)}", text, sentence)
+    return re.sub(r"{([\w./]+)}", text, sentence)

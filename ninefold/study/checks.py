@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from ninefold.config import letters, rules
+from ninefold.config import combinations, letters, rules
 from ninefold.config.composition import CONF, Composition
 from ninefold.config.job import GROUPS, UNSAID, not_a_name
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import Failure
 from ninefold.ranks import started_by
-from ninefold.study import dry, find, plan, start, values
+from ninefold.study import plan, start, values
 
 DEFAULTS = CONF / "train.yaml"
 
@@ -23,8 +24,7 @@ def of_a_run(composition: Composition) -> list[Failure]:
     config = composition.config
     return (
         plan.not_honored(config, DEFAULTS)
-        or find.problems(config)
-        or dry.problems(config)
+        or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
         or letters.references("hydra.run.dir", config.hydra.run.dir)
     )
 
@@ -38,23 +38,23 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
         values.problems([*params, *given], sweeper)
         or odd_options(given)
         or plan.not_honored(config, DEFAULTS)
-        or find.problems(config)
-        or dry.problems(config)
+        or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
         or letters.references("hydra.sweep.dir", config.hydra.sweep.dir)
     )
     if not problems and sweeper != plan.SWEEPER:
         problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
-    problems = problems or rules.breach("launch.grace", OmegaConf.select(config, "launch.grace"))
-    if (launcher := started_by()) and not problems:
-        problems = [
-            ConfigError(
-                "hydra.mode",
-                "MULTIRUN",
-                f"a sweep starts processes of its own; {launcher} starts one run; leave "
-                f"{launcher} out: python train.py -m ...",
-            )
-        ]
-    return problems
+    return problems or rules.breach("launch.grace", OmegaConf.select(config, "launch.grace"))
+
+
+def _asked(composition: Composition) -> dict[str, Any]:
+    """What a command asks for instead of a run, and what starts it, by key."""
+    keys = ("find", "resume", "launch.inline", "launch.engine", "launch.dry", "study.ask")
+    found = {key: OmegaConf.select(composition.config, key) for key in keys}
+    return found | {
+        "hydra.mode": "MULTIRUN" if composition.sweeps else "RUN",
+        "hydra/launcher": composition.choice("hydra/launcher"),
+        "started_by": started_by(),
+    }
 
 
 def odd_options(overrides: Sequence[Override]) -> list[Failure]:

@@ -7,28 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
-from ninefold.errors import ConfigError, Failure
 from ninefold.files import read_json
 from ninefold.launch.run import DRY, start
-from ninefold.study.find import against_one_new_job
 
 MEGA = 1e6
 COLUMNS = ("processes", "examples", "parameters", "gradients", "optimizer", "buffers")
 FURTHER = ("all of it", "sent a step", "messages")
-
-
-def problems(config: DictConfig) -> list[Failure]:
-    """What keeps this command from a dry run, if it asks for one."""
-    if OmegaConf.select(config, "launch.dry") is not True:
-        return []
-    if (against := against_one_new_job(config, "processes")) is None:
-        return []
-    wrong, do = against
-    return [ConfigError("launch.dry", "true", f"{wrong}; one process pretends to be all; {do}")]
 
 
 def lines(job: TrainJob, folder: Path) -> list[str]:

@@ -8,14 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import yaml
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
 from ninefold.errors import (
-    ConfigError,
-    Failure,
     Interrupted,
     NumericsError,
     Preempted,
@@ -23,68 +20,11 @@ from ninefold.errors import (
 )
 from ninefold.files import read_json, write_json
 from ninefold.launch.run import start
-from ninefold.ranks import started_by
 from ninefold.study import max_batch
 from ninefold.study.plan import key_and_value
 from ninefold.study.screen import Announcements
 
-SMALLEST, LARGEST = 2.0**-126, 3.4e38  # of a learning rate: of the normal float32 numbers
 RATES = "lr.json"  # what find=lr leaves in its folder, besides lr.png
-
-
-def problems(config: DictConfig) -> list[Failure]:
-    """What keeps this command from finding what it is asked for."""
-    what = config.get("find")
-    if what is None:
-        return []
-    if (against := against_one_new_job(config, "one run")) is not None:
-        wrong, do = against
-    elif config.launch.inline:
-        wrong, do = "launch.inline=true has one process for everything", "leave it out"
-    else:
-        return _rates_at_odds(config) if what == "lr" else []
-    return [ConfigError("find", what, f"{wrong}; it looks for a value of one new job; {do}")]
-
-
-def against_one_new_job(config: DictConfig, started: str) -> tuple[str, str] | None:
-    """Why this command is not one new job that it starts itself, and what to do; None if it is.
-
-    started: what another launcher starts, in words.
-    """
-    if config.hydra.mode == RunMode.MULTIRUN:
-        return "a sweep has many jobs", "leave out -m and values with commas"
-    if config.resume is not None:
-        return f"resume={config.resume} is given", "leave out resume"
-    if launcher := started_by():
-        return f"{launcher} starts {started}", f"leave out {launcher}: python train.py ..."
-    return None
-
-
-def _rates_at_odds(config: DictConfig) -> list[Failure]:
-    low, high = config.find_lr.low, config.find_lr.high
-    if not all(isinstance(rate, int | float) for rate in (low, high)):
-        return []  # what is no number is refused with the other keys
-    wrong = [key for key in ("low", "high") if not SMALLEST <= config.find_lr[key] <= LARGEST]
-    if wrong:
-        return [
-            ConfigError(
-                f"find_lr.{key}",
-                config.find_lr[key],
-                f"float32, in which networks train, has no such number; {SMALLEST:g} to "
-                f"{LARGEST:g} are allowed; correct find_lr.{key}",
-            )
-            for key in wrong
-        ]
-    if low < high:
-        return []
-    return [
-        ConfigError(
-            "find_lr.low",
-            low,
-            f"find_lr.high is {high:g}; a lower learning rate than that is allowed; correct one "
-            "of them",
-        )
-    ]
 
 
 def find(

@@ -23,7 +23,6 @@ from ninefold.errors import ConfigError, Failure
 from ninefold.result import PROCESSES, are_numbers, strategy_name
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled
-HERE = "basic", "joblib"  # Hydra's launchers that start runs on this host
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
 Compose = Callable[[Sequence[str]], DictConfig]
 
@@ -308,25 +307,6 @@ def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
         for key, value in config.study.items()
         if value != before.get(key)
     ]
-
-
-def turn_problems(config: DictConfig) -> list[Failure]:
-    """What keeps a study with this configuration from timing its cells in turns."""
-    if "time" not in (config.study.ask or []):
-        return []
-    launcher = config.hydra.runtime.choices["hydra/launcher"]
-    wrong = None
-    if launcher not in HERE:
-        wrong, do = f"hydra/launcher={launcher} may start runs on other hosts", "leave it out"
-    elif config.launch.inline:
-        wrong, do = "launch.inline=true has one process for all runs", "leave it out"
-    elif config.launch.engine == "srun":
-        wrong, do = "launch.engine=srun starts runs on several hosts", "leave it out"
-    if wrong is None:
-        return []
-    asked = f"[{','.join(config.study.ask)}]"
-    allowed = "cells are timed in turns, in processes that are alive at the same time"
-    return [ConfigError("study.ask", asked, f"{wrong}; {allowed}; {do}, or set study.ask=null")]
 
 
 def problems(config: DictConfig) -> list[Failure]:

@@ -58,7 +58,7 @@ class Planned:
 def planned(composition: Composition) -> Planned:
     """The study that a sweep is. Raises Refused if no cell can be run, Failure, Hydra's errors."""
     config = composition.config
-    if problems := plan.problems(config) or plan.turn_problems(config):
+    if problems := plan.problems(config):
         raise Refused(problems)
     settings: dict[str, Any] = {
         section: OmegaConf.to_container(config[section], resolve=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import ours
-from ninefold.config.combinations import REFUSED, WORDS, problems
+from ninefold.config.combinations import REFUSED, REFUSED_COMMANDS, WORDS, by_key, problems
 from ninefold.config.options import find
 from ninefold.errors import ConfigError
 from tests.conftest import Shell
@@ -74,6 +74,23 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("scheduler.T_max", {"scheduler": {"T_max": 0}, "epochs": 3}),
     ("clip_grad_value", {"clip_grad_norm": 1, "clip_grad_value": 0.5}),
     ("ema_warmup", {"ema_warmup": True, "ema": None}),
+    ("find_lr.low", {"find": "lr", "find_lr": {"low": 1e-50, "high": 1.0}}),
+    ("find_lr.high", {"find": "lr", "find_lr": {"low": 0.1, "high": 1e39}}),
+    ("find_lr.low", {"find": "lr", "find_lr": {"low": 0.1, "high": 0.1}}),
+]
+LR, DRY, TURNS = {"find": "lr"}, {"launch.dry": True}, {"study.ask": ["time", "accuracy"]}
+SWEEP, OURS = {"hydra.mode": "MULTIRUN"}, {"hydra/launcher": "basic"}
+WRONG_COMMANDS: list[tuple[str, dict[str, Any]]] = [
+    *(
+        (key, {**asked, **also})
+        for key, asked in (("find", LR), ("launch.dry", DRY))
+        for also in (SWEEP, {"resume": "auto"}, {"started_by": "torchrun"})
+    ),
+    ("find", {**LR, "launch.inline": True}),
+    ("hydra.mode", {**SWEEP, "started_by": "srun"}),
+    ("study.ask", {**TURNS, "hydra/launcher": "submitit_slurm"}),
+    ("study.ask", {**TURNS, **OURS, "launch.inline": True}),
+    ("study.ask", {**TURNS, **OURS, "launch.engine": "srun"}),
 ]
 
 
@@ -86,18 +103,35 @@ def test_a_combination_that_cannot_be_honored_is_one_line_of_three_parts(
     assert not set("{}") & set(str(failure))
 
 
-def test_each_row_of_the_table_has_an_example_here() -> None:
-    from ninefold.config.combinations import _by_key
+@pytest.mark.parametrize(("field", "command"), WRONG_COMMANDS, ids=str)
+def test_what_a_command_cannot_be_asked_for_is_one_line_of_three_parts(
+    field: str, command: dict[str, Any]
+) -> None:
+    (failure,) = problems(command, REFUSED_COMMANDS)
+    assert re.fullmatch(rf"error: {re.escape(field)}=.+: [^;]+(; [^;]+){{2,}}", str(failure))
+    assert not set("{}") & set(str(failure))
 
-    jobs = [_by_key(job) for _, job in WRONG]
-    assert [row for row in REFUSED if not any(row.when(job) for job in jobs)] == []
+
+@pytest.mark.parametrize(
+    "asked", [{}, LR, DRY, {**TURNS, **OURS}, {"launch.inline": True}], ids=str
+)
+def test_what_a_command_can_be_asked_for_is_allowed(asked: dict[str, Any]) -> None:
+    assert problems(asked, REFUSED_COMMANDS) == []
+
+
+def test_each_row_of_the_tables_has_an_example_here() -> None:
+    for rows, examples in ((REFUSED, WRONG), (REFUSED_COMMANDS, WRONG_COMMANDS)):
+        jobs = [by_key(job) for _, job in examples]
+        assert [row for row in rows if not any(row.when(job) for job in jobs)] == []
 
 
 def test_rows_name_keys_that_there_are() -> None:
     of_torch = {"optimizer.fused", "optimizer.foreach", "scheduler.T_max"}
-    words = {word for row in REFUSED for word in re.findall(r"{([\w.]+)}", row.sentence)}
-    named = {row.field for row in REFUSED} | words - WORDS.keys()
-    assert {name for name in named - of_torch if find(name) is None} == set()
+    of_hydra = {"hydra.mode", "hydra/launcher", "started_by"}
+    rows = [*REFUSED, *REFUSED_COMMANDS]
+    words = {word for row in rows for word in re.findall(r"{([\w./]+)}", row.sentence)}
+    named = {row.field for row in rows} | words - WORDS.keys()
+    assert {name for name in named - of_torch - of_hydra if find(name) is None} == set()
     assert WORDS.keys() <= words
 
 
@@ -129,6 +163,8 @@ def test_rows_name_keys_that_there_are() -> None:
         {"clip_grad_norm": 1, "clip_grad_value": None},
         {"ema_warmup": True, "ema": 0.9},
         {"ema_warmup": False, "ema": None},
+        {"find": "lr", "find_lr": {"low": 1e-7, "high": 1.0}},
+        {"find": None, "find_lr": {"low": 1.0, "high": 0.1}},
         {"optimizer": None, "parallel": {}},
     ],
     ids=str,

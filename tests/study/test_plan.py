@@ -140,4 +140,4 @@ def test_lists_and_numbers_of_a_sweep_are_checked_as_they_are_composed(made: Swe
     for ask in ("[time]", "[time,accuracy]", "null"):
         assert plan.problems(made.compose([f"study.ask={ask}", "study.repeats=auto"])) == []
     (one,) = plan.problems(made.compose(["study.ask=[accuracy,time]"]))
-    assert str(one).startswith("error: study.ask=['accuracy', 'time']: not allowed; [time], ")
+    assert str(one).startswith("error: study.ask=[accuracy, time]: not allowed; [time], ")
