@@ -62,7 +62,10 @@ def allowed(kind: Any) -> str:
         if isinstance(mark, Allowed):
             return mark.sentence
     if kind in (int, float):
-        return f"{_number(kind, marks[0])} is allowed"
+        bounds = next((mark for mark in marks if isinstance(mark, Meta)), Meta())
+        return f"{_number(kind, bounds)} is allowed"
+    if (plain := get_origin(kind) or kind) in PLAIN:
+        return f"{PLAIN[plain]} is allowed"
     members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     choices = [choice for member in members for choice in _choices(member)]
     others = [each for each in members if each is not NoneType and not _choices(each)]
@@ -79,6 +82,9 @@ def words(kind: Any) -> str:
     return re.sub(r",? (is|are) allowed", "", allowed(kind))
 
 
+PLAIN = {str: "text", list: "a list", dict: "a section"}
+
+
 def _choices(kind: Any) -> list[str]:
     if kind is bool:
         return ["true", "false"]
@@ -86,11 +92,13 @@ def _choices(kind: Any) -> list[str]:
 
 
 def _number(kind: type, bounds: Meta) -> str:
-    low = f"above {bounds.gt:g}" if bounds.gt is not None else f"of at least {bounds.ge:g}"
+    low = "" if bounds.ge is None else f" of at least {bounds.ge:g}"
+    low = low if bounds.gt is None else f" above {bounds.gt:g}"
     if kind is int:
-        return f"a whole number {low}" + ("" if bounds.le is None else f" and at most {bounds.le}")
-    low += "" if bounds.lt is None else f" and below {bounds.lt:g}"
-    return f"a number {low}" + ("" if bounds.le is None else f" and of at most {bounds.le:g}")
+        return f"a whole number{low}" + ("" if bounds.le is None else f" and at most {bounds.le}")
+    high = "" if bounds.lt is None else f" and below {bounds.lt:g}"
+    high = high if bounds.le is None else f" and of at most {bounds.le:g}"
+    return f"a number{low}{high}"
 
 
 def _different(values: Any) -> bool:
@@ -122,6 +130,7 @@ Text = Annotated[Annotated[str, Meta(pattern=r"\S")] | None, Allowed("text or nu
 String = Annotated[str, Allowed("text is allowed")]
 Names = Annotated[list[str] | None, Allowed("a list of names, or null is allowed")]
 Units = Annotated[Literal["auto"] | list[str], Allowed("auto or a list of names is allowed")]
+FloatDtype = Literal["float32", "bfloat16", "float16"]
 AnyPath = Annotated[  # whatever YAML makes of its name
     str | float | bool | None, Allowed("the path of a folder or a file is allowed")
 ]

@@ -83,6 +83,17 @@ def test_a_choice_is_one_of_its_own_type() -> None:
     assert allowed(Literal["auto"] | bool | None) == "auto, true, false are allowed, or null"
 
 
+def test_a_type_without_bounds_or_a_sentence_says_what_it_is() -> None:
+    kinds = (int, float | None, str, list[int], dict[str, int] | Literal["auto"])
+    assert list(map(allowed, kinds)) == [
+        "a whole number is allowed",
+        "a number is allowed, or null",
+        "text is allowed",
+        "a list is allowed",
+        "a section or auto is allowed",
+    ]
+
+
 def test_a_run_folder_is_one_with_a_configuration(tmp_path: Any) -> None:
     assert accepts(RunFolder, None)
     for wrong in (str(tmp_path), str(tmp_path / "missing"), "name" * 1000, "a\0b"):

@@ -21,7 +21,6 @@ from ninefold.types import (
     DeviceList,
     Fraction,
     FractionOrZero,
-    GrayLevels,
     Loss,
     Names,
     NotNegative,
@@ -35,12 +34,9 @@ from ninefold.types import (
     Shape,
     Spacing,
     SplitName,
-    String,
     Target,
     Text,
-    Units,
     Whole,
-    Window,
 )
 
 
@@ -65,38 +61,6 @@ class Parallel(Option, kw_only=True):
     parallel=split also takes names, the CPU's as the first one: [cpu,cuda:0]."""
     timeout: Annotated[Seconds, NO_EFFECT]
     """Seconds that a process waits for its peers: set it by launch.timeout."""
-    loss_in_forward: bool = True
-    """Have each replica of DataParallel compute its own loss; false: gather all outputs on the
-    first GPU and compute it there. Without effect on a CPU or a single GPU."""
-    gradient_as_bucket_view: bool = True
-    """Keep gradients inside DDP's communication buckets, which saves a copy."""
-    broadcast_buffers: bool = True
-    """Broadcast buffers such as BatchNorm's statistics before each forward pass."""
-    find_unused_parameters: bool = False
-    """Search for parameters without a gradient in each step."""
-    static_graph: bool = False
-    """Promise DDP that the graph is the same in each step."""
-    bucket_cap_mb: Positive | None = None
-    """Size of a DDP bucket in MiB; null: PyTorch's default of 25, and 1 for the first."""
-    sync_batchnorm: bool = False
-    """Replace BatchNorm by SyncBatchNorm, on GPUs only."""
-    replicas: Count = 1
-    """Whole copies of the parameters, each spread over processes / replicas (HSDP)."""
-    reshard_after_forward: bool = True
-    """Drop gathered parameters after the forward pass and gather them again for the backward pass;
-    false: more memory for a third less communication."""
-    units: Units = "auto"
-    """Submodules whose parameters are gathered together, apart from all others; auto: children of
-    the network, and of lists in it, of at least `least` parameters."""
-    least: Whole = 1000000
-    """Parameters of a unit at least, with units=auto."""
-    colwise: Names = None
-    """Linear layers of which each process computes a part of the outputs (parallel=tensor)."""
-    rowwise: Names = None
-    """Linear layers that take such parts and follow them; their outputs are summed over the
-    processes (parallel=tensor)."""
-    reduce_dtype: Literal["float32", "bfloat16", "float16"] | None = None
-    """dtype in which gradients are averaged over processes; null: their own."""
 
 
 class Amp(Option, kw_only=True):
@@ -137,18 +101,6 @@ class Dataset(Option, kw_only=True):
     (dataset=mapped)."""
     test: SplitName
     """The test split, as dataset.train."""
-    keys: Names
-    """Keys of the input and the target, in items that are mappings."""
-    name: Text
-    """Name of a dataset of the Hugging Face hub; null: root."""
-    config: Text
-    """Name of its configuration, where it has several."""
-    revision: Text
-    """Its revision: a branch, a tag or a commit."""
-    image: Text
-    """The column of images."""
-    label: Text
-    """The column of classes."""
     exif: bool = False
     """Turn images as their EXIF orientation says."""
     classes: Count | None
@@ -167,27 +119,8 @@ class Dataset(Option, kw_only=True):
     """Pad training images by this many pixels and crop them at random."""
     ignore: ClassNumber | None
     """The number of a mask's pixels or voxels that do not count (void); null: all count."""
-    values: GrayLevels = None
-    """The gray level or palette index of each class in a mask, in the order of the classes; null:
-    they are the class numbers."""
-    mask_suffix: String = ""
-    """What the name of a mask has after the name of its image, such as _mask."""
     spacing: Spacing
     """Millimeters between the voxels of a prepared volume along z, y, x."""
-    order: Literal["xyz", "zyx"]
-    """Order of the three numbers of a landmark in the JSON file."""
-    unit: Literal["voxel", "mm"] = "voxel"
-    """Unit of a landmark in the JSON file: voxel (indices along the file's axes) or mm (right,
-    anterior, superior)."""
-    targets: Literal["landmarks", "masks"] | None = None
-    """What volumes have to be learned: landmarks (a JSON file) or masks (labelsTr); null: what
-    dataset.root holds."""
-    landmarks: Names = None
-    """Names of the landmarks in their order; null: all in the JSON file, sorted."""
-    window: Window = None
-    """Values of the files that become 0 and 1; null: the percentiles 0.5 and 99.5 of each."""
-    dtype: Literal["int16", "uint8"] = "int16"
-    """dtype of a volume until it is on the device."""
     cache: Annotated[Literal["disk"] | None, MAY_CHANGE] = None
     """Where decoded examples are kept, to be decoded once: disk; null: nowhere."""
     cache_dir: Annotated[Text, MAY_CHANGE, NO_EFFECT] = "~/.cache/ninefold"

@@ -12,9 +12,9 @@ import re
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from msgspec import Meta
+import msgspec
 
 from ninefold import types
 from ninefold.config.schema import BY_OPTION, GROUPS, KEYS, OPTIONS, Key, documented
@@ -22,7 +22,7 @@ from ninefold.files import read_text
 
 CONF = Path(__file__).parents[2] / "conf"
 # What the type of a field may be made of.
-NAMES = {**vars(types), "Annotated": Annotated, "Literal": Literal, "Meta": Meta}
+NAMES = vars(types)
 
 
 def find(field: str) -> Key | None:
@@ -54,20 +54,24 @@ def of_group(group: str) -> dict[str, Key]:
 def of_class(target: str) -> dict[str, Key]:
     """The keys that the class with the dotted name `target` declares.
 
-    A field of another type than those of ninefold.types is none.
+    A field of another type than those of ninefold.types is none. Marks are those of the group.
     """
     module, _, name = target.rpartition(".")
     found: dict[str, Key] = {}
+    if not types.accepts(types.Target, target):
+        return {}
     try:
         text = _source(module)
-        tree = ast.parse(text if types.__name__ in text else "")
+        ours = module.startswith("ninefold.") or types.__name__ in text
+        tree = ast.parse(text if ours else "")
     except (OSError, ValueError, SyntaxError):  # a user's: who builds the class tells of it
         return {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             for field, sentence in documented(node):
-                with suppress(NameError):
+                with suppress(NameError, TypeError):
                     kind = eval(ast.unparse(field.annotation), NAMES)
+                    msgspec.json.schema(kind)  # else it can check no value either
                     key = Key(kind, _constant(field.value), sentence.__str__)
                     found[ast.unparse(field.target)] = key
     return found

@@ -6,24 +6,44 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from ninefold.config.schema import GROUPS, KEYS
+from ninefold.config.schema import GROUPS
 from ninefold.files import flat
 
-# Keys that older stored runs lack. They mean the default that the key has now ...
+# Keys that older stored runs lack, with what was done before there was such a key.
 ADDED: dict[str, Any] = {
-    name: KEYS[name].default
-    for name in (
-        *("init", "init_partial", "init_without", "freeze", "ema_warmup", "clip_grad_norm"),
-        *("clip_grad_value", "checkpoint_activations", "cudnn_benchmark", "graph"),
-        *("checkpoint.format", "loader.share", "loader.pinned", "launch.engine", "launch.dry"),
-        *("parallel.devices", "parallel.loss_in_forward", "dataset.val", "dataset.exif"),
-        *("dataset.targets", "dataset.cache", "dataset.cache_dir"),
-        *("dataset.resident", "task.loss", "model.output", "optimizer.groups"),
-        *("scheduler.per", "scheduler.warmup"),
-    )
+    "init": None,
+    "init_partial": False,
+    "init_without": None,
+    "freeze": None,
+    "ema_warmup": False,
+    "clip_grad_norm": None,
+    "clip_grad_value": None,
+    "checkpoint_activations": [],
+    "cudnn_benchmark": False,
+    "graph": False,
+    "checkpoint.format": "whole",
+    "loader.workers": 0,
+    "loader.share": 0.25,
+    "loader.pinned": "auto",
+    "clock.probe": 0,
+    "clock.ceiling": 0,
+    "clock.link": 0,
+    "launch.engine": "auto",
+    "launch.dry": False,
+    "parallel.devices": None,
+    "parallel.loss_in_forward": True,
+    "dataset.val": 0,
+    "dataset.exif": False,
+    "dataset.targets": None,
+    "dataset.cache": None,
+    "dataset.cache_dir": "~/.cache/ninefold",
+    "dataset.resident": "auto",
+    "task.loss": None,
+    "model.output": None,
+    "optimizer.groups": None,
+    "scheduler.per": "epoch",
+    "scheduler.warmup": 0,
 }
-# ... or what was done before there was such a key.
-ADDED |= dict.fromkeys(("loader.workers", "clock.probe", "clock.ceiling", "clock.link"), 0)
 
 
 def upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.items import Column, Items, first_cause, generators, raised
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
+from ninefold.types import Names
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.dataset.preparation import Preparation
@@ -35,7 +36,8 @@ class Mapped(Dataset):
 
     train: Mapping[str, Any] | None = None
     test: Mapping[str, Any] | None = None
-    keys: Sequence[str] | None = None  # of the input and the target in items that are mappings
+    keys: Names = None
+    """Keys of the input and the target, in items that are mappings."""
     classes: int = 10
     shape: Sequence[int] = (3, 64, 64)
     ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count

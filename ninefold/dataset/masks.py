@@ -24,6 +24,7 @@ from ninefold.dataset.images import (
 from ninefold.dataset.mask_files import USE_VALUES, MaskFiles
 from ninefold.errors import ConfigError
 from ninefold.progress import bar
+from ninefold.types import GrayLevels, String
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.dataset.preparation import Preparation
@@ -54,16 +55,18 @@ class Masks(Dataset):
     training images evenly spaced in the order of their names.
 
     ignore: the number of pixels that do not count (void); null: all count.
-    values: the gray level or palette index of each class; null: they are the class numbers.
     """
 
     root: str | None = None
     classes: int = 2
     shape: Sequence[int] = (3, 256, 256)
     ignore: int | None = 255
-    values: Sequence[int] | None = None
+    values: GrayLevels = None
+    """The gray level or palette index of each class in a mask, in the order of the classes; null:
+    they are the class numbers."""
     class_names: Sequence[str] | None = None
-    mask_suffix: str = ""
+    mask_suffix: String = ""
+    """What the name of a mask has after the name of its image, such as _mask."""
     flip: bool = True
 
     @property

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.class_numbers import ClassNumbers
@@ -18,6 +18,7 @@ from ninefold.dataset.points import Points
 from ninefold.errors import ConfigError, DataError
 from ninefold.files import read_text
 from ninefold.progress import bar
+from ninefold.types import Names, Window
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.dataset.preparation import VolumePreparation
@@ -47,29 +48,32 @@ class Volumes(Dataset):
     evenly spaced by name.
 
     classes: the number of landmarks, or of classes with the background.
-    targets: landmarks or masks; None: those that `root` holds.
     ignore: the number of a mask's voxels that do not count (void); None: all count.
     shape: channels, depth, height, width of the prepared volume.
     spacing: mm between its voxels along z, y, x.
-    order: of the numbers in the JSON, xyz or zyx.
-    unit: voxel (indices along the file's axes i, j, k from 0, fractions allowed) or mm (right,
-        anterior, superior, as the header's affine gives them).
-    landmarks: their names in order; None: all in the JSON, sorted.
-    window: see VolumeFiles, as dtype.
+    unit: voxels are counted from 0, fractions allowed; mm are as the header's affine gives them.
     """
 
     root: str | None = None
     classes: int = 1
-    targets: str | None = None
+    targets: Literal["landmarks", "masks"] | None = None
+    """What volumes have to be learned: landmarks (a JSON file) or masks (labelsTr); null: what
+    dataset.root holds."""
     ignore: int | None = None
     class_names: Sequence[str] | None = None
     shape: Sequence[int] = (1, 96, 96, 96)
     spacing: Sequence[float] = (2.0, 2.0, 2.0)
-    order: str | None = "xyz"
-    unit: str = "voxel"
-    landmarks: Sequence[str] | None = None
-    window: Sequence[float] | None = None
-    dtype: str = "int16"
+    order: Literal["xyz", "zyx"] = "xyz"
+    """Order of the three numbers of a landmark in the JSON file."""
+    unit: Literal["voxel", "mm"] = "voxel"
+    """Unit of a landmark in the JSON file: voxel (indices along the file's axes) or mm (right,
+    anterior, superior)."""
+    landmarks: Names = None
+    """Names of the landmarks in their order; null: all in the JSON file, sorted."""
+    window: Window = None
+    """Values of the files that become 0 and 1; null: the percentiles 0.5 and 99.5 of each."""
+    dtype: Literal["int16", "uint8"] = "int16"
+    """dtype of a volume until it is on the device."""
     # Done with images only: a mirrored volume would exchange left and right landmarks.
     flip: bool = field(default=False, init=False)
     crop: int = field(default=0, init=False)

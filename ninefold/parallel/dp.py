@@ -15,17 +15,15 @@ from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
 
 @dataclass(frozen=True)
 class DP(Parallel):
-    """DataParallel over `devices`, by default all GPUs; on a CPU it calls the model itself.
-
-    loss_in_forward: each replica computes the loss of its own outputs and returns numbers only.
-        False: all outputs are gathered on the first GPU, which computes the loss of the batch.
-    """
+    """DataParallel over `devices`, by default all GPUs; on a CPU it calls the model itself."""
 
     device: str = "auto"
     processes: int = 1
     max_processes: int = 1
     devices: Sequence[int] | None = None
     loss_in_forward: bool = True
+    """Have each replica of DataParallel compute its own loss; false: gather all outputs on the
+    first GPU and compute it there. Without effect on a CPU or a single GPU."""
 
     @contextmanager
     def join(self) -> Iterator[Place]:

@@ -17,8 +17,8 @@ from ninefold.errors import ConfigError, one_line
 from ninefold.parallel import Place, Traffic
 from ninefold.parallel.group import keep, share_buffers
 from ninefold.parallel.spread import Spread, count, named_in, nested
+from ninefold.types import Count, FloatDtype, Units, Whole
 
-AUTO = "auto"
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # modules that compute nothing themselves
 MIXED = "mixed torch.Tensor and DTensor"  # in what torch says of parameters that are not gathered
 
@@ -30,19 +30,21 @@ class FSDP(Spread):
     Before a unit of the model computes, its parameters are gathered from all processes; afterwards
     they are dropped. Gradients are averaged in parts. `timeout` is the process group's, in seconds.
 
-    replicas: whole copies of the model, each spread over processes / replicas processes that
-        follow each other (HSDP if there are several).
-    reshard_after_forward: False keeps gathered parameters until the backward pass.
-    units: names of submodules whose parameters are gathered together, besides all others; auto:
-        children of the network, and of lists in it, with at least `least` parameters.
-    reduce_dtype: in which gradients are averaged, by torch's name; None: their own.
+    replicas: if several, the processes of a copy follow each other.
     """
 
-    replicas: int = 1
+    replicas: Count = 1
+    """Whole copies of the parameters, each spread over processes / replicas (HSDP)."""
     reshard_after_forward: bool = True
-    units: str | Sequence[str] = AUTO
-    least: int = 1_000_000
-    reduce_dtype: str | None = None
+    """Drop gathered parameters after the forward pass and gather them again for the backward pass;
+    false: more memory for a third less communication."""
+    units: Units = "auto"
+    """Submodules whose parameters are gathered together, apart from all others; auto: children of
+    the network, and of lists in it, of at least `least` parameters."""
+    least: Whole = 1_000_000
+    """Parameters of a unit at least, with units=auto."""
+    reduce_dtype: FloatDtype | None = None
+    """dtype in which gradients are averaged over processes; null: their own."""
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         for parameter in model.parameters():

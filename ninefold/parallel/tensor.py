@@ -15,6 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from ninefold.errors import ConfigError, one_line
 from ninefold.parallel import Place, Traffic
 from ninefold.parallel.spread import Spread, named_in
+from ninefold.types import Names
 
 # In what torch says where a network does not go with its plan.
 MISFITS = ("modified inplace", "mixed torch.Tensor and DTensor", "Sharding propagation failed")
@@ -24,15 +25,16 @@ MISFITS = ("modified inplace", "mixed torch.Tensor and DTensor", "Sharding propa
 class TensorParallel(Spread):
     """All processes compute the same batch, each with a part of some linear layers.
 
-    colwise: names of layers of which each process has a part of the outputs, and gives that.
-    rowwise: those of which it has a part of the inputs, which a layer of `colwise` has given; their
-        outputs are summed over the processes. All else is whole, and computed by each process.
+    All else is whole, and computed by each process.
     """
 
     one_batch: ClassVar[bool] = True
 
-    colwise: Sequence[str] | None = None
-    rowwise: Sequence[str] | None = None
+    colwise: Names = None
+    """Linear layers of which each process computes a part of the outputs (parallel=tensor)."""
+    rowwise: Names = None
+    """Linear layers that take such parts and follow them; their outputs are summed over the
+    processes (parallel=tensor)."""
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         colwise, rowwise = list(self.colwise or ()), list(self.rowwise or ())
