@@ -50,16 +50,16 @@ class Option(Section, kw_only=True):
 class Parallel(Option, kw_only=True):
     """How training is spread over devices and processes."""
 
-    processes: Count | Literal["auto"]
+    processes: Annotated[Count | Literal["auto"], MAY_CHANGE]
     """Processes; auto: one per GPU, on a CPU launch.cpu_processes."""
     max_processes: Count | None
     """Processes that the strategy can use at most; null: any number."""
     device: Device
     """The device, cpu or cuda: set it by the top-level key device."""
-    devices: DeviceList = None
+    devices: Annotated[DeviceList, MAY_CHANGE] = None
     """Numbers of the GPUs to use, the first one for results; null: all that there are.
     parallel=split also takes names, the CPU's as the first one: [cpu,cuda:0]."""
-    timeout: Annotated[Seconds, NO_EFFECT]
+    timeout: Annotated[Seconds, MAY_CHANGE, NO_EFFECT]
     """Seconds that a process waits for its peers: set it by launch.timeout."""
 
 

@@ -35,6 +35,7 @@ from ninefold.config.spelling import spelled
 from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.ranks import started_by
+from ninefold.types import MAY_CHANGE, NO_EFFECT
 
 ROOT = Path(__file__).parents[2]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
@@ -257,7 +258,7 @@ class TrainJob(Job):
             return
         step = resume.saved_step(run.folder)
         print(f"resume=auto: resuming {run.folder} at step {step}", flush=True)
-        self._continue(run, list(schema.MAY_CHANGE))
+        self._continue(run, list(options.marked(MAY_CHANGE)))
         self.settle()
 
     def differences(self, folder: Path) -> list[str]:
@@ -289,7 +290,7 @@ class TrainJob(Job):
             for key in {**ours, **theirs}
             if ours.get(key, resume.MISSING) != theirs.get(key, resume.MISSING)
             and key not in automatic
-            and not schema.is_any_of(key, resume.WITHOUT_EFFECT)
+            and not schema.is_any_of(key, (*options.marked(NO_EFFECT), "choices.logger"))
         ]
 
     def _take_up(self) -> list[Failure]:

@@ -41,6 +41,12 @@ def option_keys() -> dict[str, Key]:
 
 
 @functools.cache
+def marked(mark: str) -> tuple[str, ...]:
+    """The keys with a mark, such as types.MAY_CHANGE, which holds for all keys below them too."""
+    return tuple(name for name, key in {**KEYS, **option_keys()}.items() if mark in key.marks)
+
+
+@functools.cache
 def of_group(group: str) -> dict[str, Key]:
     """The keys that only one option in conf/GROUP/ has, by their names in it."""
     found: dict[str, Key] = {}
@@ -54,7 +60,7 @@ def of_group(group: str) -> dict[str, Key]:
 def of_class(target: str) -> dict[str, Key]:
     """The keys that the class with the dotted name `target` declares.
 
-    A field of another type than those of ninefold.types is none. Marks are those of the group.
+    A field of another type than those of ninefold.types is none.
     """
     module, _, name = target.rpartition(".")
     found: dict[str, Key] = {}

@@ -26,7 +26,7 @@ from ninefold.config.schema import (
     own_keys,
 )
 from ninefold.config.untrusted import EVALUATED
-from ninefold.types import words
+from ninefold.types import MAY_CHANGE, words
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -163,7 +163,7 @@ def table() -> str:
 
 def _rows(keys: Mapping[str, Key]) -> str:
     lines = ["| key | accepted | default | | |", "|---|---|---|---|---|"]
-    may_change = [name for name, key in keys.items() if key.may_change]
+    may_change = [name for name, key in keys.items() if MAY_CHANGE in key.marks]
     for name, key in keys.items():
         if key.is_section:
             continue

@@ -13,15 +13,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
 from ninefold.config import environment, schema, stored, untrusted
+from ninefold.config.options import marked
 from ninefold.config.rules import OF_A_COMMAND
 from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
 from ninefold.result import FILE
+from ninefold.types import MAY_CHANGE
 
 AUTO = "auto"
-# Prefixes of what may differ between a stored run and one whose figures it is to equal.
-WITHOUT_EFFECT = (*schema.WITHOUT_EFFECT, "choices.logger")
 MISSING = "absent"
 STRATEGY = "parallel"
 # Keys that may change, but not so that resume=auto takes runs that differ in them for one job.
@@ -226,12 +226,12 @@ def fixed(job: Mapping[str, Any]) -> Tree:
 
 def may_change(key: str) -> bool:
     """Whether a run may be resumed with another value of `key`."""
-    return schema.is_any_of(key, schema.MAY_CHANGE)
+    return schema.is_any_of(key, marked(MAY_CHANGE))
 
 
 def may_vary(key: str) -> bool:
     """Whether runs that resume=auto takes for the same job may have different values of `key`."""
-    return schema.is_any_of(key, tuple(k for k in schema.MAY_CHANGE if k not in ONLY_IF_NAMED))
+    return schema.is_any_of(key, tuple(k for k in marked(MAY_CHANGE) if k not in ONLY_IF_NAMED))
 
 
 def select(tree: Any, key: str) -> Any:
@@ -265,7 +265,7 @@ def refusal(folder: Path, wrong: list[str]) -> ConfigError:
     return ConfigError(
         "resume",
         folder,
-        f"{', '.join(wrong)} cannot change in a resumed run; {', '.join(schema.MAY_CHANGE)} may; "
+        f"{', '.join(wrong)} cannot change in a resumed run; {', '.join(marked(MAY_CHANGE))} may; "
         "leave the others out or start a new run",
     )
 

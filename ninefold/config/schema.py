@@ -13,7 +13,6 @@ from typing import Any, get_args
 from msgspec import NODEFAULT
 from msgspec.structs import fields
 
-from ninefold import types
 from ninefold.config.group_keys import Groups
 from ninefold.config.keys import Evaluate, Find, Sweep, Train
 from ninefold.files import read_text
@@ -29,15 +28,11 @@ class Key:
     kind: the type of its values, see ninefold.types.
     default: its value in conf/, None for a section, or BY_OPTION.
     sentence: returns its sentence for users.
-    may_change: a resumed run may have another value; holds for all keys below this one too.
-    affects_results: whether it can change a figure of the run; if not, all keys below neither.
     """
 
     kind: Any
     default: Any
     sentence: Callable[[], str]
-    may_change: bool = False
-    affects_results: bool = True
     is_section: bool = False
 
     @property
@@ -45,20 +40,23 @@ class Key:
         """Its sentence for users."""
         return self.sentence()
 
+    @property
+    def marks(self) -> tuple[Any, ...]:
+        """What holds for it and all keys below it: MAY_CHANGE, NO_EFFECT."""
+        return get_args(self.kind)
+
 
 def keys_of(section: type[Section], prefix: str = "") -> dict[str, Key]:
     """The keys that a section declares, and those of the sections in it, as `checkpoint.keep`."""
     found: dict[str, Key] = {}
     for field in fields(section):
-        kind, *marks = get_args(field.type) or (field.type,)
+        kind = (get_args(field.type) or (field.type,))[0]
         inner = kind if isinstance(kind, type) and issubclass(kind, Section) else None
         default = field.default if field.default_factory is NODEFAULT else field.default_factory()
         found[f"{prefix}{field.name}"] = Key(
             kind=field.type,
             default=None if inner else default,
             sentence=functools.partial(_sentence, inner or section, "" if inner else field.name),
-            may_change=types.MAY_CHANGE in marks,
-            affects_results=types.NO_EFFECT not in marks,
             is_section=inner is not None,
         )
         if inner:
@@ -104,10 +102,6 @@ _OF_GROUPS = keys_of(Groups)
 GROUPS = {name: key for name, key in _OF_GROUPS.items() if key.is_section}
 OPTIONS = {name: key for name, key in _OF_GROUPS.items() if not key.is_section}
 KEYS: dict[str, Key] = {**EVALUATE, **TRAIN, **NOT_OF_A_RUN, **GROUPS, **OPTIONS}
-# Prefixes of keys with which a run may be resumed although they differ from the stored run's.
-MAY_CHANGE = tuple(name for name, key in KEYS.items() if key.may_change)
-# Prefixes of keys that change no figure of a run.
-WITHOUT_EFFECT = tuple(name for name, key in KEYS.items() if not key.affects_results)
 BUILT = tuple(group for group in GROUPS if f"{group}._target_" in OPTIONS)  # one object each
 
 

@@ -18,9 +18,11 @@ from omegaconf import OmegaConf
 
 from ninefold.config import losses, rules, schema, stored
 from ninefold.config.conf_files import read_tree
+from ninefold.config.options import marked
 from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError
 from ninefold.files import require_plain_yaml
+from ninefold.types import MAY_CHANGE, NO_EFFECT
 
 CONF = Path(__file__).parents[2] / "conf"
 EVALUATED = (
@@ -174,7 +176,7 @@ def edited(saved: object, now: str) -> list[str]:
 
 def _fixed(job: Mapping[str, Any]) -> dict[str, Any]:
     """The values, flat, that a resumed run must have in common with the run that it continues."""
-    other = (*schema.MAY_CHANGE, *schema.WITHOUT_EFFECT, "choices", "dataset.root")
+    other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices", "dataset.root")
     return {k: v for k, v in stored.comparable(job).items() if not schema.is_any_of(k, other)}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from ninefold.errors import ConfigError
 from ninefold.machine import gpu_number
 from ninefold.parallel import Parallel, Place, resolve_device
 from ninefold.progress import say
-from ninefold.types import Count, Cuts
+from ninefold.types import MAY_CHANGE, Count, Cuts
 
 AT = "parallel.at"
 MIXED = "Expected all tensors to be on the same device"  # PyTorch's words
@@ -38,7 +38,7 @@ class Split(Parallel):
     processes: int = 1
     max_processes: int = 1
     devices: Sequence[int | str] | str | None = None
-    at: Cuts = "auto"
+    at: Annotated[Cuts, MAY_CHANGE] = "auto"
     """The modules of the network with which the next device begins, such as [layer3]; auto: such
     that the devices have about the same number of parameters."""
     chunks: Count = 1

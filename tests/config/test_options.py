@@ -11,7 +11,7 @@ import pytest
 from ninefold.config.options import find, of_class, of_group, option_keys
 from ninefold.config.rules import breach, problems
 from ninefold.config.schema import BY_OPTION
-from ninefold.types import Count, Cuts
+from ninefold.types import Count
 
 MINE = '''
 import torch_that_is_not_there
@@ -71,7 +71,7 @@ def test_a_class_that_is_not_found_or_not_ours_has_no_keys(target: str) -> None:
 
 
 def test_each_option_in_conf_is_known_with_the_keys_of_its_class() -> None:
-    assert of_group("parallel")["at"].kind == Cuts
+    assert of_group("parallel")["chunks"].kind == Count
     assert option_keys().keys() >= {"parallel.at", "parallel.processes", "dataset.train_count"}
     assert find("parallel.no_such_key") is None
     assert str(*breach("parallel.chunks", 0)).endswith("; correct parallel.chunks")

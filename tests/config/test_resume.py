@@ -13,8 +13,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from ninefold.config import resume, schema
+from ninefold.config.options import marked
 from ninefold.config.stored import ADDED
 from ninefold.errors import CheckpointError
+from ninefold.types import MAY_CHANGE
 from tests.conftest import ROOT, Shell, metrics, only_run, result, wait_until
 from tests.faults.runs import one_after_another
 from tests.launch.test_meeting import ends_of
@@ -222,7 +224,7 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
     assert done.stderr == (
         "error: resume=run: seed=3 (was 0), model=resnet18 (was convnet), dataset.limit=600 "
         "(was 640), optimizer.eps=0.1 (was absent), scheduler.factor=absent (was 0.1) cannot "
-        f"change in a resumed run; {', '.join(schema.MAY_CHANGE)} may; leave the others out or "
+        f"change in a resumed run; {', '.join(marked(MAY_CHANGE))} may; leave the others out or "
         "start a new run\n"
     )
     assert (run / "result.json").read_bytes() == before
@@ -303,7 +305,7 @@ def test_another_strategy_may_resume_a_run_but_auto_takes_it_for_another_job() -
     for key in ("parallel", "parallel.replicas", "optimizer.fused"):
         assert resume.may_change(key)
         assert not resume.may_vary(key)
-    assert resume.may_vary("parallel.processes")
+    assert all(map(resume.may_vary, ("parallel.processes", "parallel.devices", "parallel.at")))
     one, other = (
         {"parallel": {"processes": n, "replicas": n}, "optimizer": {"fused": n == 1}}
         for n in (1, 2)

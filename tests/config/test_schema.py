@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ninefold.config import schema
-from ninefold.config.options import find, option_keys
+from ninefold.config.options import find, marked, option_keys
 from ninefold.config.schema import (
     BUILT,
     BY_OPTION,
@@ -19,7 +19,7 @@ from ninefold.config.schema import (
     TRAIN,
     Key,
 )
-from ninefold.types import accepts
+from ninefold.types import MAY_CHANGE, NO_EFFECT, accepts
 
 CONF = Path(__file__).parents[2] / "conf"
 OURS = ("parallel", "amp", "dataset", "task", "model")  # groups whose keys are all in the schema
@@ -82,10 +82,10 @@ def test_a_job_without_a_key_of_the_schema_is_incomplete() -> None:
 
 def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
     for name in ("checkpoint.every", "launch.grace", "parallel.replicas", "epochs"):
-        assert schema.is_any_of(name, schema.MAY_CHANGE)
+        assert schema.is_any_of(name, marked(MAY_CHANGE))
     for name in ("seed", "epochs_", "dataset.limit", "amp.dtype", "compile.mode"):
-        assert not schema.is_any_of(name, schema.MAY_CHANGE)
-    without = set(schema.WITHOUT_EFFECT)
+        assert not schema.is_any_of(name, marked(MAY_CHANGE))
+    without = set(marked(NO_EFFECT))
     assert without == {
         "resume",
         "logger",
