@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ninefold.files import read_json, write_json
 from ninefold.secrets import redacted
 
 FILE = "result.json"
+Number = int | float  # as it is written: 10 epochs are 10, not 10.0
 NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size of the first steps
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 SCORE = "accuracy"  # the score's name in results that name none
@@ -119,42 +122,42 @@ class Result:
     loader_workers: int | None = None
     resident_bytes: int | None = None
     batch_size: int | None = None
-    epochs: float | None = None
-    planned_epochs: float | None = None
+    epochs: Number | None = None
+    planned_epochs: Number | None = None
     steps: int | None = None
     skipped_steps: int | None = None
-    accuracy: float | None = None
-    best_accuracy: float | None = None
-    test_loss: float | None = None
+    accuracy: Number | None = None
+    best_accuracy: Number | None = None
+    test_loss: Number | None = None
     test_count: int | None = None
     score: str | None = None
-    scores: dict[str, float | None] = field(default_factory=dict)
+    scores: dict[str, Number | None] = field(default_factory=dict)
     selection: str | None = None
-    val_accuracy: float | None = None
-    val_loss: float | None = None
+    val_accuracy: Number | None = None
+    val_loss: Number | None = None
     val_count: int | None = None
-    compile_seconds: float | None = None
-    train_seconds: float | None = None
-    evaluate_seconds: float | None = None
-    total_seconds: float | None = None
-    epoch_seconds: list[float] = field(default_factory=list)
+    compile_seconds: Number | None = None
+    train_seconds: Number | None = None
+    evaluate_seconds: Number | None = None
+    total_seconds: Number | None = None
+    epoch_seconds: list[Number] = field(default_factory=list)
     turns: int | None = None
-    turn_seconds: list[float] = field(default_factory=list)
-    stretch_seconds: float | None = None
-    images_per_second: float | None = None
-    phase_seconds: dict[str, float] = field(default_factory=dict)
+    turn_seconds: list[Number] = field(default_factory=list)
+    stretch_seconds: Number | None = None
+    images_per_second: Number | None = None
+    phase_seconds: dict[str, Number] = field(default_factory=dict)
     phase_sampled_steps: int = 0
-    queued_seconds: float | None = None
-    probe_seconds: list[float] = field(default_factory=list)
-    ceiling_images_per_second: float | None = None
-    link: dict[str, float | None] = field(default_factory=dict)
-    compute_seconds: float | None = None
-    energy_joules: float | None = None
+    queued_seconds: Number | None = None
+    probe_seconds: list[Number] = field(default_factory=list)
+    ceiling_images_per_second: Number | None = None
+    link: dict[str, Number | None] = field(default_factory=dict)
+    compute_seconds: Number | None = None
+    energy_joules: Number | None = None
     energy_source: str | None = None
     gpus: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: list[int] = field(default_factory=list)
     driver_memory_bytes: list[int] = field(default_factory=list)
-    memory_bytes: dict[str, float | None] = field(default_factory=dict)
+    memory_bytes: dict[str, Number | None] = field(default_factory=dict)
     traffic_bytes: int | None = None
     messages: int | None = None
     notes: list[str] = field(default_factory=list)
@@ -162,13 +165,20 @@ class Result:
     environment: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
+    def of(cls, stored: object) -> Result:
+        """The result in a result.json of any version. Raises ValueError if it is damaged."""
+        if not isinstance(stored, dict) or not isinstance(stored.get("status"), str):
+            raise ValueError(f"{FILE} is not a JSON object with a status")
+        known = {key: value for key, value in stored.items() if value is not None}
+        try:
+            return msgspec.convert(known, Result)
+        except msgspec.ValidationError as problem:
+            raise ValueError(f"cannot read {FILE}: {problem}") from problem
+
+    @classmethod
     def read(cls, folder: Path) -> Result:
         """The result in a run folder. Raises OSError or ValueError if there is none to read."""
-        found = read_json(folder / FILE)
-        if not isinstance(found, dict) or "status" not in found:
-            raise ValueError(f"{folder / FILE} holds no result")
-        known = {name.name for name in fields(cls)}
-        return cls(**{key: value for key, value in found.items() if key in known})
+        return cls.of(read_json(folder / FILE))
 
     @classmethod
     def of_end(cls, folder: Path) -> Result | None:

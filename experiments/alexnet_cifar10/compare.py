@@ -22,6 +22,7 @@ from ninefold.report.numbers import MISSING, signed  # noqa: E402
 from ninefold.report.render.markdown import grid  # noqa: E402
 from ninefold.report.stats.measures import SECONDS  # noqa: E402
 from ninefold.report.stats.statistics import estimate  # noqa: E402
+from ninefold.study_record import StudyRecord  # noqa: E402
 
 EPOCHS = 20  # of the published runs
 HEADER = (
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     group = largest_first(groups(read_csv(Path(arguments[0]) / "runs.csv")))[0]
-    evidence = gather_evidence(group, (), {}, None)
+    evidence = gather_evidence(group, (), StudyRecord(), None)
     with (HERE / "published.csv").open(newline="") as file:
         print(grid(HEADER, [_row(evidence, cell) for cell in csv.DictReader(file)]))
     print(f"\nOurs: {group.title}.\n{LIMITS}")

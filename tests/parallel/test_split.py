@@ -29,7 +29,7 @@ from ninefold.model.unet import UNet
 from ninefold.parallel import Place
 from ninefold.parallel.split import MIXED, Chunks, Split, cut, moved
 from ninefold.report.data.recording import Recording
-from ninefold.report.data.runs import runs_of
+from ninefold.report.data.runs import run_of_result
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
@@ -333,7 +333,7 @@ def test_autocast_is_not_entered_for_one_of_two_kinds_of_device() -> None:
 
 def test_a_report_has_a_row_for_it() -> None:
     runs = [reported(parallel, seed=seed) for parallel in ("none", "split") for seed in (0, 1)]
-    found = runs_of([{**run, "folder": str(n)} for n, run in enumerate(runs)])
+    found = [run_of_result({**run, "folder": str(n)}) for n, run in enumerate(runs)]
     text = table_of(Recording(found, {}, (), ()))
     assert row(text, "Seconds per epoch", "split") == ["2.00 ± 0.00 (×1.00)"]
 

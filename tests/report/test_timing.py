@@ -15,7 +15,7 @@ import pytest
 from ninefold import report
 from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import read_runs
-from ninefold.report.data.runs import runs_of
+from ninefold.report.data.runs import run_of_result
 from tests.report.test_report import result
 
 SECONDS = {
@@ -260,10 +260,10 @@ def test_a_study_of_scores_alone_says_that_its_times_were_not_asked(tmp_path: Pa
 
 def test_every_turn_counts_alike_in_the_time_of_a_process_also_in_older_recordings() -> None:
     """Training pays for slow steps, too. Older versions recorded a mean of the fast ones."""
-    [run] = runs_of([{
+    run = run_of_result({
         "folder": "timing/0/ddp-fp32", "status": "ok", "turns": 3, "turn_seconds": [5.0, 1.0, 1.2],
         "steps": 22, "epochs": 2.0, "batch_size": 64, "train_seconds": 22 * 1.1,
-    }])  # fmt: skip
+    })  # fmt: skip
     assert run.train_seconds == pytest.approx(22 * 2.4)
     assert run.images_per_second == pytest.approx(64 / 2.4)
 

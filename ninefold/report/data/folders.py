@@ -21,13 +21,12 @@ LONGEST, DEEPEST = 1 << 22, 20  # bytes, and levels, of a file that is read
 def read_results(folder: Path) -> list[dict[str, Any]]:
     """Return each run's result with its `folder` relative to the sweep's.
 
-    A run folder without a result has status "unfinished"; one whose result is no JSON object with
-    a status has status "unreadable".
+    A run folder without a result has status "unfinished"; of a damaged one nothing else is known.
     """
     results = []
     for path in sorted(folder.rglob(FILE)):
         if path.relative_to(folder).parts[0] != ATTEMPTS:
-            results.append({**_result(path), "folder": _relative(path.parent, folder)})
+            results.append({**(read_object(path) or {}), "folder": _relative(path.parent, folder)})
     for path in sorted(folder.rglob(CONFIG)):
         run = path.parent
         finished = (run / FILE).exists() or (run / "evaluation.json").exists()
@@ -79,13 +78,6 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
 
 def _relative(run: Path, folder: Path) -> str:
     return run.relative_to(folder).as_posix()
-
-
-def _result(path: Path) -> dict[str, Any]:
-    result = read_object(path)
-    if result is None or not isinstance(result.get("status"), str):
-        return {"status": "unreadable", "error": "result.json is not a JSON object with a status"}
-    return result
 
 
 def _processes(job: dict[str, Any]) -> int | None:

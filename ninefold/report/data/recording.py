@@ -21,8 +21,8 @@ from ninefold.report.data.folders import read_results, read_sweep, studies_below
 from ninefold.report.data.hosts import names_of, numbered
 from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
-from ninefold.report.data.rounds import join
-from ninefold.report.data.runs import Run, read_csv, runs_of, write_csv
+from ninefold.report.data.rounds import place
+from ninefold.report.data.runs import Run, in_order, read_csv, run_of_result, write_csv
 from ninefold.study_record import StudyRecord
 
 RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
@@ -98,8 +98,7 @@ def gather_recording(folder: Path) -> Recording | None:
         differ=(text for result in results for text in result.get("overrides") or ()),
     )
     sweep = scrubber.value(read_sweep(folder))
-    placed = join([scrubber.value(result) for result in results], StudyRecord.of(sweep))
-    runs = runs_of(placed)
+    runs = _placed([scrubber.value(result) for result in results], StudyRecord.of(sweep))
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
     environment["overlays"] = scrubber.value(overlays(folder, runs))
@@ -114,7 +113,14 @@ def gather_recording(folder: Path) -> Recording | None:
 def read_runs(folder: Path) -> tuple[list[Run], StudyRecord]:
     """Return the runs that a sweep's folder holds so far, and its sweep.json."""
     sweep = StudyRecord.of(read_sweep(folder))
-    return runs_of(join(numbered(read_results(folder)), sweep)), sweep
+    return _placed(numbered(read_results(folder)), sweep), sweep
+
+
+def _placed(results: Sequence[Mapping[str, Any]], sweep: StudyRecord) -> list[Run]:
+    """The runs of result.json contents, with their places in the study."""
+    runs = [run_of_result(result) for result in results]
+    place(runs, sweep)
+    return in_order(runs)
 
 
 def record(recording: Recording, target: Path) -> None:

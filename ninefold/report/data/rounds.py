@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from ninefold.report.data.runs import Run
-from ninefold.report.data.scaling import scaled
+from ninefold.report.data.scaling import oversubscribed
 from ninefold.report.numbers import MISSING
 from ninefold.result import PROCESSES, TIMING
 from ninefold.study_record import LargestBatch, Round, StudyRecord
 
-COLUMNS = ("round", "attempt", "drifted", "counted", "part")
 STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the study would complete
-_NOT_COUNTED = {**dict.fromkeys(COLUMNS), "counted": False}
 
 
-def join(results: Sequence[Mapping[str, Any]], sweep: StudyRecord) -> list[dict[str, Any]]:
-    """Return the results with the round, attempt, drifted, counted and part of their rounds.
+def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
+    """Give runs the round, attempt, drifted, counted and part of their rounds in a study.
 
-    Where the study swept the processes, also with what `scaled` adds.
+    Where the study swept the processes, also `scaling` and `oversubscribed`.
 
     In a sweep without rounds, all runs count except the burn-in and superseded ones. In one with
     rounds, a run that is in none of them does not count. A timing run that has no turns, as it
     failed, gets turns=0.
     """
-    placed: dict[str, dict[str, Any]] = {}
-    for entry in (*sweep.rounds, *sweep.timing):
-        about = {
-            "round": entry.round,
-            "attempt": entry.attempt,
-            "drifted": entry.drifted,
-            "counted": entry.counted,
-            "part": entry.segment,
-        }
-        placed.update((folder, about) for folder in entry.runs)
-    unplaced = {**_NOT_COUNTED, "counted": False if placed else None}
-
-    def place(folder: str) -> dict[str, Any]:
-        return _NOT_COUNTED if sweep.put_away(folder) else placed.get(folder, unplaced)
-
-    found = [{**result, **place(str(result["folder"]))} for result in scaled(results, sweep)]
-    for result in found:
-        if str(result["folder"]).startswith(f"{TIMING}/") and result.get("turns") is None:
-            result["turns"] = 0
-    return found
+    rounds = {folder: each for each in (*sweep.rounds, *sweep.timing) for folder in each.runs}
+    for run in runs:
+        entry = rounds.get(run.folder)
+        if sweep.put_away(run.folder) or (entry is None and rounds):
+            run.counted = False
+        elif entry is not None:
+            run.round, run.attempt, run.part = entry.round, entry.attempt, entry.segment
+            run.drifted, run.counted = entry.drifted, entry.counted
+        if run.folder.startswith(f"{TIMING}/") and run.turns is None:
+            run.turns = 0
+        if sweep.scaling and (run.processes or 0) > 0:
+            run.scaling, run.oversubscribed = sweep.scaling, oversubscribed(run)
 
 
 def others(rounds: Sequence[Round]) -> float | None:

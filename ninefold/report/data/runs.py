@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import msgspec
+
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.report.data.csv_files import read_rows, write_rows
-from ninefold.result import PHASES, PROCESSES, SCORE, Result, strategy_name
+from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result, strategy_name
 
 PARALLEL = ("none", "dp", "ddp", "fsdp", "tensor")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
@@ -27,6 +29,7 @@ NAMES = (
     "memory_format",
     "scaling",
 )
+NO_COLUMNS = ("exit_code", "gpus", "environment")  # fields that runs.csv does not have
 MOST = 100_000  # runs of a recording
 LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
 LONGEST = 64  # characters of the name of a score or of a further figure
@@ -124,66 +127,14 @@ def _of_processes(override: str) -> bool:
     return override.lstrip("+").partition("=")[0] == PROCESSES
 
 
-def _bool(text: str) -> bool:
-    return {"true": True, "false": False}[text]
-
-
-def _int(text: str) -> int:
-    value = int(text)
-    _require_measured(value)
-    return value
-
-
-def _float(text: str) -> float:
-    value = int(text) if text.isdigit() else float(text)  # ten epochs are 10, not 10.0
-    _require_measured(value)
-    return value
-
-
-def _require_measured(value: float) -> None:
-    if abs(value) > LARGEST:
-        raise ValueError("the number is too large")
-
-
-def _list_of(item: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    def read(text: str) -> list[Any]:
-        values = json.loads(text)
-        if not isinstance(values, list):
-            raise ValueError("a list is expected")
-        return [item(str(value)) for value in values]
-
-    return read
-
-
-def _figures(text: str) -> dict[str, float | None]:
-    values = json.loads(text)
-    if not isinstance(values, dict):
-        raise ValueError("an object is expected")
-    return {
-        one_line(name)[:LONGEST]: None if value is None else _float(json.dumps(value))
-        for name, value in values.items()
-    }
-
-
-def _columns() -> dict[str, Callable[[str], Any]]:
-    """The columns of runs.csv in their order, with the function that reads the text of each."""
-    by_type: dict[str, Callable[[str], Any]] = {
-        "str": str,
-        "int": _int,
-        "float": _float,
-        "bool": _bool,
-        "list[str]": _list_of(str),
-        "list[int]": _list_of(_int),
-        "list[float]": _list_of(_float),
-        "dict[str, float | None]": _figures,
-    }
-    columns: dict[str, Callable[[str], Any]] = {"folder": str}
+def _columns() -> dict[str, bool]:
+    """The columns of runs.csv in their order, and whether each holds text; the others hold JSON."""
+    columns = {"folder": True}
     for own in fields(Run):
-        kind = str(own.type).removesuffix(" | None")
         if own.name == "phase_seconds":
-            columns.update({f"{phase}_seconds": _float for phase in PHASES})
-        elif kind in by_type and own.name != "exit_code":
-            columns[own.name] = by_type[kind]
+            columns.update({f"{phase}_seconds": False for phase in PHASES})
+        elif own.name not in NO_COLUMNS:
+            columns[own.name] = str(own.type).startswith("str")
     return columns
 
 
@@ -206,20 +157,60 @@ def _text(value: Any) -> str:
 
 def run_of(row: Mapping[str, str]) -> Run:
     """Return the run of a row of runs.csv; ValueError names a column that cannot be read."""
-    values: dict[str, Any] = {}
-    for name, read in COLUMNS.items():
-        if text := row.get(name) or "":
+    found: dict[str, Any] = {}
+    for name, is_text in COLUMNS.items():
+        if text := row.get(name):
             try:
-                values[name] = read(text)
-                if name in NAMES and not NAME.fullmatch(text):
-                    raise ValueError("not a name")
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-                raise ValueError(f"cannot read {name}={text[:100]!r}") from None
-    if "folder" not in values or "status" not in values:
+                found[name] = text if is_text else json.loads(text)
+            except (ValueError, RecursionError):
+                raise _unreadable(name, text) from None
+    if "folder" not in found or "status" not in found:
         raise ValueError("folder or status is empty")
-    phases = {name: values.pop(f"{name}_seconds", None) for name in PHASES}
-    known = {name: seconds for name, seconds in phases.items() if seconds is not None}
-    return _by_all_turns(Run(**values, phase_seconds=known))
+    phases = {name: found.pop(f"{name}_seconds", None) for name in PHASES}
+    found["phase_seconds"] = {name: each for name, each in phases.items() if each is not None}
+    try:
+        return _checked(msgspec.convert(found, Run))
+    except msgspec.ValidationError as problem:
+        raise ValueError(str(problem)) from None
+
+
+def run_of_result(result: Mapping[str, Any]) -> Run:
+    """Return the run of a result.json with its `folder` and, where known, `on_hosts`.
+
+    One damaged file must not hide the other runs of a sweep: it is listed as unreadable.
+    """
+    folder, hosts = str(result["folder"]), result.get("on_hosts") or []
+    try:
+        return _checked(Run(**vars(Result.of(result)), folder=folder, on_hosts=hosts))
+    except ValueError as problem:
+        return Run("unreadable", str(problem), folder=folder, on_hosts=hosts)
+
+
+def _checked(run: Run) -> Run:
+    """Return a run with what anybody may have written about it. Raises ValueError."""
+    for name in NAMES:
+        if (text := getattr(run, name)) is not None and not NAME.fullmatch(text):
+            raise _unreadable(name, text)
+    for name in COLUMNS.keys() - {f"{phase}_seconds" for phase in PHASES}:
+        if any(abs(number) > LARGEST for number in _numbers(getattr(run, name))):
+            raise ValueError(f"{name} is too large")
+    if any(abs(number) > LARGEST for number in _numbers(run.phase_seconds)):
+        raise ValueError("phase_seconds is too large")
+    run.scores = {one_line(name)[:LONGEST]: value for name, value in run.scores.items()}
+    return _by_all_turns(run)
+
+
+def _numbers(value: object) -> Iterator[Number]:
+    """The numbers in a field of a run."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, int | float):
+            yield each
+
+
+def _unreadable(name: str, text: str) -> ValueError:
+    return ValueError(f"cannot read {name}={text[:100]!r}")
 
 
 def _by_all_turns(run: Run) -> Run:
@@ -233,16 +224,8 @@ def _by_all_turns(run: Run) -> Run:
     return run
 
 
-def runs_of(results: Iterable[Mapping[str, Any]]) -> list[Run]:
-    """Return the runs of result.json contents, ordered by dataset, model, cell and seed."""
-    runs = []
-    for result in results:
-        try:
-            runs.append(run_of(row_of(result)))
-        except ValueError as problem:
-            # One damaged file must not hide the other runs of a sweep: it is listed as unreadable.
-            folder = str(result["folder"])
-            runs.append(Run(folder=folder, status="unreadable", error=f"result: {problem}"))
+def in_order(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs by dataset, model, cell and seed."""
     return sorted(runs, key=_order)
 
 

@@ -2,47 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from ninefold.report.data.runs import finite
-from ninefold.study_record import StudyRecord
+from ninefold.report.data.runs import Run, finite
 
 
-def scaled(results: Sequence[Mapping[str, Any]], sweep: StudyRecord) -> list[dict[str, Any]]:
-    """Return the results of a study with `scaling` and `oversubscribed`, see `Run`.
-
-    They stay as they are where processes were not swept.
-    """
-    if (kind := sweep.scaling) is None:
-        return [dict(result) for result in results]
-    return [
-        {**result, "scaling": kind, "oversubscribed": oversubscribed(result)}
-        if isinstance(count := result.get("processes"), int) and count > 0
-        else dict(result)
-        for result in results
-    ]
-
-
-def oversubscribed(result: Mapping[str, Any]) -> bool | None:
+def oversubscribed(run: Run) -> bool | None:
     """Return whether a run had more processes than cores, or GPUs, on one of its hosts.
 
     On a CPU each thread needs a core. None: unknown.
     """
-    devices, environment = result.get("devices"), result.get("environment")
-    if not isinstance(devices, list) or not devices or not isinstance(environment, Mapping):
+    if not run.devices:
         return None
-    on_cpu = set(devices) == {"cpu"}
-    processes, threads = finite(result.get("processes")) or 1, finite(result.get("threads")) or 0
-    each = max(1.0, threads / processes) if on_cpu else 1.0
-    hosts = environment.get("hosts")
+    on_cpu = set(run.devices) == {"cpu"}
+    processes = run.processes or 1
+    each = max(1.0, (run.threads or 0) / processes) if on_cpu else 1.0
+    hosts = run.environment.get("hosts")
     there = [
         (_count(host.get("ranks")), _count(host.get("cores" if on_cpu else "gpus")))
         for host in (hosts if isinstance(hosts, list) else [])
         if isinstance(host, Mapping)
     ]
     if not there and on_cpu:
-        there = [(processes, _count(environment.get("cores")))]
+        there = [(processes, _count(run.environment.get("cores")))]
     known = [(ranks, places) for ranks, places in there if ranks and places]
     return any(ranks * each > places for ranks, places in known) if known else None
 
