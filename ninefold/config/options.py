@@ -62,25 +62,39 @@ def of_class(target: str) -> dict[str, Key]:
 
     A field of another type than those of ninefold.types is none.
     """
-    module, _, name = target.rpartition(".")
     found: dict[str, Key] = {}
+    for node in _classes(target, types.__name__):
+        for field, sentence in documented(node):
+            with suppress(NameError, TypeError):
+                kind = eval(ast.unparse(field.annotation), NAMES)
+                msgspec.json.schema(kind)  # else it can check no value either
+                key = Key(kind, _constant(field.value), sentence.__str__)
+                found[ast.unparse(field.target)] = key
+    return found
+
+
+@functools.cache
+def declares(target: str, fact: str) -> bool:
+    """Whether the class with the dotted name `target` has `fact: ClassVar[bool] = True` itself."""
+    return any(
+        ast.unparse(each) == f"{fact}: ClassVar[bool] = True"
+        for node in _classes(target, fact)
+        for each in node.body
+    )
+
+
+def _classes(target: str, word: str) -> list[ast.ClassDef]:
+    """The class with this dotted name, in a module of ours or one that has `word` in it."""
+    module, _, name = target.rpartition(".")
     if not types.accepts(types.Target, target):
-        return {}
+        return []
     try:
         text = _source(module)
-        ours = module.startswith("ninefold.") or types.__name__ in text
+        ours = module.startswith("ninefold.") or word in text
         tree = ast.parse(text if ours else "")
     except (OSError, ValueError, SyntaxError):  # a user's: who builds the class tells of it
-        return {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            for field, sentence in documented(node):
-                with suppress(NameError, TypeError):
-                    kind = eval(ast.unparse(field.annotation), NAMES)
-                    msgspec.json.schema(kind)  # else it can check no value either
-                    key = Key(kind, _constant(field.value), sentence.__str__)
-                    found[ast.unparse(field.target)] = key
-    return found
+        return []
+    return [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
 
 
 def _constant(default: ast.expr | None) -> Any:

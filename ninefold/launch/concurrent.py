@@ -30,6 +30,7 @@ from types import FrameType
 from typing import Any
 
 from ninefold import machine, signals
+from ninefold.config import options
 from ninefold.launch import mailbox
 from ninefold.process import scratch, starting, until
 
@@ -147,7 +148,7 @@ def seat() -> int | None:
 
 def takes_one_gpu(job: Mapping[str, Any]) -> bool:
     """Whether a run of the frozen `job` uses one GPU, whichever it is, if there are any."""
-    single = job["parallel"]["_target_"] == "ninefold.parallel.none.Single"
+    single = options.declares(job["parallel"]["_target_"], "one_device")
     return single and job["device"] in ("auto", "cuda")
 
 

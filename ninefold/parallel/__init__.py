@@ -102,8 +102,11 @@ class Parallel(ABC):
     shards: whether a process holds parts of the parameters only. Then parameters are contiguous,
     and every process must take part in each forward pass, also in evaluations.
     one_batch: whether all processes compute the whole batch, together.
+    one_device: whether it uses one device, whichever: runs at the same time then have a GPU each.
+        The launcher reads it from the source of the strategy's own class.
     """
 
+    one_device: ClassVar[bool] = False
     shards: ClassVar[bool] = False
     one_batch: ClassVar[bool] = False
 

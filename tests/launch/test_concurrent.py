@@ -87,11 +87,16 @@ SINGLE = "ninefold.parallel.none.Single"
         (SINGLE, "cpu", False),
         ("ninefold.parallel.dp.DP", "auto", False),
         ("mine.Pipeline", "auto", False),  # it may use several
+        ("mine.Alone", "auto", True),  # it says so
     ],
 )
 def test_only_runs_that_use_one_gpu_and_name_none_are_shown_one(
-    target: str, device: str, one: bool
+    target: str, device: str, one: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "class Pipeline: pass\nclass Alone:\n    one_device: ClassVar[bool] = True\n"
+    )
     job: dict[str, Any] = {"parallel": {"_target_": target}, "device": device}
     assert takes_one_gpu(job) is one
 
