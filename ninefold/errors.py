@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import sysconfig
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
@@ -64,7 +67,7 @@ class Failure(Exception):
 
     @property
     def parts(self) -> list[str]:
-        """field, value, wrong, allowed, do: with the class name, all that `relay` needs."""
+        """field, value, wrong, allowed, do: with the class name, all that a `Report` needs."""
         return [self.field, self.value, self.wrong, self.allowed, self.do]
 
 
@@ -300,10 +303,36 @@ KINDS: dict[str, type[Failure]] = {
 }
 
 
-def relay(kind: str, parts: Sequence[str]) -> Failure:
-    """The failure that another process sent as its class name and its parts."""
-    field, value, wrong, allowed, do = parts
-    return KINDS[kind](field, value, wrong, allowed, do)
+@dataclass(frozen=True)
+class Report:
+    """A failure on its way from one process of a run to another, as JSON or as it is.
+
+    kind, parts: its class name; its field, value, wrong, allowed and do.
+    rank, attempt: of the process that found it, and of which restart.
+    time: when, time.time(): it tells the report from that of another rank with the same failure.
+    """
+
+    kind: str
+    parts: list[str]
+    rank: int
+    attempt: int
+    time: float
+
+    @classmethod
+    def of(cls, failure: Failure, rank: int, attempt: int = 0) -> Report:
+        return cls(type(failure).__name__, failure.parts, rank, attempt, time.time())
+
+    @classmethod
+    def read(cls, text: str) -> Report:
+        return cls(**json.loads(text))
+
+    @property
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def failure(self) -> Failure:
+        return KINDS[self.kind](*self.parts)
 
 
 def require_package(field: str, value: object, package: str, extra: str) -> None:

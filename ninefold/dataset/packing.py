@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ninefold import signals
 from ninefold.dataset.arrays import Array
-from ninefold.errors import DataError, Failure, ResourceError, memory_failure, relay
+from ninefold.errors import DataError, Failure, ResourceError, memory_failure
 from ninefold.process import Child, ready
 from ninefold.progress import bar
 
@@ -192,8 +192,8 @@ def _received(worker: Child) -> tuple[int, int]:
             "a process that decodes examples was killed; most often the kernel was short of "
             "memory; lower threads, see dmesg",
         )
-    if isinstance(answer[0], str):
-        raise relay(*answer)
+    if isinstance(answer, Failure):
+        raise answer
     number, rows = answer
     return number, rows
 
@@ -210,7 +210,7 @@ def _work(connection: Connection, parent: int) -> None:
                 _pack_chunk(parts[number], paths[number], first, last)
                 connection.send((number, last - first))
             except Failure as failure:
-                connection.send((type(failure).__name__, failure.parts))
+                connection.send(failure)
     except (EOFError, OSError):  # the launcher has ended
         return
 

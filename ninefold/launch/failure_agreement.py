@@ -12,17 +12,14 @@ Keys in the store, after the name of the meeting:
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 
-from ninefold.errors import Failure, Interrupted, NumericsError, PeerError, Preempted, relay
+from ninefold.errors import Failure, Interrupted, NumericsError, PeerError, Preempted, Report
 from ninefold.launch.rank_facts import RankFacts
 from ninefold.launch.store_client import Lost, StoreClient
 from ninefold.process import until
@@ -35,26 +32,6 @@ OWN_END = 2.0  # seconds that a rank has to find by itself that the run has ende
 SAVING = "checkpoint"  # name of the thread that writes one, for which the end waits
 # All ranks that train come to these by themselves, after the same step.
 AGREED = (NumericsError, Preempted, Interrupted)
-
-
-@dataclass(frozen=True)
-class FirstFailure:
-    """The first failure of a run.
-
-    host, rank: of the process that found it.
-    kind, parts: class and parts of the Failure.
-    token: what tells it from the same failure found by another rank.
-    """
-
-    host: str
-    rank: int
-    kind: str
-    parts: list[str]
-    token: str
-
-    @property
-    def failure(self) -> Failure:
-        return relay(self.kind, self.parts)
 
 
 class FailureAgreement:
@@ -77,7 +54,7 @@ class FailureAgreement:
         self.silence, self.grace = silence, 30.0
         self.without_rank_0 = False
         self._client, self._name = client, name
-        self._cause: FirstFailure | None = None
+        self._cause: Report | None = None
         self._printed: bool | None = None  # by this rank, once it has told a failure
         self._left = False
         self._lost: Lost | None = None  # the store: it is asked for nothing more
@@ -150,9 +127,9 @@ class FailureAgreement:
             if isinstance(failure, PeerError) and not self._gone:
                 mine = self._as_cause(self._missing(failure))
             if self._cause is None:
-                said = self._client.compare_and_set(f"{self._name}/cause", json.dumps(asdict(mine)))
+                said = self._client.compare_and_set(f"{self._name}/cause", mine.text)
                 self._put("news", "cause")
-                self._cause = FirstFailure(**json.loads(said))
+                self._cause = Report.read(said)
         except Lost as error:
             self._lost, self.without_rank_0 = error, True
             if self._cause is None:
@@ -164,7 +141,7 @@ class FailureAgreement:
         agreed = isinstance(self._cause.failure, AGREED)
         if agreed and not isinstance(failure, (*AGREED, PeerError)):
             self._cause = mine
-        return self._cause.token == mine.token
+        return self._cause == mine
 
     def _watch(self) -> None:
         """In a thread: look for news, and end this process if another rank has told a cause."""
@@ -182,7 +159,7 @@ class FailureAgreement:
                         self._put(f"here/{self.ranks.rank}", "yes")
                         called = True
                     if (said := self._get("cause")) is not None:
-                        self._cause = self._cause or FirstFailure(**json.loads(said))
+                        self._cause = self._cause or Report.read(said)
                         self._put(f"done/{self.ranks.rank}", "yes")
                 answered = time.monotonic()
             except Lost as error:
@@ -227,7 +204,7 @@ class FailureAgreement:
 
         def told() -> bool:
             if self._cause is None and (said := self._get("cause")) is not None:
-                self._cause = FirstFailure(**json.loads(said))
+                self._cause = Report.read(said)
             return self._cause is not None
 
         if until(told, ROLL_CALL, look=0.1):
@@ -264,10 +241,8 @@ class FailureAgreement:
             "then resume",
         )
 
-    def _as_cause(self, failure: Failure) -> FirstFailure:
-        failure = self._with_host(failure)
-        kind = type(failure).__name__
-        return FirstFailure(self.ranks.host, self.ranks.rank, kind, failure.parts, uuid.uuid4().hex)
+    def _as_cause(self, failure: Failure) -> Report:
+        return Report.of(self._with_host(failure), self.ranks.rank)
 
     def _with_host(self, failure: Failure) -> Failure:
         """`failure` with the name of this host, if there are several and it does not say one."""

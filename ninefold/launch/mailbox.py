@@ -11,43 +11,16 @@ workers: so none is overlooked.
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections.abc import Container
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-from ninefold.errors import KINDS, Failure, relay
+from ninefold.errors import KINDS, Failure, Report
 from ninefold.files import write_json
 from ninefold.signals import failure as ending
 
 ORDER, STOP = "order.json", "stop"
-
-
-@dataclass(frozen=True)
-class Report:
-    """A worker's failure.
-
-    rank, attempt: which worker.
-    kind: class name of the failure.
-    parts: its field, value, wrong, allowed and do.
-    time: when it was written, time.time().
-    """
-
-    rank: int
-    attempt: int
-    kind: str
-    parts: list[str]
-    time: float
-
-    @classmethod
-    def of(cls, failure: Failure, rank: int, attempt: int) -> Report:
-        return cls(rank, attempt, type(failure).__name__, failure.parts, time.time())
-
-    @property
-    def failure(self) -> Failure:
-        return relay(self.kind, self.parts)
 
 
 def register(folder: Path, rank: int, attempt: int) -> None:
@@ -80,13 +53,12 @@ def _lives(process: int) -> bool:
 
 def write(folder: Path, rank: int, attempt: int, failure: Failure) -> None:
     """In a worker: write its failure for the launcher."""
-    report = Report.of(failure, rank, attempt)
-    write_json(folder / f"rank{rank}.{attempt}.json", asdict(report))
+    write_json(folder / f"rank{rank}.{attempt}.json", asdict(Report.of(failure, rank, attempt)))
 
 
 def read(folder: Path) -> list[Report]:
     """The failures of all attempts, those of the newest attempt first, then the earliest first."""
-    found = [Report(**json.loads(path.read_text())) for path in folder.glob("rank*.json")]
+    found = [Report.read(path.read_text()) for path in folder.glob("rank*.json")]
     return sorted(found, key=lambda report: (-report.attempt, report.time))
 
 

@@ -32,6 +32,7 @@ from ninefold.errors import (
     NumericsError,
     PeerError,
     Preempted,
+    Report,
     ResourceError,
     located,
     memory_failure,
@@ -40,7 +41,6 @@ from ninefold.errors import (
 )
 from ninefold.launch import forkserver, mailbox
 from ninefold.launch.concurrent import show_one_gpu
-from ninefold.launch.mailbox import Report
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
 from ninefold.process import OutputClosed, no_reader, not_ended, open_streams, until
 from ninefold.ranks import found

@@ -16,9 +16,8 @@ from typing import Any
 from torch.distributed import TCPStore
 
 from ninefold.config.spec import RunSpec
-from ninefold.errors import KILLED, Failure, PeerError, ResourceError
+from ninefold.errors import KILLED, Failure, PeerError, Report, ResourceError
 from ninefold.launch import worker
-from ninefold.launch.mailbox import Report
 from ninefold.launch.run_folder import stopped
 from ninefold.process import Child, ready, until
 from ninefold.signals import SIGNALS, held_back

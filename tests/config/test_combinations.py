@@ -35,7 +35,6 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("dataset.mean", {"dataset": {"mean": None, "std": [0.1]}}),
     ("model.memory_format", {"dataset": IMAGES, "model": {"memory_format": "channels_last_3d"}}),
     ("model.memory_format", {"dataset": VOLUMES, "model": {"memory_format": "channels_last"}}),
-    ("dataset.cache_rate", {"dataset": {"cache": "disk", "cache_rate": 0.5}}),
     ("dataset.cache_dir", {"dataset": {"cache": "disk", "cache_dir": None}}),
     ("task.classes", {"dataset": {"classes": 10}, "task": {"classes": None}}),
     ("task.classes", {"dataset": IMAGES, "task": {"classes": None}}),
@@ -143,7 +142,7 @@ def test_rows_name_keys_that_there_are() -> None:
         {"dataset": {"classes": None}, "task": {"classes": None}},  # counted
         {"dataset": {"ignore": 255}, "task": {"classes": 3}},  # one that knows no void
         {"dataset": {"ignore": 255}, "task": {"ignore": "${oc.select:dataset.ignore,255}"}},
-        {"dataset": {"cache": "disk", "cache_rate": 1, "cache_dir": "here"}},
+        {"dataset": {"cache": "disk", "cache_dir": "here"}},
         {"device": "cuda:1", "parallel": NONE},
         {"device": "cpu", "parallel": DDP},
         {"parallel": {**DP, "devices": [0, 2]}},
