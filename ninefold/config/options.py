@@ -23,6 +23,8 @@ from ninefold.files import read_text
 CONF = Path(__file__).parents[2] / "conf"
 # What the type of a field may be made of.
 NAMES = vars(types)
+# A class up to its first method: to parse whole modules takes 25 ms for all options.
+FIELDS = r"(?m)^class {}\b[^:]*:\n(?:(?:    .*)?\n)*?(?=    def |    @|    async |\S|\Z)"
 
 
 def find(field: str) -> Key | None:
@@ -84,17 +86,17 @@ def declares(target: str, fact: str) -> bool:
 
 
 def _classes(target: str, word: str) -> list[ast.ClassDef]:
-    """The class with this dotted name, in a module of ours or one that has `word` in it."""
+    """The class with this dotted name, up to its first method, of ours or a module with `word`."""
     module, _, name = target.rpartition(".")
     if not types.accepts(types.Target, target):
         return []
     try:
         text = _source(module)
         ours = module.startswith("ninefold.") or word in text
-        tree = ast.parse(text if ours else "")
+        found = re.search(FIELDS.format(name), text) if ours else None
+        return [n for n in ast.parse(found[0]).body if isinstance(n, ast.ClassDef)] if found else []
     except (OSError, ValueError, SyntaxError):  # a user's: who builds the class tells of it
         return []
-    return [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
 
 
 def _constant(default: ast.expr | None) -> Any:
