@@ -27,6 +27,7 @@ PLAIN = (
     "planned_cells",
     "planned_rounds",
     "burn_in",
+    "overlays",
 )
 _FAILED = ("the search ended: ", "there was no search: ")  # how `why` of a failed search begins
 
@@ -105,6 +106,7 @@ class StudyRecord:
     planned_rounds: at most, according to the last command; 0: the sweep has no rounds.
     looks: how often repeats=auto may look at the results, over all commands.
     burn_in: folder of the run before the first round.
+    overlays: what each cell sets differently than conf/, by its name: see config.overlay.
     max_batch: by the names of cells; None where it was not searched for.
     wall_seconds: that the study took, over all commands.
     search_seconds: of these, those spent in searching for the largest batches.
@@ -127,6 +129,7 @@ class StudyRecord:
     planned_rounds: int = 0
     looks: int = 1
     burn_in: str | None = None
+    overlays: dict[str, dict[str, Any]] = field(default_factory=dict)
     max_batch: dict[str, LargestBatch] | None = None
     wall_seconds: float = 0.0
     search_seconds: float = 0.0

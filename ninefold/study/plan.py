@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ninefold.config import rules
 from ninefold.config.conf_files import read_tree
 from ninefold.config.job import UNSAID, TrainJob
+from ninefold.config.overlay import overlay_of
 from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure
 from ninefold.result import PROCESSES, are_numbers, strategy_name
@@ -147,6 +148,11 @@ class Plan:
             for cell in self.cells
             for target in _targets(OmegaConf.to_container(self._compose(cell.overrides)))
         }
+
+    def overlays(self) -> dict[str, dict[str, Any]]:
+        """What each cell sets differently than conf/, by its name."""
+        found = {cell.name: overlay_of(self._compose(cell.overrides)) for cell in self.cells}
+        return {name: overlay for name, overlay in found.items() if overlay is not None}
 
     def _require_folders(self, again: bool) -> None:
         """Raise ConfigError if two runs would share a folder. again: rounds may be repeated."""

@@ -53,6 +53,7 @@ def begin(
         swept=plan.swept,
         segments=[segment.of(plan.targets(), launcher)],
         planned_cells=[dict(cell.keys) for cell in plan.cells],
+        overlays=plan.overlays(),
         planned_rounds=len(plan.seeds),
         looks=plan.looks,
         began=began,
@@ -89,6 +90,7 @@ def resume(
     added = len(plan.seeds) > recording.planned_rounds
     recording.looks = recording.looks + plan.looks if added else max(recording.looks, plan.looks)
     recording.planned_cells = [dict(cell.keys) for cell in plan.cells]  # older studies lack them
+    recording.overlays = plan.overlays()  # likewise
     recording.pairs_before = recording.settings["study"].get("pairs")
     recording.settings, recording.began = settings, began
     recording.planned_rounds = len(plan.seeds)

@@ -17,13 +17,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
 from ninefold.config.job import TrainJob
 from ninefold.config.spec import RunSpec
-from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import ConfigError, Failure, ResourceError
-from ninefold.files import write_text
 from ninefold.launch import Outcome
 from ninefold.launch.run import check, freeze
 from ninefold.launch.run_folder import record
@@ -372,10 +368,6 @@ class Timing:
                     "node; leave this cell out, or set study.ask=null",
                 )
             self._jobs[cell.name] = job
-            config = self._plan.config(self._plan.overrides(cell, 0), 0)
-            composed = OmegaConf.to_container(config, enum_to_str=True)
-            assert isinstance(composed, dict)
-            _write_composed(own / ".hydra", composed)  # for recommended.yaml
         job = self._jobs[cell.name]
         return RunSpec(
             command="time",
@@ -398,15 +390,3 @@ class Timing:
         with suppress(Failure, OSError):  # of a job or a folder that no result is made of
             job = self._jobs.get(cell.name) or self._plan.job(cell, 0)
             record([failure], job.choices, job.values, folder, time.time())
-
-
-def _write_composed(folder: Path, written: dict[Any, Any]) -> None:
-    """Write the files of .hydra/ to `folder`, as for a run. written: the composed configuration."""
-    folder.mkdir(exist_ok=True)
-    hydra = written.pop("hydra")
-    for name, tree in {
-        "config.yaml": written,
-        "hydra.yaml": {"hydra": hydra},
-        "overrides.yaml": hydra["overrides"]["task"],
-    }.items():
-        write_text(folder / name, yaml_text(tree))

@@ -130,6 +130,25 @@ def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:
     assert run_of(row_of(vars(run))) == run
 
 
+@pytest.mark.parametrize("recorded_in", ["sweep.json", "the report of before"])
+def test_what_a_cell_sets_is_taken_from_the_study_or_else_from_its_report_of_before(
+    tmp_path: Path, recorded_in: str
+) -> None:
+    """Older versions looked for it in .hydra/ when they wrote the report."""
+    overlay = {"choices": {"amp": "fp32"}, "values": {"epochs": 10}}
+    known = {"none-fp32": overlay} if recorded_in == "sweep.json" else {}
+    folder = sweep(tmp_path, result(), overlays=known, **FACTS)
+    report.write(folder)
+    path = folder / "report" / "environment.json"
+    if not known:
+        before = {**json.loads(path.read_text()), "overlays": {"none-fp32": overlay}}
+        path.write_text(json.dumps(before))
+        report.write(folder)
+    found = json.loads(path.read_text())
+    assert found["overlays"] == {"none-fp32": overlay}
+    assert "overlays" not in found["sweep"]
+
+
 def test_runs_recorded_before_there_were_rounds_are_read() -> None:
     [recorded] = (ROOT / "experiments" / "cifar10_cpu").glob("*-cores/runs.csv")
     runs = read_csv(recorded)

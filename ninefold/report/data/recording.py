@@ -17,7 +17,7 @@ from ninefold.files import write_json
 from ninefold.report.data import numerics
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_environment
-from ninefold.report.data.folders import read_results, read_sweep, studies_below
+from ninefold.report.data.folders import read_object, read_results, read_sweep, studies_below
 from ninefold.report.data.hosts import names_of, numbered
 from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
@@ -98,16 +98,25 @@ def gather_recording(folder: Path) -> Recording | None:
         differ=(text for result in results for text in result.get("overrides") or ()),
     )
     sweep = scrubber.value(read_sweep(folder))
-    runs = _placed([scrubber.value(result) for result in results], StudyRecord.of(sweep))
+    study = StudyRecord.of(sweep)
+    sweep.pop("overlays", None)  # those of the answer stand by themselves
+    runs = _placed([scrubber.value(result) for result in results], study)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
-    environment["overlays"] = scrubber.value(overlays(folder, runs))
+    environment["overlays"] = overlays(runs, study) or _overlays_before(folder)
     return Recording(
         runs,
         environment,
         read_metrics(folder, [run.folder for run in runs]),
         numerics.rows(folder, runs),
     )
+
+
+def _overlays_before(folder: Path) -> dict[str, Any]:
+    """Those of the folder's report, of a study that did not record them itself."""
+    before = read_object(folder / "report" / "environment.json") or {}
+    found = before.get("overlays")
+    return found if isinstance(found, dict) else {}
 
 
 def read_runs(folder: Path) -> tuple[list[Run], StudyRecord]:
