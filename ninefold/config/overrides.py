@@ -84,14 +84,7 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
         key = override.get_key_element().lstrip("+~")
         before = given.setdefault(key, override)
         if before is not override and not before.is_delete():
-            found.append(
-                ConfigError(
-                    key,
-                    _value(override),
-                    f"it is given twice, before as {_value(before)}; one value for a key is "
-                    "allowed; leave one of them out",
-                )
-            )
+            found.append(given_twice(key, _value(override), _value(before)))
         found += _wrong_value(override, key, sweeps)
         if looks:
             found += _wrong_key(override, key, groups, sections)
@@ -126,6 +119,24 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
             )
         )
     return found
+
+
+def given_twice(key: str, value: str, before: str) -> ConfigError:
+    """The failure of an argument whose key has another before it."""
+    return ConfigError(
+        key,
+        value,
+        f"it is given twice, before as {before}; one value for a key is allowed; leave one of them "
+        "out",
+    )
+
+
+def unknown_key(key: str, value: str, known: Set[str]) -> ConfigError:
+    """The failure of an argument whose key, or the section that it is in, is not `known`."""
+    first = re.split(r"[./@]", key.lstrip("+~"))[0]
+    return ConfigError(
+        key, value, f"no such key; {suggestion(first, known)}; correct its name, or leave it out"
+    )
 
 
 def _parser(command: str) -> ArgumentParser:
@@ -212,14 +223,7 @@ def _wrong_key(
 ) -> list[Failure]:
     first = re.split(r"[./@]", key)[0]
     if first not in {*groups, *sections, "hydra"}:
-        return [
-            ConfigError(
-                key,
-                _value(override),
-                f"no such key; {suggestion(first, {*groups, *sections})}; correct its name, or "
-                "leave it out",
-            )
-        ]
+        return [unknown_key(key, _value(override), {*groups, *sections})]
     if key not in groups:
         return []
     options = ", ".join(groups[key]) + (" are allowed" if len(groups[key]) > 1 else " is allowed")

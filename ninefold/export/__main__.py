@@ -14,7 +14,6 @@ from pathlib import Path
 from ninefold.checkpoint import manifest
 from ninefold.config import overrides
 from ninefold.config.job import ROOT, EvaluateJob
-from ninefold.config.spelling import suggestion
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.files import require_regular
 from ninefold.launch import Refused
@@ -74,20 +73,10 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         if key in OWN and equals:
             require_allowed(key, value)
             if key in own:
-                raise ConfigError(
-                    key,
-                    value,
-                    f"it is given twice, before as {own[key]}; one value for a key is allowed; "
-                    "leave one of them out",
-                )
+                raise overrides.given_twice(key, value, own[key])
             own[key] = value
         elif equals and not word.startswith("-") and first not in PASSED_ON:
-            raise ConfigError(
-                key,
-                value,
-                f"no such key; {suggestion(first, {*OWN, *PASSED_ON})}; correct its name, or "
-                "leave it out",
-            )
+            raise overrides.unknown_key(key, value, {*OWN, *PASSED_ON})
         else:
             rest.append(word)
     if "format" not in own:

@@ -96,12 +96,17 @@ def named_in(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn
         if all(name in modules for name in names):
             return modules
     missing = next(name for name in names if name not in known[-1])
-    near = difflib.get_close_matches(missing, known[-1], n=1)
-    raise ConfigError(
+    raise no_part(field, f"[{','.join(names)}]", missing, list(known[-1])[1:])
+
+
+def no_part(field: str, value: str, missing: str, known: Sequence[str]) -> ConfigError:
+    """The failure of `field`=`value` where the model has no submodule `missing`, but `known`."""
+    near = difflib.get_close_matches(missing, known, n=1)
+    return ConfigError(
         field,
-        f"[{','.join(names)}]",
+        value,
         f"the model has no part {missing}",
-        f"did you mean {near[0]}?" if near else f"it has {', '.join(list(known[-1])[1:20])}",
+        f"did you mean {near[0]}?" if near else f"it has {', '.join(known[:20])}",
         "name submodules of the model",
     )
 

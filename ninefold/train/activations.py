@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -13,6 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
 from ninefold.errors import ConfigError
+from ninefold.parallel.spread import no_part
 
 FIELD = "checkpoint_activations"
 
@@ -31,14 +31,7 @@ def checkpoint_activations(model: nn.Module, names: Sequence[str] | None) -> Non
     known = [name for name, _ in model.named_modules() if name]
     for number, name in enumerate(names or ()):
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(
-                FIELD,
-                name,
-                "the model has no such part",
-                f"did you mean {near[0]}?" if near else f"it has {', '.join(known[:20])}",
-                "name submodules of the model",
-            )
+            raise no_part(FIELD, name, name, known)
         outer = [other for other in names or () if name.startswith(f"{other}.")]
         if outer or name in list(names or ())[:number]:
             raise ConfigError(

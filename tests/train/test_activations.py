@@ -99,7 +99,7 @@ def test_replicas_compute_with_their_own_weights() -> None:
 @pytest.mark.parametrize(
     ("names", "wrong"),
     [
-        (["2.x"], "checkpoint_activations=2.x: the model has no such part; "),
+        (["2.x"], "checkpoint_activations=2.x: the model has no part 2.x; "),
         (["0", "0.1"], "checkpoint_activations=0.1: it is part of 0; "),
         (["1", "1"], "checkpoint_activations=1: it is named twice; "),
         (["parts"], "checkpoint_activations=parts: it is a list of parts, which are called one by"),
