@@ -16,6 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from ninefold.report.answer.evidence import Evidence, gather_evidence  # noqa: E402
+from ninefold.report.data.cell import Cell  # noqa: E402
 from ninefold.report.data.cells import groups, largest_first  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
 from ninefold.report.numbers import MISSING, signed  # noqa: E402
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _row(evidence: Evidence, published: dict[str, str]) -> list[str]:
-    cell = f"{published['parallel']}-{published['amp']}"
+    cell = Cell(published["parallel"], published["amp"])
     seconds = estimate(evidence.values(SECONDS).get(cell, {})).mean
     ours = None if seconds is None else seconds * EPOCHS / 60
     score = estimate(evidence.accuracy.get(cell, {})).mean
@@ -60,7 +61,7 @@ def _row(evidence: Evidence, published: dict[str, str]) -> list[str]:
     if score is not None and percent is not None and evidence.group.epochs == EPOCHS:
         points = score - percent
     return [
-        cell,
+        str(cell),
         minutes or "not given",
         MISSING if ours is None else f"{ours:.2f}",
         MISSING if ours is None or not minutes else signed(ours - float(minutes), 1),

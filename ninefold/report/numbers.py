@@ -110,9 +110,10 @@ def listed(items: Sequence[Any]) -> str:
     return ", ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in items)
 
 
-def listed_and(names: Sequence[str]) -> str:
+def listed_and(names: Sequence[object]) -> str:
     """Return names as a phrase: `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    texts = [str(name) for name in names]
+    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
 
 
 def capitalized(text: str) -> str:

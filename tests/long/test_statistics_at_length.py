@@ -19,6 +19,9 @@ from ninefold.report.stats.statistics import compare
 from ninefold.report.stats.verdicts import Settings
 from tests.report.studies import (
     CELLS,
+    DDP_SCALER,
+    DP,
+    NONE,
     Array,
     Noise,
     Truth,
@@ -33,7 +36,7 @@ from tests.report.test_statistics import DIFFERENT, find
 
 pytestmark = pytest.mark.slow
 
-FAST = "ddp-scaler"
+FAST = DDP_SCALER
 NOISES = {
     "normal": normal,
     "heavy tails": heavy,
@@ -106,11 +109,11 @@ def found(truth: Truth, count: int) -> Found:
     faster, fastest, worse, others = 0, 0, 0, 0
     for study in truth.studies(count):
         comparison = compare(*study, Settings())
-        faster += find(comparison.seconds, "none-fp32", FAST).verdict == "faster"
+        faster += find(comparison.seconds, NONE, FAST).verdict == "faster"
         fastest += all(
             find(comparison.seconds, cell, FAST).verdict == "faster" for cell in CELLS[:-1]
         )
-        worse += find(comparison.accuracy, "none-fp32", FAST).verdict == "worse"
+        worse += find(comparison.accuracy, NONE, FAST).verdict == "worse"
         others += any(
             pair.verdict in DIFFERENT
             for pair in comparison.seconds + comparison.accuracy
@@ -135,9 +138,9 @@ def test_a_planted_loss_is_found() -> None:
 
 def test_a_quiet_cell_among_noisy_ones_needs_more_rounds() -> None:
     for rounds in (5, 7, 10):
-        truth = Truth(rounds=rounds, noise=noisy(3, 4), faster={"dp-fp32": math.log(1.05)})
+        truth = Truth(rounds=rounds, noise=noisy(3, 4), faster={DP: math.log(1.05)})
         hits = sum(
-            find(compare(*study, Settings()).seconds, "none-fp32", "dp-fp32").verdict == "faster"
+            find(compare(*study, Settings()).seconds, NONE, DP).verdict == "faster"
             for study in truth.studies(500)
         )
         say(f"planted 5 % with ddp 4 times as noisy, {rounds} rounds", found=hits / 500)
@@ -158,7 +161,7 @@ def test_intervals_cover_the_truth(noise: str, rounds: int, level: float) -> Non
     assert max(every, of_last) <= 1.4 * level
 
 
-@pytest.mark.parametrize("losing", [CELLS[1:], ["dp-fp32"]], ids=["all", "one"])
+@pytest.mark.parametrize("losing", [CELLS[1:], [DP]], ids=["all", "one"])
 def test_a_loss_of_the_margin_is_seldom_called_safe(losing: list[str]) -> None:
     count, false = 2000, 0
     for study in Truth(lost=dict.fromkeys(losing, 0.5)).studies(count):
@@ -227,8 +230,7 @@ def test_the_seeds_said_to_be_needed_settle_it(apart: float) -> None:
     needed = exact.needed(power)[pair]
     assert needed is not None
     settled = sum(
-        find(compare(seconds, {}, Settings()).seconds, "none-fp32", FAST).verdict
-        != "not enough runs"
+        find(compare(seconds, {}, Settings()).seconds, NONE, FAST).verdict != "not enough runs"
         for seconds, _ in replace(truth, rounds=needed).studies(500)
     )
     say(f"{100 * apart:g} % apart, {needed} seeds needed", settled=settled / 500)

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ninefold.report.answer.tree import Figures, LargestBatch, Report
+from ninefold.report.data.cell import Cell
 
 PARALLELS = ("none", "dp", "ddp")
 AMPS = ("fp32", "autocast", "scaler")
@@ -39,13 +40,19 @@ def report_of(content: Any) -> Report:
 
 
 def _typed(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
     if get_origin(kind) is types.UnionType:
-        [kind] = [each for each in get_args(kind) if each is not type(None)]
-        return None if value is None else _typed(kind, value)
+        return _typed(get_args(kind)[0], value)
+    if kind is Cell:
+        strategy, _, amp = value.rpartition("-")
+        parallel, _, processes = strategy.partition(" x")
+        return Cell(parallel, amp, int(processes) if processes else None)
     if kind is Figures and "why" in value:
         kind = LargestBatch
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
+        cells = dict.fromkeys(("first", "second", "cell"), Cell)  # of statistics: a Name
+        hints = {name: cells.get(name, hint) for name, hint in get_type_hints(kind).items()}
         known = {field.name: field for field in fields(kind)}
         needed = {
             name
@@ -58,7 +65,8 @@ def _typed(kind: Any, value: Any) -> Any:
     if get_origin(kind) is list:
         return [_typed(get_args(kind)[0], each) for each in value]
     if get_origin(kind) in (dict, Mapping):
-        return {key: _typed(get_args(kind)[1], each) for key, each in value.items()}
+        names, values = get_args(kind)
+        return {_typed(names, key): _typed(values, each) for key, each in value.items()}
     return value
 
 

@@ -8,12 +8,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ninefold.report.data.cell import Cell
 from ninefold.report.stats.differences import Values
 
 Array = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int, int], Array]  # cells, rounds -> [cells, rounds]
 
-CELLS = [f"{way}-{amp}" for way in ("none", "dp", "ddp") for amp in ("fp32", "autocast", "scaler")]
+AMPS = ("fp32", "autocast", "scaler")
+NONE, NONE_AUTOCAST, NONE_SCALER = (Cell("none", amp) for amp in AMPS)
+DP, DP_AUTOCAST, DP_SCALER = (Cell("dp", amp) for amp in AMPS)
+DDP, DDP_AUTOCAST, DDP_SCALER = (Cell("ddp", amp) for amp in AMPS)
+CELLS = [
+    *(NONE, NONE_AUTOCAST, NONE_SCALER, DP, DP_AUTOCAST, DP_SCALER),
+    *(DDP, DDP_AUTOCAST, DDP_SCALER),
+]
 
 
 def normal(rng: np.random.Generator, cells: int, rounds: int) -> Array:
@@ -63,10 +71,10 @@ class Truth:
     """
 
     rounds: int = 5
-    cells: list[str] = field(default_factory=lambda: CELLS)
+    cells: list[Cell] = field(default_factory=lambda: CELLS)
     noise: Noise = normal
-    faster: dict[str, float] = field(default_factory=dict)
-    lost: dict[str, float] = field(default_factory=dict)
+    faster: dict[Cell, float] = field(default_factory=dict)
+    lost: dict[Cell, float] = field(default_factory=dict)
 
     def study(self, rng: np.random.Generator) -> tuple[Values, Values]:
         """Seconds and points of accuracy, of one study."""

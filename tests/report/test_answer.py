@@ -24,17 +24,27 @@ from ninefold.report.answer.recommend import Recommendation, excluded, is_settle
 from ninefold.report.answer.tree import Speedup
 from ninefold.report.answer.wording import UNFINISHED, sentence
 from ninefold.report.answer.wording import reasons as reasons_of
-from ninefold.report.data.cells import PLAIN, groups
+from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.cells import groups
 from ninefold.report.data.curves import Point, read_curves
 from ninefold.report.data.overlay import overlay_text
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
-from ninefold.report.data.runs import Run, read_csv
+from ninefold.report.data.runs import Run, read_csv, upgrade
 from ninefold.report.render.heat import panels
 from ninefold.report.stats.measures import SECONDS as SECONDS_PER_EPOCH
 from ninefold.study_record import StudyRecord
 from tests import conftest
 from tests.conftest import Shell
+from tests.report.studies import (
+    CELLS,
+    DDP,
+    DDP_AUTOCAST,
+    DP,
+    DP_AUTOCAST,
+    NONE,
+    NONE_AUTOCAST,
+)
 from tests.report.test_report import failure, result, sweep, table_of
 
 
@@ -137,12 +147,12 @@ def test_curves_are_the_evaluations_of_the_runs(tmp_path: Path) -> None:
 
 
 EMPTY = StudyRecord()
-SECONDS = {"none-fp32": 5.0, "none-autocast": 4.0, "ddp-fp32": 3.0, "ddp-autocast": 2.0}
+SECONDS = {NONE: 5.0, NONE_AUTOCAST: 4.0, DDP: 3.0, DDP_AUTOCAST: 2.0}
 
 
 def runs_of(
-    seconds: Mapping[str, float],
-    accuracy: Mapping[str, float] | None = None,
+    seconds: Mapping[Cell, float],
+    accuracy: Mapping[Cell, float] | None = None,
     seeds: int = 6,
     noise: float = 0.005,
     draw: int = 0,
@@ -155,16 +165,16 @@ def runs_of(
     for seed in range(seeds):
         common = chance.gauss(80, 0.4)
         for cell, base in seconds.items():
-            parallel, amp = cell.split("-")
+            parallel, amp, _ = cell
             replicas = 1 if parallel != "ddp" else 2
             points = common + (accuracy or {}).get(cell, 0.0) + chance.gauss(0, spread)
-            found.append(Run(
+            found.append(upgrade(Run(
                 folder=f"{cell}_{seed}", status="ok", dataset="digits", model="convnet",
                 parallel=parallel, amp=amp, seed=seed, replicas=replicas,
                 devices=["cpu"] * replicas, batch_size=64, epochs=1, accuracy=points / 100,
                 train_seconds=base * chance.gauss(1, noise), images_per_second=1000 / base,
                 **changes,
-            ))  # fmt: skip
+            )))  # fmt: skip
     return found
 
 
@@ -187,7 +197,7 @@ def reasons(known: Evidence) -> str:
 
 def test_the_fastest_cell_whose_accuracy_is_safe_is_recommended() -> None:
     found = fastest(evidence(runs_of(SECONDS)))
-    assert found.cell == "ddp-autocast"
+    assert found.cell == DDP_AUTOCAST
     assert sentence(found).startswith(
         "ddp-autocast: 1.99 s per epoch, with more than 99.9 % confidence within 2 % of the "
         "fastest safe cell; 0.399 times none-"
@@ -197,51 +207,51 @@ def test_the_fastest_cell_whose_accuracy_is_safe_is_recommended() -> None:
 
 
 def test_a_faster_cell_that_loses_accuracy_is_named_and_not_recommended() -> None:
-    known = evidence(runs_of(SECONDS, {"ddp-autocast": -1.5}))
-    assert fastest(known).cell == "ddp-fp32"
+    known = evidence(runs_of(SECONDS, {DDP_AUTOCAST: -1.5}))
+    assert fastest(known).cell == DDP
     assert "ddp-autocast is faster, 0.66" in reasons(known)
     assert "but its accuracy is worse than none-fp32's: -1.48 points." in reasons(known)
 
 
 def test_a_faster_cell_that_is_not_shown_safe_is_named_with_what_would_settle_it() -> None:
-    known = evidence(runs_of({"none-fp32": 5.0, "ddp-fp32": 2.0}, spread=0.8))
+    known = evidence(runs_of({NONE: 5.0, DDP: 2.0}, spread=0.8))
     found = fastest(known)
-    assert found.cell == "none-fp32"
+    assert found.cell == NONE
     assert "ddp-fp32 is faster" in reasons(known)
     assert "but not shown safe: " in reasons(known)
     assert "would settle it." in reasons(known)
-    assert found.open == ["ddp-fp32"]
+    assert found.open == [DDP]
     assert not is_settled(found)
 
 
 def test_of_cells_that_tie_the_simplest_is_recommended() -> None:
-    found = fastest(evidence(runs_of({**SECONDS, "ddp-fp32": 2.001, "none-autocast": 2.002})))
-    assert found.cell == "none-autocast"
-    assert found.tied == ["ddp-fp32", "ddp-autocast"]
+    found = fastest(evidence(runs_of({**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002})))
+    assert found.cell == NONE_AUTOCAST
+    assert found.tied == [DDP, DDP_AUTOCAST]
 
 
 def test_what_a_safe_cell_is_faster_than_is_not_recommended_though_it_ties_with_the_best() -> None:
-    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 4.5, "ddp-autocast": 4.4})
+    runs = runs_of({NONE: 5.0, DDP: 4.5, DDP_AUTOCAST: 4.4})
     wild = [
         replace(run, train_seconds=(2.5, 7.0, 4.0, 3.0, 6.0, 3.0)[run.seed or 0])
-        if run.cell == "ddp-autocast" else run
+        if run.cell == DDP_AUTOCAST else run
         for run in runs
     ]  # fmt: skip
     found = fastest(evidence(wild))
-    assert found.cell == "ddp-fp32"
+    assert found.cell == DDP
     assert "ddp-autocast has the lowest mean" in " ".join(reasons_of(found))
 
 
 def test_a_copy_is_not_recommended_over_what_it_copies() -> None:
-    seconds = {"none-fp32": 5.0, "dp-fp32": 3.5, "none-autocast": 3.0}
+    seconds = {NONE: 5.0, DP: 3.5, NONE_AUTOCAST: 3.0}
     known = evidence(runs_of(seconds, steps=1000))
-    assert fastest(known).cell == "none-autocast"
-    assert excluded("dp-fp32", known) is not None
+    assert fastest(known).cell == NONE_AUTOCAST
+    assert excluded(DP, known) is not None
     assert not known.comparison.controls[0].held
     said = caveats(known, EMPTY)[0]
     assert "The A/A control did not hold: dp-fp32 does the same work as none-fp32" in said
     assert " ms a step less. " in said
-    [slow] = caveats(evidence(runs_of({**seconds, "dp-fp32": 5.2}, steps=10**5)), EMPTY)
+    [slow] = caveats(evidence(runs_of({**seconds, DP: 5.2}, steps=10**5)), EMPTY)
     assert " µs a step more. Some µs a step are the cost of dp's wrapper itself" in slow
 
 
@@ -253,28 +263,28 @@ def on_gpu(seconds: Mapping[str, float], steps: int) -> Evidence:
 
 
 def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why() -> None:
-    seconds = {"none-fp32": 5.0, "dp-fp32": 5.5, "none-autocast": 4.9}
+    seconds = {NONE: 5.0, DP: 5.5, NONE_AUTOCAST: 4.9}
     known = on_gpu(seconds, steps=10**4)  # of 0.5 ms, to which the wrapper adds a tenth
     assert known.comparison.controls == []
     verdicts = {(pair.first, pair.second): pair.verdict for pair in known.comparison.seconds}
-    assert verdicts["none-fp32", "dp-fp32"] == "slower"
-    assert verdicts["none-fp32", "none-autocast"] == "faster"  # no floor hides it
-    assert excluded("dp-fp32", known) is not None
+    assert verdicts[NONE, DP] == "slower"
+    assert verdicts[NONE, NONE_AUTOCAST] == "faster"  # no floor hides it
+    assert excluded(DP, known) is not None
     (said,) = caveats(known, EMPTY)
     assert said == (
         "dp-fp32 repeats the work of none and is no A/A control here: on a GPU DataParallel itself "
         "takes up to 0.1 ms of a step, which is 0.5 ms long. Longer steps, as of a larger batch, "
         "would make it one."
     )
-    both = on_gpu({**seconds, "dp-autocast": 5.5}, steps=10**4)
+    both = on_gpu({**seconds, DP_AUTOCAST: 5.5}, steps=10**4)
     (said,) = caveats(both, EMPTY)
     assert said.startswith("dp-fp32 and dp-autocast repeat the work of none and are no A/A control")
 
 
 def test_on_a_gpu_a_copy_of_long_steps_is_a_control() -> None:
-    seconds = {"none-fp32": 5.0, "dp-fp32": 5.0, "none-autocast": 4.9}
+    seconds = {NONE: 5.0, DP: 5.0, NONE_AUTOCAST: 4.9}
     known = on_gpu(seconds, steps=100)
-    assert [(c.first, c.second) for c in known.comparison.controls] == [("none-fp32", "dp-fp32")]
+    assert [(c.first, c.second) for c in known.comparison.controls] == [(NONE, DP)]
     assert caveats(known, EMPTY) == []
     assert len(evidence(runs_of(seconds, steps=10**4)).comparison.controls) == 1  # on a CPU
 
@@ -283,17 +293,19 @@ def test_a_copy_that_is_no_control_of_times_computes_the_same_scores() -> None:
     """So two rounds with equal scores are enough to show it, as for every copy."""
     runs = [
         replace(run, devices=["NVIDIA H200"], accuracy=0.8 + 0.01 * (run.seed or 0))
-        for run in runs_of({"none-fp32": 5.0, "dp-fp32": 5.5, "none-autocast": 4.9}, seeds=2,
+        for run in runs_of({NONE: 5.0, DP: 5.5, NONE_AUTOCAST: 4.9}, seeds=2,
                            steps=10**4)
     ]  # fmt: skip
     known = evidence(runs)
-    assert known.safe["dp-fp32"] == "safe"
-    assert known.safe["none-autocast"] == "not enough runs"
+    assert known.safe[DP] == "safe"
+    assert known.safe[NONE_AUTOCAST] == "not enough runs"
 
 
 def test_the_memory_that_ddp_takes_beside_the_allocator_of_a_gpu_is_a_caveat() -> None:
-    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 4.0}, peak_memory_bytes=[2**30])
-    gpus = [replace(run, devices=["NVIDIA H200"] * (run.replicas or 1)) for run in runs]
+    runs = runs_of({NONE: 5.0, DDP: 4.0}, peak_memory_bytes=[2**30])
+    gpus = [
+        replace(run, devices=["NVIDIA H200"] * (run.replicas or 1), backend="nccl") for run in runs
+    ]
     said = "The peak memory of a GPU is that of PyTorch's allocator"
     assert [any(said in each for each in caveats(evidence(of), EMPTY)) for of in (gpus, runs)] == [
         True, False,
@@ -304,7 +316,7 @@ def test_a_gpu_that_holds_more_than_the_others_is_a_caveat() -> None:
     """As the first one of DataParallel, which gathers outputs and gradients."""
     runs = [
         replace(run, devices=["NVIDIA H200"] * 2, peak_memory_bytes=[2**30 * (1 + dp), 2**30])
-        for run in runs_of({"none-fp32": 5.0, "dp-fp32": 4.0})
+        for run in runs_of({NONE: 5.0, DP: 4.0})
         for dp in [run.parallel == "dp"]
     ]
     said = [each for each in caveats(evidence(runs), EMPTY) if each.startswith("Memory is spread")]
@@ -317,11 +329,11 @@ def test_a_gpu_that_holds_more_than_the_others_is_a_caveat() -> None:
 
 
 def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> None:
-    seconds = {"none-fp32": 5.0, "dp-fp32": 7.5, "none-autocast": 4.9}
+    seconds = {NONE: 5.0, DP: 7.5, NONE_AUTOCAST: 4.9}
     runs = runs_of(seconds, peak_memory_bytes=(2**30,))
     points = [Point(run.folder, 1.0, 1, run.train_seconds, 0.9, None) for run in runs]
     [time, target, memory] = recommend(evidence(runs, points, target=0.8))
-    assert (time.cell, target.cell, memory.cell) == ("none-fp32", None, "none-fp32")
+    assert (time.cell, target.cell, memory.cell) == (NONE, None, NONE)
     assert sentence(time).startswith("Not decided yet: train with none-fp32, the simplest of the 2")
     assert "as a control did not hold" in " ".join(reasons_of(time))
     assert "a control did not hold" in sentence(target)
@@ -330,30 +342,30 @@ def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> No
 def test_memory_that_is_the_same_to_the_byte_in_every_round_is_shown_to_differ() -> None:
     runs = [
         replace(run, peak_memory_bytes=[2**30 if run.amp == "fp32" else 2**29])
-        for run in runs_of({"none-fp32": 5.0, "none-autocast": 4.0})
+        for run in runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0})
     ]
     found = recommend(evidence(runs))[-1]
-    assert (found.goal.key, found.cell) == ("memory", "none-autocast")
+    assert (found.goal.key, found.cell) == ("memory", NONE_AUTOCAST)
     assert "512 MiB, 0.500 times none-fp32's;" in sentence(found)
     assert reasons_of(found)[0] == "It is the same with each of 6 seeds."
 
 
 def test_memory_to_the_byte_is_shown_to_differ_among_cells_whose_memory_varies() -> None:
-    taken = {"none-fp32": [1000] * 6, "none-autocast": [970] * 6,
-             "ddp-fp32": [2000, 2300, 1800, 2100, 1700, 2200]}  # fmt: skip
+    taken = {NONE: [1000] * 6, NONE_AUTOCAST: [970] * 6,
+             DDP: [2000, 2300, 1800, 2100, 1700, 2200]}  # fmt: skip
     runs = [
         replace(run, peak_memory_bytes=[taken[run.cell][run.seed or 0] << 20])
-        for run in runs_of({"none-fp32": 5.0, "none-autocast": 4.0, "ddp-fp32": 6.0})
+        for run in runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DDP: 6.0})
     ]
     found = recommend(evidence(runs))[-1]
-    assert found.cell == "none-autocast"
+    assert found.cell == NONE_AUTOCAST
     assert "970 MiB, 0.970 times none-fp32's;" in sentence(found)
 
 
 def test_what_does_better_and_was_left_out_is_named() -> None:
-    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 2.0})
+    runs = runs_of({NONE: 5.0, DDP: 2.0})
     found = fastest(evidence([*runs, replace(runs[1], seed=7, status="failed")]))
-    assert found.cell == "none-fp32"
+    assert found.cell == NONE
     assert sentence(found).endswith("; only ddp-fp32, left out, is shown to do better.")
 
 
@@ -363,7 +375,7 @@ def test_the_command_asks_for_what_the_overlay_does_not_repeat() -> None:
         "taken_away": ["optimizer.fused", "'; rm x"],
     }  # fmt: skip
     known = evidence(runs_of({PLAIN: 5.0}))
-    recording = Recording(known.group.runs, {"overlays": {PLAIN: overlay}}, [], [])
+    recording = Recording(known.group.runs, {"overlays": {str(PLAIN): overlay}}, [], [])
     answer = build(recording, [known], recommend(known)).answer
     assert answer.train is not None
     assert answer.train.endswith(" experiments=recommended dataset.root=VALUE '~optimizer.fused'")
@@ -378,7 +390,7 @@ def test_a_cells_ratio_is_one_number_wherever_it_stands() -> None:
 
 
 def test_reasons_say_what_the_sentence_does_not() -> None:
-    for seconds in (SECONDS, {**SECONDS, "ddp-autocast": 3.01}, {**SECONDS, "none-fp32": 1.0}):
+    for seconds in (SECONDS, {**SECONDS, DDP_AUTOCAST: 3.01}, {**SECONDS, NONE: 1.0}):
         found = fastest(evidence(runs_of(seconds)))
         said = set(sentence(found).rstrip(".").replace(";", ",").split(", "))
         for reason in reasons_of(found):
@@ -387,47 +399,52 @@ def test_reasons_say_what_the_sentence_does_not() -> None:
 
 
 def test_the_alternative_that_is_worse_keeps_nothing_open() -> None:
-    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 5.0}, {"ddp-fp32": -2.0}, noise=0.1)
+    runs = runs_of({NONE: 5.0, DDP: 5.0}, {DDP: -2.0}, noise=0.1)
     found = fastest(evidence(runs))
-    assert found.cell == "none-fp32"
+    assert found.cell == NONE
     assert is_settled(found)
 
 
 def test_a_cell_with_a_failed_run_is_not_recommended() -> None:
     runs = runs_of(SECONDS)
     known = evidence([replace(runs[3], status="diverged"), *runs[:3], *runs[4:]])
-    assert fastest(known).cell == "ddp-fp32"
+    assert fastest(known).cell == DDP
     assert "ddp-autocast is left out: a run of it ended as diverged." in reasons(known)
 
 
 def test_a_cell_that_computes_something_else_is_not_recommended() -> None:
-    row = {"cell": "ddp-autocast", "verdict": "not the same", "sentence": "Its update is twice."}
+    row = {"cell": DDP_AUTOCAST, "verdict": "not the same", "sentence": "Its update is twice."}
     known = evidence(runs_of(SECONDS), numerics={"rows": [row]})
-    assert fastest(known).cell == "ddp-fp32"
+    assert fastest(known).cell == DDP
     assert "do not compute the same. Its update is twice." in reasons(known)
 
 
 @pytest.mark.parametrize(
     ("cells", "remedy"),
     [
-        (["ddp-autocast"], "parallel.sync_batchnorm=true"),
-        (["split-fp32"], "parallel.chunks=1"),
-        (["ddp-autocast", "split-fp32"], "parallel.chunks=1 or parallel.sync_batchnorm=true"),
+        ([DDP_AUTOCAST], "parallel.sync_batchnorm=true"),
+        ([Cell("split", "fp32")], "parallel.chunks=1"),
+        (
+            [DDP_AUTOCAST, Cell("split", "fp32")],
+            "parallel.chunks=1 or parallel.sync_batchnorm=true",
+        ),
     ],
 )
 def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch(
-    cells: list[str], remedy: str
+    cells: list[Cell], remedy: str
 ) -> None:
     rows = [{"cell": cell, "verdict": "not the same", "by_design": True} for cell in cells]
-    said = caveats(evidence(runs_of(SECONDS), numerics={"rows": rows}), EMPTY)
+    runs = runs_of({**SECONDS, Cell("split", "fp32"): 5.0})
+    runs = [replace(run, chunks=4 if run.parallel == "split" else None) for run in runs]
+    said = caveats(evidence(runs, numerics={"rows": rows}), EMPTY)
     assert any(f"({remedy} uses the whole batch)" in each for each in said)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_with_too_few_runs_the_answer_is_that_and_what_to_run(seeds: int) -> None:
-    close = {"none-fp32": 5.0, "ddp-fp32": 4.9, "ddp-autocast": 5.1}
+    close = {NONE: 5.0, DDP: 4.9, DDP_AUTOCAST: 5.1}
     found = fastest(evidence(runs_of(close, seeds=seeds, noise=0.05)))
-    assert found.cell == "none-fp32"
+    assert found.cell == NONE
     assert not found.decided
     assert sentence(found).startswith(
         "Not decided yet: train with none-fp32, the simplest of the 3 cells that may be the fastest"
@@ -439,8 +456,7 @@ def test_with_too_few_runs_the_answer_is_that_and_what_to_run(seeds: int) -> Non
 @pytest.mark.parametrize("draw", range(40))
 def test_a_recommendation_agrees_with_the_verdicts_whatever_the_numbers(draw: int) -> None:
     chance = random.Random(draw)
-    names = [f"{p}-{a}" for p in ("none", "dp", "ddp") for a in ("fp32", "autocast", "scaler")]
-    seconds = {name: chance.choice([2, 2.02, 2.5, 4]) for name in names if chance.random() < 0.8}
+    seconds = {cell: chance.choice([2, 2.02, 2.5, 4]) for cell in CELLS if chance.random() < 0.8}
     seconds[PLAIN] = 3.0
     off = {name: chance.choice([0.0, 0.0, -0.4, -2.0]) for name in seconds if name != PLAIN}
     runs = runs_of(
@@ -456,7 +472,7 @@ def test_a_recommendation_agrees_with_the_verdicts_whatever_the_numbers(draw: in
             continue
         assert known.safe[found.cell] == "safe"
         assert excluded(found.cell, known) is None
-        assert found.cell in sentence(found)
+        assert str(found.cell) in sentence(found)
         if found.goal.key != "seconds":
             continue
         pairs = Pairs(known.comparison)
@@ -477,7 +493,7 @@ def test_a_recommendation_agrees_with_the_verdicts_whatever_the_numbers(draw: in
 
 
 def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it() -> None:
-    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 3.0}, seeds=2)
+    runs = runs_of({NONE: 5.0, DDP: 3.0}, seeds=2)
     curve = [(1.0, 5.0, 0.5), (2.0, 10.0, 0.75), (3.0, 15.0, 0.76)]
     points = [
         Point(run.folder, epoch, int(epoch), seconds, accuracy, None)
@@ -485,13 +501,13 @@ def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it() -> None:
     ]  # fmt: skip
     known = evidence(runs, points, target=0.74)
     assert known.to_target is not None
-    assert known.values(known.to_target)["none-fp32"] == {0: 10.0, 1: 10.0}
-    assert known.short == {"ddp-fp32": "1 of 2 runs"}
-    assert "ddp-fp32" not in known.of_goal("to_target")
+    assert known.values(known.to_target)[NONE] == {0: 10.0, 1: 10.0}
+    assert known.short == {DDP: "1 of 2 runs"}
+    assert DDP not in known.of_goal("to_target")
 
 
 def test_without_a_target_it_is_the_baselines_accuracy_less_the_margin() -> None:
-    runs = [replace(run, accuracy=0.8) for run in runs_of({"none-fp32": 5.0, "ddp-fp32": 3.0})]
+    runs = [replace(run, accuracy=0.8) for run in runs_of({NONE: 5.0, DDP: 3.0})]
     assert evidence(runs, margin=2.0).target == pytest.approx(78.0)
 
 
@@ -503,10 +519,10 @@ def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches() -> Non
 
 
 def test_a_speedup_is_compared_with_the_number_of_devices_and_a_cpu_counts_as_one() -> None:
-    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 4.0})
-    assert evidence(runs).speedup("ddp-fp32") == Speedup(1.25, ideal=1, devices=1)
+    runs = runs_of({NONE: 5.0, DDP: 4.0})
+    assert evidence(runs).speedup(DDP) == Speedup(1.25, ideal=1, devices=1)
     gpus = [replace(run, devices=["H", "H"]) if run.parallel == "ddp" else run for run in runs]
-    assert evidence(gpus).speedup("ddp-fp32") == Speedup(1.25, ideal=2, devices=2)
+    assert evidence(gpus).speedup(DDP) == Speedup(1.25, ideal=2, devices=2)
 
 
 def test_times_pair_by_round_where_a_seed_comes_again() -> None:
@@ -609,7 +625,7 @@ def test_a_study_that_was_stopped_says_so_and_how_to_resume(tmp_path: Path) -> N
     report = build(recording, found, recommend(found[0]))
     assert report.answer.sentence.endswith(f"has no run that ended well. {UNFINISHED}")
     assert UNFINISHED in report.answer.caveats
-    fields = {field.cell: field for _, row in panels(report.groups[0])[0].rows for field in row}
+    fields = {field.place: field for _, row in panels(report.groups[0])[0].rows for field in row}
     assert (fields["none-fp32"].words, fields["ddp-autocast"].words) == ("preempted", "not run")
 
 
@@ -647,7 +663,7 @@ def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them(
 ) -> None:
     runs = [
         replace(run, overrides=[f"optimizer.lr={rate}"])
-        for rate in ("0.1", "0.01") for run in runs_of({PLAIN: 5.0, "ddp-fp32": 3.0}, seeds=1)
+        for rate in ("0.1", "0.01") for run in runs_of({PLAIN: 5.0, DDP: 3.0}, seeds=1)
     ]  # fmt: skip
     sizes = {
         f"{PLAIN} optimizer.lr=0.1": {"batch_size": 4096, "fails_at": 8192, "why": "memory=a: b"},
@@ -661,8 +677,8 @@ def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them(
     shown = {}
     for group in build(recording, found, recommend(found[0])).groups:
         last = panels(group)[-1]
-        fields = {field.cell: field for _, row in last.rows for field in row}
-        shown[group.variant] = fields[PLAIN], fields["ddp-fp32"], last
+        fields = {field.place: field for _, row in last.rows for field in row}
+        shown[group.variant] = fields["none-fp32"], fields["ddp-fp32"], last
     plain, more, panel = shown["optimizer.lr=0.1"]
     assert (plain.mean, plain.why) == ("4096", "")
     assert (more.mean[-3:], more.why, more.relative) == ("000", "or more", "")
@@ -736,10 +752,10 @@ def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_que
     runs = [
         replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"],
                 queued_seconds=0.0005 if run.amp == "autocast" else 0.05)
-        for run in runs_of({PLAIN: 5.0, "none-autocast": 5.5})
+        for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
     ]  # fmt: skip
     known = evidence(runs)
-    assert bound_by_host(known) == ["none-autocast"]
+    assert bound_by_host(known) == [NONE_AUTOCAST]
     (said,) = [line for line in caveats(known, EMPTY) if "the host" in line]
     assert said.startswith("none-autocast waits for the host: ")
     assert "graph=true" in said

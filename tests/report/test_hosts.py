@@ -11,6 +11,7 @@ from ninefold import report
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import is_settled, recommend
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import gather_recording, read_recording
 from ninefold.report.data.runs import read_csv
 from ninefold.report.stats.verdicts import OTHER_HOSTS
@@ -71,7 +72,7 @@ def test_cells_on_different_hosts_get_no_verdict_on_time_and_on_one_set_of_hosts
         assert (pair.verdict, pair.estimate, pair.low) == (OTHER_HOSTS, None, None)
         [score] = confounded.comparison.accuracy
         assert score.verdict == "tie"
-        assert confounded.safe["ddp-fp32"] == "safe"
+        assert confounded.safe[Cell("ddp", "fp32")] == "safe"
         same = evidence(study(tmp_path / f"same {draw}", one_host, draw))
         assert [pair.verdict for pair in same.comparison.seconds] == ["slower"]
 
@@ -113,7 +114,7 @@ def test_the_answer_names_no_fastest_cell_and_says_why(tmp_path: Path) -> None:
     )
     assert is_settled(goals[0])
     assert any("none-fp32 on host 1 and ddp-fp32 on host 2" in text for text in made.answer.caveats)
-    [own] = [cell for cell in made.groups[0].cells if cell.cell == "ddp-fp32"]
+    [own] = [cell for cell in made.groups[0].cells if cell.cell == Cell("ddp", "fp32")]
     seconds = own.measures["seconds"]
     assert seconds is not None
     assert seconds.relative is None

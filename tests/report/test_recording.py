@@ -149,6 +149,24 @@ def test_what_a_cell_sets_is_taken_from_the_study_or_else_from_its_report_of_bef
     assert "overlays" not in found["sweep"]
 
 
+@pytest.mark.parametrize(
+    ("facts", "known"),
+    [
+        ({"parallel": "none"}, (1, False, None)),
+        ({"parallel": "dp"}, (1, True, None)),
+        ({"parallel": "dp", "replicas": 2}, (1, False, None)),
+        ({"parallel": "ddp"}, (None, False, "gloo")),
+        ({"parallel": "fsdp", "devices": ["NVIDIA H200"] * 2}, (None, False, "nccl")),
+        ({"parallel": "mine", "no_op": True, "backend": "mpi"}, (None, True, "mpi")),
+    ],
+)
+def test_what_older_results_told_by_the_names_of_options_is_read_from_these(
+    facts: dict[str, Any], known: tuple[object, ...]
+) -> None:
+    run = run_of(row_of(result(**facts) | {"folder": "a"}))
+    assert (run.max_processes, run.no_op, run.backend) == known
+
+
 def test_runs_recorded_before_there_were_rounds_are_read() -> None:
     [recorded] = (ROOT / "experiments" / "cifar10_cpu").glob("*-cores/runs.csv")
     runs = read_csv(recorded)

@@ -16,6 +16,7 @@ from ninefold.report.answer.answer import evidence_of
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import ScalingPoint, Series
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import gather_recording, read_recording, read_runs
 from ninefold.report.data.rounds import name_of
@@ -33,7 +34,7 @@ SWEPT = {
         *({"parallel": "ddp", "amp": "fp32", "parallel.processes": n} for n in ("1", "2", "10")),
     ],
 }  # fmt: skip
-CELLS = ["none-fp32", "ddp x1-fp32", "ddp x2-fp32", "ddp x10-fp32"]
+CELLS = [Cell("none", "fp32"), *(Cell("ddp", "fp32", processes) for processes in (1, 2, 10))]
 
 
 def of_processes(parallel: str, processes: int, seed: int = 0, **changes: Any) -> dict[str, Any]:
@@ -72,8 +73,9 @@ def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path: Path
     assert found.cells == CELLS
     assert found.group.title == "convnet on digits, batch 64, 10 epochs"
     runs, facts = read_runs(tmp_path)
-    assert facts.cell_names == CELLS
-    assert {name_of(run, facts) for run in runs} == set(CELLS)
+    names = ["none-fp32", "ddp x1-fp32", "ddp x2-fp32", "ddp x10-fp32"]
+    assert [str(cell) for cell in found.cells] == facts.cell_names == names
+    assert {name_of(run, facts) for run in runs} == set(names)
 
 
 def test_a_recording_of_them_is_the_same(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_where_processes_are_not_swept_they_are_no_part_of_a_cell(tmp_path: Path
     facts = {**SWEPT, "swept": {"parallel": ["none", "ddp"]}, "planned_cells": []}
     two = result("ddp", processes=2, replicas=2, devices=["cpu", "cpu"])
     found = evidence(sweep(tmp_path, result(), two, **facts))
-    assert found.cells == ["none-fp32", "ddp-fp32"]
+    assert found.cells == [Cell("none", "fp32"), Cell("ddp", "fp32")]
     assert {run.scaling for run in found.group.runs} == {None}
     assert scaling(found) is None
 
@@ -104,20 +106,20 @@ def test_a_run_that_failed_stands_in_the_cell_of_its_processes(tmp_path: Path) -
     bad = failure("ddp", "fp32", seed=2, processes=10, batch_size=64)
     made = [of_processes("ddp", processes, seed) for processes in (2, 10) for seed in (0, 1)]
     found = evidence(sweep(tmp_path, *made, bad, **SWEPT))
-    assert found.bad == {"ddp x10-fp32": "failed"}
+    assert found.bad == {Cell("ddp", "fp32", 10): "failed"}
 
 
 @pytest.mark.parametrize(
     ("cores", "hosts", "too_many"),
     [
-        (4, None, ["ddp x10-fp32"]),
+        (4, None, CELLS[3:]),
         (16, None, []),
         (4, [{"cores": 4, "ranks": [0]}], []),
         (16, [{"cores": 1, "ranks": [0, 1]}, {"cores": 1, "ranks": [2]}], CELLS),
     ],
 )
 def test_a_run_with_more_processes_than_cores_is_oversubscribed(
-    tmp_path: Path, cores: int, hosts: Sequence[dict[str, Any]] | None, too_many: list[str]
+    tmp_path: Path, cores: int, hosts: Sequence[dict[str, Any]] | None, too_many: list[Cell]
 ) -> None:
     known = {**result()["environment"], "cores": cores, **({"hosts": hosts} if hosts else {})}
     made = [
@@ -211,7 +213,7 @@ def test_speed_up_and_efficiency_are_those_of_the_steps(tmp_path: Path, weak: bo
 
 def test_without_none_the_base_is_the_fewest_processes(tmp_path: Path) -> None:
     series = series_of(planted(tmp_path, none=False))
-    assert series.base == "ddp x1-fp32"
+    assert series.base == Cell("ddp", "fp32", 1)
     assert (series.points[0].speedup, series.points[0].verdict) == (1.0, None)
 
 

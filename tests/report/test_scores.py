@@ -17,20 +17,22 @@ from ninefold import report
 from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.answer.recommend import recommend
 from ninefold.report.answer.wording import reasons
+from ninefold.report.data.cell import AMP, Cell
 from ninefold.report.data.cells import groups
-from ninefold.report.data.runs import AMP, read_csv
+from ninefold.report.data.runs import read_csv
 from ninefold.report.render.figure import colors_of
 from ninefold.report.stats.measures import of_figures
 from ninefold.study_record import StudyRecord
 from ninefold.train.run import SELECTED_ON_TEST
+from tests.report.studies import DDP, NONE, NONE_AUTOCAST
 from tests.report.test_answer import runs_of
 from tests.report.test_report import result, tables_of
 
-SPEED = {"none-fp32": 20.0, "none-autocast": 16.0, "ddp-fp32": 12.0, "ddp-mine": 15.0}
+SPEED = {NONE: 20.0, NONE_AUTOCAST: 16.0, DDP: 12.0, Cell("ddp", "mine"): 15.0}
 
 
 def study(
-    folder: Path, score: str, level: float, figures: Mapping[str, float], lost: str = ""
+    folder: Path, score: str, level: float, figures: Mapping[str, float], lost: Cell | None = None
 ) -> Path:
     """Write a study of four cells and four seeds. lost: the cell that is 3 points worse."""
     rounds = []
@@ -41,7 +43,7 @@ def study(
             chance = random.Random(f"{cell}{seed}")
             seconds *= chance.gauss(1, 0.003)
             own = level + shift + chance.gauss(0, 0.0005) - 0.03 * (cell == lost)
-            name, (parallel, amp) = f"runs/{cell}_{seed}", cell.split("-")
+            name, (parallel, amp) = f"runs/{cell}_{seed}", (cell.parallel, cell.amp)
             path = folder / name
             path.mkdir(parents=True)
             content = result(
@@ -84,7 +86,7 @@ class Written:
 def segmentation(tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = study(
         tmp_path_factory.mktemp("segmentation") / "study", "mean IoU", 0.62,
-        {"pixel accuracy": 0.9, "mean Dice": 0.7}, lost="none-autocast",
+        {"pixel accuracy": 0.9, "mean Dice": 0.7}, lost=NONE_AUTOCAST,
     )  # fmt: skip
     return Written(folder, report.write(folder))
 
@@ -122,7 +124,7 @@ def test_the_margin_holds_for_any_score(segmentation: Written) -> None:
 
 
 def test_a_cell_that_loses_mean_iou_is_named_with_its_loss() -> None:
-    runs = runs_of({"none-fp32": 5.0, "ddp-fp32": 3.0}, {"ddp-fp32": -1.5}, score="mean IoU")
+    runs = runs_of({NONE: 5.0, DDP: 3.0}, {DDP: -1.5}, score="mean IoU")
     [group] = groups(runs)
     known = gather_evidence(group, (), StudyRecord(), None)
     said = " ".join(reasons(recommend(known)[0]))
@@ -152,7 +154,7 @@ def test_a_score_that_is_a_condition_is_worded_as_a_share(landmarks: Written) ->
 
 
 def test_a_figure_of_unknown_kind_is_a_plain_number_without_a_direction() -> None:
-    runs = runs_of({"none-fp32": 5.0}, scores={"perplexity": 40.0, "mm": 0.5, "gone": None})
+    runs = runs_of({NONE: 5.0}, scores={"perplexity": 40.0, "mm": 0.5, "gone": None})
     perplexity, mm, gone = of_figures(runs)
     assert (perplexity.unit, perplexity.better, perplexity.value(runs[0])) == ("", "", 40.0)
     assert (mm.title, mm.unit, mm.value(runs[0])) == ("mm", "%", 50.0)  # a unit follows a name
@@ -195,8 +197,8 @@ def test_runs_recorded_without_a_score_are_of_accuracy(tmp_path: Path) -> None:
 
 
 def test_runs_with_different_scores_are_never_averaged() -> None:
-    runs = runs_of({"none-fp32": 5.0}, score="within 4 mm")
-    runs += runs_of({"none-fp32": 5.0}, score="within 2 mm")
+    runs = runs_of({NONE: 5.0}, score="within 4 mm")
+    runs += runs_of({NONE: 5.0}, score="within 2 mm")
     found = groups([*runs, replace(runs[0], seed=99, status="failed", score=None)])
     assert [(group.score, group.ok) for group in found] == [
         ("share within 2 mm", 6), ("share within 4 mm", 6)

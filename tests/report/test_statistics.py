@@ -11,15 +11,29 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ninefold.report.data.cell import Cell
 from ninefold.report.stats import holm
 from ninefold.report.stats.differences import Values
 from ninefold.report.stats.recordings import changes
 from ninefold.report.stats.statistics import compare, estimate
 from ninefold.report.stats.verdicts import Comparison, Pair, Settings
-from tests.report.studies import CELLS, Truth, drifting, noisy, together
+from tests.report.studies import (
+    CELLS,
+    DDP,
+    DDP_SCALER,
+    DP,
+    DP_AUTOCAST,
+    DP_SCALER,
+    NONE,
+    NONE_SCALER,
+    Truth,
+    drifting,
+    noisy,
+    together,
+)
 
 DIFFERENT = {"faster", "slower", "better", "worse"}
-FAST, BAD = "ddp-scaler", "dp-scaler"
+FAST, BAD = DDP_SCALER, DP_SCALER
 PLANTED = Truth(faster={FAST: math.log(1.05)}, lost={BAD: 1.5})
 
 
@@ -57,8 +71,8 @@ def test_a_planted_speed_up_and_a_planted_loss_are_found() -> None:
     count, faster, worse, unsafe = 150, 0, 0, 0
     for study in PLANTED.studies(count):
         found = compare(*study, Settings())
-        faster += find(found.seconds, "none-fp32", FAST).verdict == "faster"
-        worse += find(found.accuracy, "none-fp32", BAD).verdict == "worse"
+        faster += find(found.seconds, NONE, FAST).verdict == "faster"
+        worse += find(found.accuracy, NONE, BAD).verdict == "worse"
         unsafe += next(s for s in found.safety if s.cell == BAD).verdict == "safe"
     assert faster / count >= 0.95
     assert worse / count >= 0.95
@@ -148,7 +162,7 @@ def test_seeds_said_to_be_needed_settle_it_about_as_often_as_said() -> None:
 
 def test_one_round_is_not_enough_for_anything() -> None:
     seconds, accuracy = one(replace(PLANTED, rounds=1))
-    found = compare(seconds, accuracy, Settings(), [("none-fp32", "dp-fp32")])
+    found = compare(seconds, accuracy, Settings(), [(NONE, DP)])
     assert {p.verdict for p in [*found.seconds, *found.accuracy]} == {"not enough runs"}
     assert {s.verdict for s in found.safety} == {"not enough runs"}
     assert all(pair.p is None and pair.low is None for pair in found.seconds)
@@ -166,33 +180,33 @@ def test_without_values_there_is_nothing_to_say() -> None:
 
 def test_cells_that_give_the_same_number_each_time_are_a_tie_and_break_nothing() -> None:
     seconds, accuracy = one(PLANTED)
-    same = {cell: accuracy[f"ddp-{cell.partition('-')[2]}"] for cell in CELLS}
+    same = {cell: accuracy[Cell("ddp", cell.amp)] for cell in CELLS}
     found = compare(seconds, same, Settings())
-    pair = find(found.accuracy, "none-fp32", "dp-fp32")
+    pair = find(found.accuracy, NONE, DP)
     assert (pair.estimate, pair.low, pair.high, pair.p, pair.verdict) == (0, 0, 0, 1, "tie")
-    assert next(s for s in found.safety if s.cell == "dp-fp32").verdict == "safe"
+    assert next(s for s in found.safety if s.cell == DP).verdict == "safe"
     # Copies of a cell are no further evidence.
-    two = {cell: accuracy["none-fp32" if cell < "e" else "dp-fp32"] for cell in CELLS}
-    copied = find(compare({}, two, Settings()).accuracy, "none-fp32", "ddp-fp32")
-    alone = compare({}, {c: two[c] for c in ("none-fp32", "ddp-fp32")}, Settings()).accuracy[0]
+    two = {cell: accuracy[NONE if cell.parallel != "none" else DP] for cell in CELLS}
+    copied = find(compare({}, two, Settings()).accuracy, NONE, DDP)
+    alone = compare({}, {c: two[c] for c in (NONE, DDP)}, Settings()).accuracy[0]
     assert copied.p == pytest.approx(alone.p)
 
 
 def test_equal_numbers_in_two_rounds_are_chance_but_of_two_cells_that_do_the_same_work() -> None:
     one = {
-        "none-fp32": {0: 70.0, 1: 71.0},
-        "dp-fp32": {0: 70.0, 1: 71.0},
-        "ddp-fp32": {0: 70.0, 1: 71.0},
+        NONE: {0: 70.0, 1: 71.0},
+        DP: {0: 70.0, 1: 71.0},
+        DDP: {0: 70.0, 1: 71.0},
     }
-    found = compare({}, one, Settings(), [("none-fp32", "dp-fp32")])
+    found = compare({}, one, Settings(), [(NONE, DP)])
     assert verdicts(found.accuracy) == {
-        ("none-fp32", "dp-fp32"): "tie",
-        ("none-fp32", "ddp-fp32"): "not enough runs",
-        ("dp-fp32", "ddp-fp32"): "not enough runs",
+        (NONE, DP): "tie",
+        (NONE, DDP): "not enough runs",
+        (DP, DDP): "not enough runs",
     }
     assert {s.cell: s.verdict for s in found.safety} == {
-        "dp-fp32": "safe",
-        "ddp-fp32": "not enough runs",
+        DP: "safe",
+        DDP: "not enough runs",
     }
     three = {cell: {**row, 2: 72.0} for cell, row in one.items()}
     assert set(verdicts(compare({}, three, Settings()).accuracy).values()) == {"tie"}
@@ -238,19 +252,19 @@ def test_a_difference_without_any_noise_to_judge_it_by_is_not_claimed() -> None:
 
 def test_a_pair_is_judged_by_the_rounds_that_both_cells_have() -> None:
     seconds, accuracy = one(replace(PLANTED, rounds=6))
-    holes = without(seconds, (FAST, 0), (FAST, 3), ("none-fp32", 5))
+    holes = without(seconds, (FAST, 0), (FAST, 3), (NONE, 5))
     found = compare({**holes, "failed": {}}, accuracy, Settings())
-    pair = find(found.seconds, "none-fp32", FAST)
-    common = [math.log(holes[FAST][r] / holes["none-fp32"][r]) for r in (1, 2, 4)]
+    pair = find(found.seconds, NONE, FAST)
+    common = [math.log(holes[FAST][r] / holes[NONE][r]) for r in (1, 2, 4)]
     assert pair.n == 3
     assert pair.estimate == pytest.approx(math.exp(fmean(common)))
-    whole = find(found.seconds, "dp-fp32", "dp-autocast")
+    whole = find(found.seconds, DP, DP_AUTOCAST)
     assert whole.n == 6
     assert whole.low is not None
-    failed = find(found.seconds, "none-fp32", "failed")
+    failed = find(found.seconds, NONE, "failed")
     assert (failed.n, failed.estimate, failed.verdict) == (0, None, "not enough runs")
     zero = compare({**seconds, FAST: {**seconds[FAST], 0: 0.0, 1: math.nan}}, {}, Settings())
-    assert find(zero.seconds, "none-fp32", FAST).n == 4
+    assert find(zero.seconds, NONE, FAST).n == 4
 
 
 def test_looking_often_asks_more_of_each_look() -> None:
@@ -263,26 +277,26 @@ def test_looking_often_asks_more_of_each_look() -> None:
 
 def test_a_control_that_holds_states_the_noise_floor() -> None:
     seconds, accuracy = one(Truth())
-    pairs = [("none-fp32", "dp-fp32"), ("dp-scaler", "none-scaler"), ("none-fp32", "missing")]
+    pairs = [(NONE, DP), (DP_SCALER, NONE_SCALER), (NONE, "missing")]
     found = compare(seconds, accuracy, Settings(), pairs)
     assert [(c.first, c.second) for c in found.controls] == pairs[:2]
     assert all(control.held for control in found.controls)
     ends = [end for c in found.controls for end in (1 / c.low, c.high)]
     assert all(c.floor == pytest.approx(max(ends) - 1) for c in found.controls)
-    turned, straight = found.controls[1], find(found.seconds, "none-scaler", "dp-scaler")
+    turned, straight = found.controls[1], find(found.seconds, NONE_SCALER, DP_SCALER)
     assert turned.ratio == pytest.approx(1 / (straight.estimate or 0))
 
 
 def test_below_the_floor_of_a_control_that_failed_nothing_is_claimed() -> None:
-    seconds, accuracy = one(Truth(faster={"dp-fp32": 0.08, "ddp-fp32": -0.06, FAST: -0.3}))
+    seconds, accuracy = one(Truth(faster={DP: 0.08, DDP: -0.06, FAST: -0.3}))
     without_control = verdicts(compare(seconds, accuracy, Settings()).seconds)
-    found = compare(seconds, accuracy, Settings(), [("none-fp32", "dp-fp32")])
+    found = compare(seconds, accuracy, Settings(), [(NONE, DP)])
     (control,) = found.controls
     assert not control.held
     assert control.floor > 0.08
-    assert without_control["none-fp32", "ddp-fp32"] == "slower"
-    assert verdicts(found.seconds)["none-fp32", "ddp-fp32"] == "within the floor"
-    assert verdicts(found.seconds)["none-fp32", FAST] == "slower"
+    assert without_control[NONE, DDP] == "slower"
+    assert verdicts(found.seconds)[NONE, DDP] == "within the floor"
+    assert verdicts(found.seconds)[NONE, FAST] == "slower"
     assert found.floor == pytest.approx(control.floor)
     for pair in found.seconds:
         if 1 / (1 + control.floor) <= (pair.estimate or 0) <= 1 + control.floor:

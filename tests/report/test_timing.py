@@ -13,28 +13,30 @@ from typing import Any
 import pytest
 
 from ninefold import report
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import read_runs
 from ninefold.report.data.runs import run_of_result
+from tests.report.studies import DDP, DDP_AUTOCAST, DP, NONE, NONE_AUTOCAST, NONE_SCALER
 from tests.report.test_report import result
 
 SECONDS = {
-    "none-fp32": 2.0, "none-autocast": 1.0, "none-scaler": 1.3, "dp-fp32": 2.0,
-    "ddp-fp32": 2.6, "ddp-autocast": 1.6,
+    NONE: 2.0, NONE_AUTOCAST: 1.0, NONE_SCALER: 1.3, DP: 2.0,
+    DDP: 2.6, DDP_AUTOCAST: 1.6,
 }  # fmt: skip
 
 
 def study(
     folder: Path,
-    seconds: Mapping[str, float] = SECONDS,
+    seconds: Mapping[Cell, float] = SECONDS,
     rounds: int = 6,
     noise: float = 0.005,
-    stays: Mapping[str, int] | None = None,
-    lost: Mapping[str, float] | None = None,
+    stays: Mapping[Cell, int] | None = None,
+    lost: Mapping[Cell, float] | None = None,
     seeds: int = 0,
     ask: str = "[time]",
-    memory: Mapping[str, int] | None = None,
-    stretched: Mapping[str, float] | None = None,
+    memory: Mapping[Cell, int] | None = None,
+    stretched: Mapping[Cell, float] | None = None,
     others: float | None = None,
     ended: str | None = "rounds",
     scaled: bool = False,
@@ -60,7 +62,7 @@ def study(
             if number < (stays or {}).get(cell, rounds):
                 step = common * base * chance.gauss(1, noise) / 22
                 turns = [step * chance.gauss(1, 0.01) for _ in range(5)]
-                parallel, amp = cell.split("-")
+                parallel, amp, _ = cell
                 runs.append(f"timing/{number}/{cell}")
                 _write(folder / runs[-1], result(
                     parallel, amp, number, turns=5, turn_seconds=turns, steps=44, epochs=2.0,
@@ -75,7 +77,7 @@ def study(
     for seed in range(seeds):
         common, runs = chance.gauss(0.8, 0.004), []
         for cell, base in seconds.items():
-            parallel, amp = cell.split("-")
+            parallel, amp, _ = cell
             score = common - (lost or {}).get(cell, 0.0) + chance.gauss(0, 0.0005)
             runs.append(f"runs/{seed}_{cell}")
             _write(folder / runs[-1], result(
@@ -83,7 +85,7 @@ def study(
                 train_seconds=10 * base * chance.uniform(0.5, 1.5), **changes,
             ))  # fmt: skip
         trained.append(_entry(seed, runs))
-    cells = [dict(zip(("parallel", "amp"), cell.split("-"), strict=True)) for cell in seconds]
+    cells = [{"parallel": cell.parallel, "amp": cell.amp} for cell in seconds]
     facts = {
         "wall_seconds": 1.0, "runs": 1, "timing": timing, "rounds": trained, "timing_ended": ended,
         "planned_cells": cells, "settings": {"study": {"ask": ask.strip("[]").split(", ")}},
@@ -114,11 +116,11 @@ def test_a_clear_best_cell_settles_a_study_that_asks_for_the_best(tmp_path: Path
 
 def test_before_the_first_timing_round_all_cells_are_to_be_measured(tmp_path: Path) -> None:
     state = report.timing(study(tmp_path, rounds=0), "best")
-    assert state == report.TimingState(list(SECONDS), False, None, None)
+    assert state == report.TimingState(list(map(str, SECONDS)), False, None, None)
 
 
 def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path: Path) -> None:
-    near = {**SECONDS, "none-scaler": 1.01, "none-fp32": 1.01, "dp-fp32": 1.01}
+    near = {**SECONDS, NONE_SCALER: 1.01, NONE: 1.01, DP: 1.01}
     state = report.timing(study(tmp_path, near, rounds=4, noise=0.02), "best")
     assert not state.settled
     # dp-fp32 is the control of none-fp32 and stays as long as that one does.
@@ -128,7 +130,7 @@ def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path: Path) -
 def test_a_study_that_asks_for_all_pairs_goes_on_with_the_cells_of_open_ones(
     tmp_path: Path,
 ) -> None:
-    near = {**SECONDS, "ddp-autocast": 2.63}
+    near = {**SECONDS, DDP_AUTOCAST: 2.63}
     state = report.timing(study(tmp_path, near, noise=0.008), "all")
     assert {"ddp-fp32", "ddp-autocast"} <= set(state.cells)
     assert (state.settled, "none-autocast" in state.cells) == (False, False)
@@ -137,11 +139,11 @@ def test_a_study_that_asks_for_all_pairs_goes_on_with_the_cells_of_open_ones(
 def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again(
     tmp_path: Path,
 ) -> None:
-    close = {**SECONDS, "none-scaler": 1.3, "ddp-autocast": 1.31}
+    close = {**SECONDS, NONE_SCALER: 1.3, DDP_AUTOCAST: 1.31}
     alone = report.timing(study(tmp_path / "time", close, rounds=4, noise=0.02), "best")
     assert (alone.named, alone.settled) == ("none-autocast", True)
     both = study(
-        tmp_path / "both", close, rounds=4, noise=0.02, lost={"none-autocast": 0.1}, seeds=5,
+        tmp_path / "both", close, rounds=4, noise=0.02, lost={NONE_AUTOCAST: 0.1}, seeds=5,
         ask="[time, accuracy]",
     )  # fmt: skip
     state = report.timing(both, "best")
@@ -175,7 +177,7 @@ def test_the_answer_says_how_sure_it_is_that_the_cell_is_within_2_percent_of_the
 
 
 def test_where_scores_were_not_asked_no_goal_calls_one_safe_or_counts_seeds(tmp_path: Path) -> None:
-    taken = dict.fromkeys(SECONDS, 10**9) | {"none-autocast": 9 * 10**8}
+    taken = dict.fromkeys(SECONDS, 10**9) | {NONE_AUTOCAST: 9 * 10**8}
     report.write(study(tmp_path, memory=taken))
     content = json.loads((tmp_path / "report" / "report.json").read_text())
     least = next(g for g in content["answer"]["goals"] if g["goal"] == "least memory")
@@ -192,7 +194,7 @@ def test_without_enough_timing_rounds_the_answer_says_that_it_is_not_shown(tmp_p
 
 
 def test_what_would_settle_a_score_is_told_in_seeds_and_a_time_in_rounds(tmp_path: Path) -> None:
-    lost = {"none-autocast": 0.003}
+    lost = {NONE_AUTOCAST: 0.003}
     folder = study(tmp_path, seeds=2, ask="[time, accuracy]", lost=lost)
     report.write(folder)
     content = json.loads((folder / "report" / "report.json").read_text())
@@ -206,7 +208,7 @@ def test_what_would_settle_a_score_is_told_in_seeds_and_a_time_in_rounds(tmp_pat
 
 
 def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) -> None:
-    folder = study(tmp_path, seeds=3, ask="[time, accuracy]", stays={"ddp-fp32": 3})
+    folder = study(tmp_path, seeds=3, ask="[time, accuracy]", stays={DDP: 3})
     shown = report.write(folder)
     content = json.loads((folder / "report" / "report.json").read_text())
     [group] = content["groups"]
@@ -247,7 +249,7 @@ def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(
 
 
 def test_the_gate_compares_timing_runs(tmp_path: Path) -> None:
-    old, new = study(tmp_path / "old"), study(tmp_path / "new", {**SECONDS, "none-fp32": 2.8})
+    old, new = study(tmp_path / "old"), study(tmp_path / "new", {**SECONDS, NONE: 2.8})
     _, _, failed = report.compare(new, old, 0.03)
     assert failed is not None
     assert "none-fp32" in str(failed)
@@ -271,9 +273,9 @@ def test_every_turn_counts_alike_in_the_time_of_a_process_also_in_older_recordin
 def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdict(
     tmp_path: Path,
 ) -> None:
-    near = {**SECONDS, "none-scaler": 1.08}
+    near = {**SECONDS, NONE_SCALER: 1.08}
     turned = [pair["verdict"] for pair in seconds_pairs(study(tmp_path / "as is", near))]
-    off = study(tmp_path / "off", near, stretched={"none-fp32": 1.0, "ddp-fp32": 0.85})
+    off = study(tmp_path / "off", near, stretched={NONE: 1.0, DDP: 0.85})
     content = json.loads((report.write(off) and off / "report" / "report.json").read_text())
     [group] = content["groups"]
     first, second = group["steady"]
@@ -301,7 +303,7 @@ def seconds_pairs(folder: Path) -> list[dict[str, Any]]:
 def test_turns_that_were_held_against_no_stretch_are_said_to_be(tmp_path: Path) -> None:
     said = "No process trained a long stretch after its turns"
     assert said in report.write(study(tmp_path / "without"))
-    assert said not in report.write(study(tmp_path / "with", stretched={"none-fp32": 1.0}))
+    assert said not in report.write(study(tmp_path / "with", stretched={NONE: 1.0}))
 
 
 def test_that_other_programs_used_the_machine_during_turns_is_said(tmp_path: Path) -> None:
@@ -333,7 +335,7 @@ def test_after_two_noisy_rounds_an_interval_is_not_known_yet(tmp_path: Path) -> 
 def test_while_undecided_the_simplest_cell_that_may_be_the_fastest_is_named_as_that(
     tmp_path: Path,
 ) -> None:
-    near = {**SECONDS, "none-fp32": 1.0, "dp-fp32": 1.0, "ddp-autocast": 0.97}
+    near = {**SECONDS, NONE: 1.0, DP: 1.0, DDP_AUTOCAST: 0.97}
     shown = report.write(study(tmp_path, near, rounds=4, noise=0.03))
     answer = shown.partition("\n")[0]
     assert answer.startswith("answer: Not decided yet: train with none-fp32, the simplest of the ")
@@ -344,7 +346,7 @@ def test_while_undecided_the_simplest_cell_that_may_be_the_fastest_is_named_as_t
 def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twin(
     tmp_path: Path,
 ) -> None:
-    near = {**SECONDS, "none-scaler": 0.9}
+    near = {**SECONDS, NONE_SCALER: 0.9}
     for dtype, wanted in (("bfloat16", "none-autocast"), ("float16", "none-scaler")):
         folder = study(tmp_path / dtype, near, dtype=dtype, scaled=True)
         shown = report.write(folder)
@@ -357,7 +359,7 @@ def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twi
 def test_the_answer_says_for_which_cells_it_is_open_whether_the_score_is_safe(
     tmp_path: Path,
 ) -> None:
-    folder = study(tmp_path, seeds=2, ask="[time, accuracy]", lost={"none-autocast": 0.003})
+    folder = study(tmp_path, seeds=2, ask="[time, accuracy]", lost={NONE_AUTOCAST: 0.003})
     answer = report.write(folder).partition("\n")[0]
     assert "Whether the mean IoU is safe is still open for none-autocast" in answer
 
@@ -365,7 +367,7 @@ def test_the_answer_says_for_which_cells_it_is_open_whether_the_score_is_safe(
 def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(
     tmp_path: Path,
 ) -> None:
-    close = {**SECONDS, "none-scaler": 1.005}
+    close = {**SECONDS, NONE_SCALER: 1.005}
     folder = study(tmp_path, close, noise=0.04, rounds=3, seeds=5, ask="[time, accuracy]")
     assert not report.timing(folder, "best").settled
     assert report.settled(folder)
@@ -382,9 +384,9 @@ def test_a_study_that_stopped_before_its_scores_does_not_say_that_none_were_aske
 def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are(
     tmp_path: Path,
 ) -> None:
-    close = {**SECONDS, "none-scaler": 1.005}
+    close = {**SECONDS, NONE_SCALER: 1.005}
     assert report.settled(study(tmp_path / "known", close, rounds=0, seeds=5, ask="[accuracy]"))
-    lost = {"none-scaler": 0.005}
+    lost = {NONE_SCALER: 0.005}
     open_ = study(tmp_path / "open", close, rounds=0, seeds=2, ask="[accuracy]", lost=lost)
     assert not report.settled(open_)
 
@@ -392,7 +394,7 @@ def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are
 def test_pairs_of_a_cell_that_failed_keep_no_other_cell_in_a_study_of_all_pairs(
     tmp_path: Path,
 ) -> None:
-    near = {**SECONDS, "ddp-autocast": 2.63}
+    near = {**SECONDS, DDP_AUTOCAST: 2.63}
     folder = study(tmp_path, near, noise=0.008)
     before = report.timing(folder, "all").cells
     path = folder / "timing" / "5" / "ddp-autocast" / "result.json"

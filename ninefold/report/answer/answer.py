@@ -9,7 +9,7 @@ from typing import Any
 from ninefold.errors import one_line
 from ninefold.report.answer import caveats, wording
 from ninefold.report.answer.batches import score_per_second
-from ninefold.report.answer.conditions import conditions
+from ninefold.report.answer.conditions import conditions, machine
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
 from ninefold.report.answer.notes import number_notes
@@ -72,7 +72,7 @@ def build(
         question=one_line(question) if question else None,
         command=None if command is None else one_line(command),
         conditions=[one_line(phrase) for phrase in said],
-        machine=_machine(said),
+        machine=machine(recording.environment),
         settings=_limits(recording, found),
         answer=_answer(recording, found, goals, described[0].scaling if described else None),
         groups=described,
@@ -110,15 +110,6 @@ def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
         found[0].target,
         None if used.score_looks is None else used.score_confidence,
     )
-
-
-def _machine(said: Sequence[str]) -> str:
-    """Return the conditions that are about the machine, as a sentence."""
-    known = [
-        phrase for phrase in said if phrase.startswith(("on ", "torch ")) or "CPU thread" in phrase
-    ]
-    text = one_line(", ".join(known))
-    return f"{text[:1].upper()}{text[1:]}." if text else "The machine is not known."
 
 
 def _answer(
@@ -195,7 +186,7 @@ def train_command(recording: Recording, best: Recommendation | None) -> str | No
 def overlay_of(recording: Recording, best: Recommendation) -> dict[str, Any] | None:
     """Return the recorded configuration of the recommended cell."""
     overlays = recording.environment.get("overlays")
-    overlay = overlays.get(best.cell) if isinstance(overlays, dict) else None
+    overlay = overlays.get(str(best.cell)) if isinstance(overlays, dict) else None
     return overlay if isinstance(overlay, dict) else None
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.tree import GoalAnswer
-from ninefold.report.data.cells import PLAIN, plainness
+from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.numbers import three_digits, times
 from ninefold.report.stats.measures import SECONDS, of_score, to_target
 from ninefold.report.stats.statistics import compare, estimate
@@ -30,7 +30,7 @@ class Setting:
         which it was trained.
     """
 
-    cell: str
+    cell: Cell
     batch_size: int
     per_epoch: float
     score: float | None
@@ -107,7 +107,7 @@ def largest_for_the_same_time(
     plain: Setting, settings: Sequence[Setting], same: float
 ) -> list[Setting]:
     """Of each cell the largest batch whose epoch takes no longer than `plain`'s, by the means."""
-    found: dict[str, Setting] = {}
+    found: dict[Cell, Setting] = {}
     for each in settings:  # in the order of their batch sizes
         if each.batch_size > plain.batch_size and each.per_epoch <= plain.per_epoch * (1 + same):
             found[each.cell] = each

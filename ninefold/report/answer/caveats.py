@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import WRAPPER, Evidence
 from ninefold.report.answer.host import host_caveat
 from ninefold.report.answer.wording import UNFINISHED
-from ninefold.report.data.cells import PLAIN, Group, plainness
+from ninefold.report.data.cell import PLAIN, Cell, plainness
+from ninefold.report.data.cells import Group
 from ninefold.report.data.hosts import listed_hosts
 from ninefold.report.data.rounds import others, round_number
 from ninefold.report.data.runs import Run
@@ -85,9 +86,9 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             "not another way of doing this one."
         )
     if evidence.batch_norm:
-        split = [cell.startswith("split-") for cell in evidence.batch_norm]
-        whole = ["parallel.chunks=1"] * any(split)
-        whole += ["parallel.sync_batchnorm=true"] * (not all(split))
+        chunked = [evidence.chunked(cell) for cell in evidence.batch_norm]
+        whole = ["parallel.chunks=1"] * any(chunked)
+        whole += ["parallel.sync_batchnorm=true"] * (not all(chunked))
         found.append(
             "Batch norm computes its statistics over a part of each batch in "
             f"{_simplest_first(evidence.batch_norm)}: their {evidence.group.score} shows whether "
@@ -103,10 +104,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"{who} {plural(1 if every else waiting, 'waits', 'wait')} for data: faster loading "
             "would change the times."
         )
-    if any(
-        run.parallel in ("ddp", "fsdp") and set(run.devices) - {"cpu"} and run.peak_memory_bytes
-        for run in evidence.group.runs
-    ):
+    if any(run.backend == "nccl" and run.peak_memory_bytes for run in evidence.group.runs):
         found.append(
             "The peak memory of a GPU is that of PyTorch's allocator: the buffers of NCCL and "
             "CUDA's context come on top of it."
@@ -144,7 +142,7 @@ def _hosts(evidence: Evidence) -> str | None:
 
 def _uneven_memory(runs: Sequence[Run]) -> str | None:
     """Which cells have a GPU that holds more than the others do, as dp's first one."""
-    found: dict[str, tuple[float, int]] = {}
+    found: dict[Cell, tuple[float, int]] = {}
     for run in runs:
         peaks = run.peak_memory_bytes or ()
         if len(peaks) > 1 and "cpu" not in run.devices and min(peaks) > 0:
@@ -162,8 +160,8 @@ def _uneven_memory(runs: Sequence[Run]) -> str | None:
     return f"Memory is spread unevenly, and the fullest GPU limits the batch: {listed_and(said)}."
 
 
-def _simplest_first(cells: Sequence[str] | Mapping[str, str]) -> str:
-    return listed_and(sorted(cells, key=plainness))
+def _simplest_first(cells: Iterable[Cell]) -> str:
+    return listed_and([str(cell) for cell in sorted(cells, key=plainness)])
 
 
 def _no_control(evidence: Evidence) -> str:

@@ -6,11 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ninefold.errors import one_line
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import counted, listed, listed_and, plural
+from ninefold.report.numbers import capitalized, counted, listed, listed_and, plural
 from ninefold.report.stats.components import components
+
+_THREADS = "threads", "CPU thread"
 
 
 def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]:
@@ -20,15 +24,11 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     for name, label in (("dataset", "dataset"), ("model", "model"), ("batch_size", "batch size")):
         if known := values(environment.get(name)):
             phrases.append(f"{label} {listed(known)}")
-    for name, unit in (("epochs", "epoch"), ("threads", "CPU thread")):
-        if known := values(environment.get(name)):
-            phrases.append(f"{listed(known)} {unit if known == [1] else plural(0, unit)}")
-    if devices := _devices(environment):
-        phrases.append(f"on {devices}")
+    phrases += [*_counts(environment, "epochs", "epoch"), *_counts(environment, *_THREADS)]
+    phrases += _devices(environment)
     if len(hosts := {number for run in runs if run.counts for number in run.on_hosts}) > 1:
         phrases.append(counted(len(hosts), "host"))
-    if known := values(about.get("torch")):
-        phrases.append(f"torch {listed(known)}")
+    phrases += _torch(about)
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
     training, timing = ([run for run in runs if run.timed is timed] for timed in (False, True))
     if timing:
@@ -46,13 +46,31 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     return phrases
 
 
+def machine(environment: Mapping[str, Any]) -> str:
+    """Return the conditions that are about the machine, as a sentence."""
+    about = environment.get("environment") or {}
+    known = [*_counts(environment, *_THREADS), *_devices(environment), *_torch(about)]
+    text = one_line(", ".join(known))
+    return f"{capitalized(text)}." if text else "The machine is not known."
+
+
+def _counts(environment: Mapping[str, Any], name: str, unit: str) -> list[str]:
+    known = values(environment.get(name))
+    return [f"{listed(known)} {unit if known == [1] else plural(0, unit)}"] if known else []
+
+
+def _torch(about: Mapping[str, Any]) -> list[str]:
+    known = values(about.get("torch"))
+    return [f"torch {listed(known)}"] if known else []
+
+
 def _ok(runs: Sequence[Run]) -> int:
     return sum(run.ok for run in runs)
 
 
 def _noise(timing: Sequence[Run]) -> list[str]:
     """Return the parts of the noise of the timing runs, of the largest group of them."""
-    cells: dict[str, dict[int, list[float]]] = {}
+    cells: dict[Cell, dict[int, list[float]]] = {}
     for group in largest_first(groups(timing))[:1]:
         for run in group.runs:
             if run.ok and run.round is not None and all(x > 0 for x in run.turn_seconds):
@@ -73,10 +91,9 @@ def _noise(timing: Sequence[Run]) -> list[str]:
 def _seeds(runs: Sequence[Run]) -> str:
     counts = sorted(
         {
-            len({run.seed for run in group.cell(parallel, amp)})
+            len({run.seed for run in group.of(cell)})
             for group in groups(runs)
-            for parallel in group.parallels
-            for amp in group.amps
+            for cell in group.cells
         }
     )
     if not counts:
@@ -85,7 +102,7 @@ def _seeds(runs: Sequence[Run]) -> str:
     return f"{span} {plural(counts[-1], 'seed')}"
 
 
-def _devices(environment: Mapping[str, Any]) -> str:
+def _devices(environment: Mapping[str, Any]) -> list[str]:
     about = environment.get("environment") or {}
     cpu = [str(model) for model in values(about.get("cpu"))]
     cores = [f"{listed(known)} cores" for known in [values(about.get("cores"))] if known]
@@ -96,7 +113,7 @@ def _devices(environment: Mapping[str, Any]) -> str:
             described.append(f"cpu ({details})" if details else "cpu")
         else:
             described.append(f"{count} × {name}")
-    return " and ".join(described)
+    return [f"on {' and '.join(described)}"] if described else []
 
 
 def _commit(about: Mapping[str, Any]) -> str:

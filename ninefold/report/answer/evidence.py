@@ -9,7 +9,8 @@ from statistics import fmean
 from typing import Any
 
 from ninefold.report.answer.tree import Speedup
-from ninefold.report.data.cells import PLAIN, Group, parts
+from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.stats.best import Standing
@@ -55,15 +56,9 @@ class Evidence:
     asked: tuple[str, ...] = ()
 
     @functools.cached_property
-    def cells(self) -> list[str]:
+    def cells(self) -> list[Cell]:
         """The cells that any run names, simplest first."""
-        named = {run.cell for run in self.group.runs}
-        return [
-            f"{parallel}-{amp}"
-            for parallel in self.group.parallels
-            for amp in self.group.amps
-            if f"{parallel}-{amp}" in named
-        ]
+        return self.group.cells
 
     @property
     def timed(self) -> bool:
@@ -75,22 +70,22 @@ class Evidence:
         """Whether scores were asked, even if no run has one yet."""
         return bool(self.group.training) or not self.timed or "accuracy" in self.asked
 
-    def standing(self, candidates: Sequence[str]) -> Standing:
+    def standing(self, candidates: Sequence[Cell]) -> Standing:
         """Return how cells stand, by their seconds per epoch, against the fastest of them."""
         hosts, floor = self.hosts(SECONDS), self.comparison.floor
         return stand(self.values(SECONDS), candidates, self.settings, floor, hosts)
 
-    def runs(self, cell: str) -> list[Run]:
+    def runs(self, cell: Cell) -> list[Run]:
         """Return the runs of a cell, those that ended badly too."""
-        return self.group.cell(*parts(cell))
+        return self.group.of(cell)
 
-    def values(self, measure: Measure) -> dict[str, dict[int, float]]:
+    def values(self, measure: Measure) -> dict[Cell, dict[int, float]]:
         """Return what a measure gives by cell and pair, without the cells that have nothing.
 
         Runs pair by seed, timing runs by round. Where a seed comes again in another round, times
         of training runs pair by round.
         """
-        found: dict[str, dict[int, float]] = {}
+        found: dict[Cell, dict[int, float]] = {}
         for cell in self.cells:
             if self._pairs_by_round(measure):
                 values = {
@@ -100,12 +95,12 @@ class Evidence:
                     if (value := finite(measure.value(run))) is not None
                 }
             else:
-                values = by_seed(self.group, *parts(cell), measure)
+                values = by_seed(self.group, cell, measure)
             if known := {key: value for key, value in values.items() if key is not None}:
                 found[cell] = known
         return found
 
-    def relative(self, measure: Measure) -> dict[str, float | None]:
+    def relative(self, measure: Measure) -> dict[Cell, float | None]:
         """Return what a measure gives by cell, relative to the baseline's in the same pairs."""
         values, hosts = self.values(measure), self.hosts(measure)
         base, found = values.get(PLAIN, {}), {}
@@ -119,18 +114,18 @@ class Evidence:
             found[cell] = finite(measure.middle(pairs)) if pairs else None
         return found
 
-    def tried(self, measure: Measure) -> dict[str, int]:
+    def tried(self, measure: Measure) -> dict[Cell, int]:
         """Return of how many seeds, or rounds, a cell has runs that may give a measure."""
         by_round = self._pairs_by_round(measure)
-        found: dict[str, set[int | None]] = {}
+        found: dict[Cell, set[int | None]] = {}
         for run in measure.source(self.group):
             found.setdefault(run.cell, set()).add(run.round if by_round else run.place)
         return {cell: len(keys) for cell, keys in found.items()}
 
-    def hosts(self, measure: Measure) -> dict[str, dict[int, tuple[int, ...]]]:
+    def hosts(self, measure: Measure) -> dict[Cell, dict[int, tuple[int, ...]]]:
         """Return the numbers of the hosts that each of these values was measured on."""
         by_round = self._pairs_by_round(measure)
-        found: dict[str, list[Run]] = {cell: [] for cell in self.cells}
+        found: dict[Cell, list[Run]] = {cell: [] for cell in self.cells}
         for run in measure.source(self.group):
             found[run.cell].append(run)
         return {
@@ -157,7 +152,7 @@ class Evidence:
         return known and len({seed for _, seed in rounds}) < len({number for number, _ in rounds})
 
     @functools.cached_property
-    def accuracy(self) -> dict[str, dict[int, float]]:
+    def accuracy(self) -> dict[Cell, dict[int, float]]:
         """The task's score on the test set, in percent."""
         return self.values(of_score(self.group.score))
 
@@ -175,9 +170,9 @@ class Evidence:
         )
 
     @functools.cached_property
-    def stretches(self) -> dict[str, dict[int, float]]:
+    def stretches(self) -> dict[Cell, dict[int, float]]:
         """Seconds of a step in the turns of a process over those in its long stretch, by round."""
-        found: dict[str, dict[int, float]] = {}
+        found: dict[Cell, dict[int, float]] = {}
         for run in self.group.timing:
             if run.ok and run.round is not None and run.turn_seconds and run.stretch_seconds:
                 ratio = fmean(run.turn_seconds) / run.stretch_seconds
@@ -198,7 +193,7 @@ class Evidence:
             return None
         return to_target(self.target, self.points, self.group.score)
 
-    def of_goal(self, key: str) -> dict[str, dict[int, float]]:
+    def of_goal(self, key: str) -> dict[Cell, dict[int, float]]:
         """Return the values of a goal's measure: of all, less is better."""
         if key != TO_TARGET:
             return self.values({SECONDS.key: SECONDS, BYTES.key: BYTES}[key])
@@ -207,7 +202,7 @@ class Evidence:
         return {cell: known for cell, known in values.items() if cell not in self.short}
 
     @functools.cached_property
-    def short(self) -> dict[str, str]:
+    def short(self) -> dict[Cell, str]:
         """The cells with runs that never reached the target, and how many runs did."""
         if self.to_target is None:
             return {}
@@ -220,31 +215,31 @@ class Evidence:
         return found
 
     @functools.cached_property
-    def bad(self) -> dict[str, str]:
+    def bad(self) -> dict[Cell, str]:
         """The cells with a run that ended badly, and how the first of them did."""
-        found: dict[str, str] = {}
+        found: dict[Cell, str] = {}
         for run in self.group.runs:
             if not run.ok:
                 found.setdefault(run.cell, run.status)
         return found
 
     @functools.cached_property
-    def copies(self) -> dict[str, str]:
-        """The cells that do the same work as another: dp on one device and none."""
+    def copies(self) -> dict[Cell, Cell]:
+        """The cells that do the same work as the baseline's strategy: dp on one device."""
         return {
-            cell: f"none-{parts(cell)[1]}"
+            cell: Cell(PLAIN.parallel, cell.amp)
             for cell in self.cells
-            if cell.startswith("dp-") and {run.replicas for run in self._ok(cell)} == {1}
+            if cell.parallel != PLAIN.parallel and {run.no_op for run in self._ok(cell)} == {True}
         }
 
     @functools.cached_property
-    def needless(self) -> dict[str, str]:
+    def needless(self) -> dict[Cell, Cell]:
         """The cells with a GradScaler but without float16, and those that differ in it alone.
 
         Only gradients of float16 underflow where a larger loss would keep them.
         """
         does = {
-            cell: {(run.strategy, run.dtype, run.grad_scaler) for run in self._ok(cell)}
+            cell: {(run.cell.strategy, run.dtype, run.grad_scaler) for run in self._ok(cell)}
             for cell in self.cells
         }
         return {
@@ -257,12 +252,12 @@ class Evidence:
         }
 
     @functools.cached_property
-    def controls(self) -> list[tuple[str, str]]:
+    def controls(self) -> list[tuple[Cell, Cell]]:
         """The A/A pairs: two cells that do the same work, in the same time."""
         return [pair for pair in self.alike if pair not in self.uncontrolled]
 
     @functools.cached_property
-    def uncontrolled(self) -> list[tuple[str, str]]:
+    def uncontrolled(self) -> list[tuple[Cell, Cell]]:
         """The pairs that do the same work, but not in the same time: dp's wrapper shows.
 
         On a GPU it walks through all parameters and scatters the batch in each step. Where that can
@@ -277,11 +272,11 @@ class Evidence:
         ]
 
     @functools.cached_property
-    def alike(self) -> list[tuple[str, str]]:
+    def alike(self) -> list[tuple[Cell, Cell]]:
         """The pairs of cells that do the same work."""
         return [(first, second) for second, first in self.copies.items() if self._ok(first)]
 
-    def step_seconds(self, cell: str) -> float | None:
+    def step_seconds(self, cell: Cell) -> float | None:
         """Return the mean seconds of a step of a cell, None if unknown."""
         steps = [
             run.train_seconds / run.steps
@@ -291,7 +286,7 @@ class Evidence:
         return fmean(steps) if steps else None
 
     @functools.cached_property
-    def different(self) -> dict[str, str]:
+    def different(self) -> dict[Cell, str]:
         """The cells whose first steps do not compute what the baseline's do, and why."""
         rows = (self.numerics or {}).get("rows") or []
         return {
@@ -301,13 +296,17 @@ class Evidence:
         }
 
     @functools.cached_property
-    def batch_norm(self) -> list[str]:
+    def batch_norm(self) -> list[Cell]:
         """The cells whose batch norm differs by design, so that only their score can judge."""
         rows = (self.numerics or {}).get("rows") or []
         return [row["cell"] for row in rows if row.get("by_design")]
 
+    def chunked(self, cell: Cell) -> bool:
+        """Whether a cell computes parts of a batch one after the other."""
+        return any((run.chunks or 1) > 1 for run in self._ok(cell))
+
     @functools.cached_property
-    def safe(self) -> dict[str, str]:
+    def safe(self) -> dict[Cell, str]:
         """The verdict on each cell's score: safe, worse, not enough runs; safe if not scored."""
         if not self.scored:
             return dict.fromkeys(self.cells, "safe")
@@ -316,27 +315,26 @@ class Evidence:
             found.setdefault(cell, OPEN)
         return {**found, PLAIN: "safe"} if self._ok(PLAIN) else found
 
-    def waits_for_data(self, cell: str) -> bool:
+    def waits_for_data(self, cell: Cell) -> bool:
         """Whether a tenth or more of a cell's steps goes into loading and transferring batches."""
-        phases = phase_shares(self.group, *parts(cell)) or {}
+        phases = phase_shares(self.group, cell) or {}
         return phases.get("data", 0.0) + phases.get("transfer", 0.0) >= WAITING
 
-    def speedup(self, cell: str) -> Speedup | None:
+    def speedup(self, cell: Cell) -> Speedup | None:
         """Return a cell's throughput over none's in its precision, and what its devices allow.
 
         Processes on a CPU share its cores, so that several of them count as one device. Where the
         study swept processes, `scaling` says it instead.
         """
-        parallel, amp = parts(cell)
-        speeds = self.values(THROUGHPUT)
-        one, own = speeds.get(f"none-{amp}", {}), speeds.get(cell, {})
+        base, speeds = Cell(PLAIN.parallel, cell.amp), self.values(THROUGHPUT)
+        one, own = speeds.get(base, {}), speeds.get(cell, {})
         hosts = self.hosts(THROUGHPUT)
         pairs = [
             own[key] / one[key]
             for key in own
-            if one.get(key) and hosts[cell][key] == hosts[f"none-{amp}"][key]
+            if one.get(key) and hosts[cell][key] == hosts[base][key]
         ]
-        if parallel == "none" or not pairs or self.group.scaling:
+        if cell == base or not pairs or self.group.scaling:
             return None
         devices = max((run.devices for run in self._ok(cell)), key=len, default=[])
         return Speedup(
@@ -345,11 +343,11 @@ class Evidence:
             devices=1 if set(devices) == {"cpu"} else len(devices),
         )
 
-    def safety(self, cell: str) -> Safety | None:
+    def safety(self, cell: Cell) -> Safety | None:
         """Return the test of a cell's score against the baseline's."""
         return next((each for each in self.comparison.safety if each.cell == cell), None)
 
-    def _ok(self, cell: str) -> list[Run]:
+    def _ok(self, cell: Cell) -> list[Run]:
         return [run for run in self.runs(cell) if run.ok]
 
 

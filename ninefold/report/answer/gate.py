@@ -11,6 +11,7 @@ from typing import Any
 
 from ninefold.errors import ConfigError, Failure, Slower
 from ninefold.report.answer.evidence import gather_evidence
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import Group, largest_first
 from ninefold.report.data.cells import groups as sorted_groups
 from ninefold.report.data.environment import values
@@ -25,7 +26,7 @@ from ninefold.report.stats.recordings import Change, changes
 MACHINE = ("cpu", "cores", "driver")
 VERSIONS = ("python", "torch", "cuda", "torchvision", "numpy")
 
-Seconds = Mapping[str, Mapping[int, float]]  # per epoch, by cell and seed or round
+Seconds = Mapping[Cell, Mapping[int, float]]  # per epoch, by cell and seed or round
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
         return None
     worst = max(slower, key=lambda change: change.ratio or 0.0)
     return Slower(
-        worst.cell,
+        str(worst.cell),
         times(worst.ratio, 3),
         "it is slower than before",
         f"at most {times(1 + allowed, 3)} is allowed, and the interval is {times(worst.low, 3)} to "
@@ -112,7 +113,7 @@ def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
     )
 
 
-def _seconds(group: Group, recording: Recording) -> dict[str, dict[int, float]]:
+def _seconds(group: Group, recording: Recording) -> dict[Cell, dict[int, float]]:
     return gather_evidence(group, (), recording.sweep, None).values(SECONDS)
 
 

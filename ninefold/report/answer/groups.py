@@ -13,7 +13,7 @@ from ninefold.report.answer.max_batch import largest_batches
 from ninefold.report.answer.notes import notes_of, number_notes
 from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import (
-    Cell,
+    CellReport,
     Curve,
     Figures,
     Further,
@@ -22,7 +22,7 @@ from ninefold.report.answer.tree import (
     PairVerdicts,
     Round,
 )
-from ninefold.report.data.cells import PLAIN, parts
+from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import others
 from ninefold.report.stats.measures import (
@@ -38,7 +38,7 @@ from ninefold.report.stats.measures import (
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.summaries import phase_shares
 
-MeasureFigures = tuple[MeasureInfo, Mapping[str, Figures]]  # and its figures by cell
+MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
 
 
 def describe(evidence: Evidence, recording: Recording, order: int) -> Group:
@@ -82,27 +82,26 @@ def describe(evidence: Evidence, recording: Recording, order: int) -> Group:
 
 def _cell(
     evidence: Evidence,
-    name: str,
+    cell: Cell,
     measures: list[MeasureFigures],
     notes: list[int],
     every: set[int],
-) -> Cell:
+) -> CellReport:
     """A cell. notes: numbers of those that hold for it; every: of those that hold for all cells."""
-    parallel, amp = parts(name)
-    trained = [run for run in evidence.runs(name) if not run.timed]
+    trained = [run for run in evidence.runs(cell) if not run.timed]
     seeds = [run.seed for run in trained if run.ok]
-    return Cell(
-        cell=name,
-        parallel=parallel,
-        amp=amp,
-        status=evidence.bad.get(name),
+    return CellReport(
+        cell=cell,
+        parallel=cell.strategy,
+        amp=cell.amp,
+        status=evidence.bad.get(cell),
         seeds=len({run.seed for run in trained}),
         marks=[number for number in notes if number not in every],
-        measures={info.key: figures.get(name) for info, figures in measures},
-        phases=phase_shares(evidence.group, parallel, amp),
-        data_bound=evidence.waits_for_data(name),
-        speedup=evidence.speedup(name),
-        host_bound=name in bound_by_host(evidence),
+        measures={info.key: figures.get(cell) for info, figures in measures},
+        phases=phase_shares(evidence.group, cell),
+        data_bound=evidence.waits_for_data(cell),
+        speedup=evidence.speedup(cell),
+        host_bound=cell in bound_by_host(evidence),
         notes=notes,
         ok=len(seeds),
         ok_seeds=len(set(seeds)),
@@ -149,7 +148,7 @@ def _further(evidence: Evidence, measure: Measure) -> Further:
     )
 
 
-def _figures(evidence: Evidence, measure: Measure) -> dict[str, Figures]:
+def _figures(evidence: Evidence, measure: Measure) -> dict[Cell, Figures]:
     """A measure of each cell that has values."""
     relative, tried = evidence.relative(measure), evidence.tried(measure)
     return {

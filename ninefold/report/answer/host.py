@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ninefold.report.answer.evidence import Evidence
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, plural
 
 AT_ONCE = 0.5  # share of a step within which a GPU that is not the limit has done what is queued
 
 
-def bound_by_host(evidence: Evidence) -> list[str]:
+def bound_by_host(evidence: Evidence) -> list[Cell]:
     """The cells whose GPUs have nothing left to do soon after the host has queued a step.
 
     A GPU that is the limit is behind by several steps then: the host runs ahead of it. Cells that
@@ -26,7 +27,7 @@ def host_caveat(evidence: Evidence) -> str | None:
     every = found == evidence.cells
     who = "Every cell" if every else listed_and(found)
     waits = plural(1 if every else found, "waits", "wait")
-    graphs = any("graph=true" in run.overrides for run in evidence.group.runs)
+    graphs = any(run.graph for run in evidence.group.runs)
     change = "a larger batch_size" + ("" if graphs else " or graph=true")
     return (
         f"{who} {waits} for the host: the GPU has done a step almost as soon as the host has "
@@ -35,7 +36,7 @@ def host_caveat(evidence: Evidence) -> str | None:
     )
 
 
-def _waits(evidence: Evidence, cell: str) -> bool:
+def _waits(evidence: Evidence, cell: Cell) -> bool:
     if evidence.waits_for_data(cell):
         return False
     runs = [run for run in evidence.runs(cell) if run.ok and run.timed is evidence.timed]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import LargestBatch, MeasureInfo
-from ninefold.report.data.cells import PLAIN, Group
+from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.cells import Group
 from ninefold.report.data.rounds import largest_batch
 from ninefold.study_record import LargestBatch as Search
 from ninefold.study_record import StudyRecord
@@ -14,7 +15,7 @@ _OR_MORE = "or more"
 
 def largest_batches(
     group: Group, sweep: StudyRecord
-) -> tuple[MeasureInfo, dict[str, LargestBatch]]:
+) -> tuple[MeasureInfo, dict[Cell, LargestBatch]]:
     """Return the measure "largest batch", and its figures by cell of a group."""
     searches = _searches(group, sweep)
     sizes = {cell: search.batch_size for cell, search in searches.items()}
@@ -48,7 +49,7 @@ def largest_batches(
     ), figures
 
 
-def _searches(group: Group, sweep: StudyRecord) -> dict[str, Search]:
+def _searches(group: Group, sweep: StudyRecord) -> dict[Cell, Search]:
     """Return what was found for a group's cells; searches are of the last segment of a study."""
     last = max((entry.segment for entry in (*sweep.rounds, *sweep.timing)), default=0)
     if group.part != last:

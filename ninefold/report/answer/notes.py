@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.runs import Run
 
@@ -14,9 +15,9 @@ def number_notes(runs: Sequence[Run]) -> dict[str, int]:
     return {note: number for number, note in enumerate(notes, start=1)}
 
 
-def notes_of(group: Group, numbers: Mapping[str, int]) -> dict[str, list[int]]:
+def notes_of(group: Group, numbers: Mapping[str, int]) -> dict[Cell, list[int]]:
     """Return the numbers of the notes that hold for each cell of a group, in order."""
-    found: dict[str, set[int]] = {}
+    found: dict[Cell, set[int]] = {}
     for run in group.runs:
         found.setdefault(run.cell, set()).update(
             numbers[note] for note in run.notes if note in numbers

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.stats.differences import EQUAL, NOTHING
+from ninefold.report.stats.differences import EQUAL, NOTHING, Values
 from ninefold.report.stats.measures import BYTES, SECONDS
 from ninefold.report.stats.statistics import compare
-from ninefold.report.stats.verdicts import OPEN, Comparison, Pair, Settings
+from ninefold.report.stats.verdicts import OPEN, Comparison, Name, Pair, Settings
 
 Ratio = tuple[float, float | None, float | None]  # ratio, low and high end of its interval
 
@@ -25,7 +24,7 @@ class Pairs:
         self._pairs = {(pair.first, pair.second): pair for pair in comparison.seconds}
         self.held = comparison.held
 
-    def verdict(self, first: str, second: str) -> str:
+    def verdict(self, first: Name, second: Name) -> str:
         """Return how `second` compares with `first`: see `verdicts.Pair`."""
         if first == second:
             return "tie"
@@ -36,7 +35,7 @@ class Pairs:
             return turned.get(pair.verdict, str(pair.verdict))
         return OPEN
 
-    def ratio(self, first: str, second: str) -> Ratio | None:
+    def ratio(self, first: Name, second: Name) -> Ratio | None:
         """Return the ratio second/first and its interval, None where it is not known."""
         if (pair := self._pairs.get((first, second))) and pair.estimate is not None:
             return pair.estimate, pair.low, pair.high
@@ -46,13 +45,13 @@ class Pairs:
             return 1 / pair.estimate, low, high
         return None
 
-    def needed(self, first: str, second: str) -> int | None:
+    def needed(self, first: Name, second: Name) -> int | None:
         """Return how many seeds in all would settle it, where that is known."""
         pair = self._pairs.get((first, second)) or self._pairs.get((second, first))
         return pair.needed if pair else None
 
 
-def pairs_of(evidence: Evidence, key: str, values: Mapping[str, Mapping[int, float]]) -> Pairs:
+def pairs_of(evidence: Evidence, key: str, values: Values) -> Pairs:
     """Return the verdicts on the measure `key`; the A/A controls are about times only."""
     settings = evidence.settings
     if key == SECONDS.key:
@@ -65,7 +64,7 @@ def pairs_of(evidence: Evidence, key: str, values: Mapping[str, Mapping[int, flo
     return Pairs(replace(found, seconds=[_exact(pair, values, settings) for pair in found.seconds]))
 
 
-def _exact(pair: Pair, values: Mapping[str, Mapping[int, float]], settings: Settings) -> Pair:
+def _exact(pair: Pair, values: Values, settings: Settings) -> Pair:
     """Judge a ratio of memory that is the same in every round, as a GPU's peak is to the byte."""
     first, second = values[pair.first], values[pair.second]
     seen = {second[key] / first[key] for key in first if key in second}

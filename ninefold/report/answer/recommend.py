@@ -13,7 +13,7 @@ from itertools import combinations
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs, pairs_of
-from ninefold.report.data.cells import plainness
+from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.stats.best import Standing
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.stats.statistics import estimate
@@ -61,18 +61,18 @@ class Recommendation:
 
     goal: Goal
     evidence: Evidence
-    cell: str | None = None
+    cell: Cell | None = None
     why_none: str | None = None
-    values: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    values: Mapping[Cell, Mapping[int, float]] = field(default_factory=dict)
     pairs: Pairs | None = None
-    candidate: str | None = None
-    lowest: str | None = None
-    tied: list[str] = field(default_factory=list)
-    unsure: list[str] = field(default_factory=list)
-    open: list[str] = field(default_factory=list)
+    candidate: Cell | None = None
+    lowest: Cell | None = None
+    tied: list[Cell] = field(default_factory=list)
+    unsure: list[Cell] = field(default_factory=list)
+    open: list[Cell] = field(default_factory=list)
     chance: float | None = None
-    may_be: list[str] = field(default_factory=list)
-    unscored: list[str] = field(default_factory=list)
+    may_be: list[Cell] = field(default_factory=list)
+    unscored: list[Cell] = field(default_factory=list)
 
     @property
     def decided(self) -> bool:
@@ -81,12 +81,12 @@ class Recommendation:
         return sure and not self.unscored
 
     @cached_property
-    def means(self) -> dict[str, float]:
+    def means(self) -> dict[Cell, float]:
         """The mean of each cell that has one."""
         means = {cell: estimate(known).mean for cell, known in self.values.items()}
         return {cell: mean for cell, mean in means.items() if mean is not None}
 
-    def needed_for(self, others: Sequence[str]) -> dict[str, int]:
+    def needed_for(self, others: Sequence[Cell]) -> dict[str, int]:
         """Return how many runs it takes to decide whether `others` beat the candidate.
 
         The keys are "seed" and "timing round", the values how many of them in all. Open scores need
@@ -132,7 +132,7 @@ def is_settled(recommendation: Recommendation) -> bool:
     return not recommendation.open
 
 
-def excluded(cell: str, evidence: Evidence) -> str | None:
+def excluded(cell: Cell, evidence: Evidence) -> str | None:
     """Return why a cell is not recommended whatever its numbers are, or None."""
     if cell in evidence.bad:
         return FAILED_RUN
@@ -143,7 +143,7 @@ def excluded(cell: str, evidence: Evidence) -> str | None:
     return OTHER_NUMERICS if cell in evidence.different else None
 
 
-def named(evidence: Evidence, candidates: Sequence[str]) -> tuple[str, list[str], Standing]:
+def named(evidence: Evidence, candidates: Sequence[Cell]) -> tuple[Cell, list[Cell], Standing]:
     """Return the candidate to name as the fastest, those that may be it, and how all stand.
 
     It is the simplest of those that are shown to be within `Settings.same` of the fastest, and not
@@ -162,7 +162,7 @@ def named(evidence: Evidence, candidates: Sequence[str]) -> tuple[str, list[str]
 
 
 def _fastest(
-    found: Recommendation, pairs: Pairs, safe: Sequence[str], unknown: Sequence[str]
+    found: Recommendation, pairs: Pairs, safe: Sequence[Cell], unknown: Sequence[Cell]
 ) -> Recommendation:
     """The fastest safe cell. unknown: cells whose score is not yet known to be safe."""
     evidence = found.evidence
@@ -194,7 +194,7 @@ def _fastest(
     )
 
 
-def _are_apart(cells: Sequence[str], pairs: Pairs) -> bool:
+def _are_apart(cells: Sequence[Cell], pairs: Pairs) -> bool:
     """Whether two of the cells were run on different hosts, so that no time is the shortest."""
     return any(pairs.verdict(*pair) == OTHER_HOSTS for pair in combinations(cells, 2))
 

@@ -9,37 +9,30 @@ from dataclasses import replace
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.tree import Scaling, ScalingPoint, Series
-from ninefold.report.data.cells import BASELINE
-from ninefold.report.data.runs import PARALLEL, Run, position
+from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.runs import Run
 from ninefold.report.numbers import counted, listed_and, plural
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import OTHER_HOSTS
-from ninefold.result import ONE_PROCESS
 
 
 def scaling(evidence: Evidence) -> Scaling | None:
     """Return how the cells of a group scale, None where their processes were not swept."""
     if evidence.group.scaling is None:
         return None
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[Cell]] = {}
     for cell in evidence.cells:
-        runs = _timed(evidence, cell)
-        if runs and runs[0].parallel not in ONE_PROCESS:
-            found.setdefault((str(runs[0].parallel), str(runs[0].amp)), []).append(cell)
-    series = [
-        _series(evidence, parallel, amp, cells)
-        for (parallel, amp), cells in sorted(
-            found.items(), key=lambda item: position(item[0][0], PARALLEL)
-        )
-        if len(cells) > 1
-    ]
+        if cell.processes is not None and _timed(evidence, cell):
+            found.setdefault((cell.parallel, cell.amp), []).append(cell)
+    series = [_series(evidence, cells) for cells in found.values() if len(cells) > 1]
     return Scaling(evidence.group.scaling, series) if series else None
 
 
-def _series(evidence: Evidence, parallel: str, amp: str, cells: Sequence[str]) -> Series:
-    """The cells of one strategy and precision. cells: fewest processes first."""
-    plain = f"{BASELINE[0]}-{amp}"
+def _series(evidence: Evidence, cells: Sequence[Cell]) -> Series:
+    """The cells of one strategy and precision, the fewest processes first."""
+    parallel, amp, _ = cells[0]
+    plain = Cell(PLAIN.parallel, amp)
     base, pairs = plain if _timed(evidence, plain) else cells[0], Pairs(evidence.comparison)
     points = [_point(evidence, pairs, base, cell) for cell in cells]
     enough = _enough(pairs, [point for point in points if not point.oversubscribed])
@@ -47,7 +40,7 @@ def _series(evidence: Evidence, parallel: str, amp: str, cells: Sequence[str]) -
     return replace(found, said=_sentences(found, str(evidence.group.scaling), evidence))
 
 
-def _point(evidence: Evidence, pairs: Pairs, base: str, cell: str) -> ScalingPoint:
+def _point(evidence: Evidence, pairs: Pairs, base: Cell, cell: Cell) -> ScalingPoint:
     processes = _processes(evidence, cell)
     crowded = any(run.oversubscribed for run in _timed(evidence, cell))
     speedup = _speedup(evidence, pairs, base, cell)
@@ -71,7 +64,7 @@ def _point(evidence: Evidence, pairs: Pairs, base: str, cell: str) -> ScalingPoi
 
 
 def _speedup(
-    evidence: Evidence, pairs: Pairs, base: str, cell: str
+    evidence: Evidence, pairs: Pairs, base: Cell, cell: Cell
 ) -> tuple[float | None, float | None, float | None]:
     """How many times as fast as the base a cell is, and its interval.
 
@@ -107,12 +100,12 @@ def _enough(pairs: Pairs, points: Sequence[ScalingPoint]) -> int | None:
     return None
 
 
-def _timed(evidence: Evidence, cell: str) -> list[Run]:
+def _timed(evidence: Evidence, cell: Cell) -> list[Run]:
     """The runs of a cell that its time is taken from."""
     return [run for run in SECONDS.source(evidence.group) if run.ok and run.cell == cell]
 
 
-def _processes(evidence: Evidence, cell: str) -> int:
+def _processes(evidence: Evidence, cell: Cell) -> int:
     return max([1, *(run.processes or 1 for run in evidence.runs(cell))])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import excluded, named
-from ninefold.report.data.cells import plainness
+from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.rounds import name_of
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.verdicts import UNDECIDED
@@ -40,7 +40,7 @@ def timing_state(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> T
         return TimingState(sweep.cell_names, False, None, None)
     left = [_left(evidence, pairs) for evidence in found]
     cells = {
-        name
+        name: run.cell
         for evidence, open_cells in zip(found, left, strict=True)
         for run in evidence.group.timing
         if run.cell in open_cells and (name := name_of(run, sweep))
@@ -49,14 +49,14 @@ def timing_state(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> T
     best, _, stand = named(found[0], candidates) if candidates else (None, None, None)
     runs = [run for run in found[0].group.timing if run.cell == best]
     return TimingState(
-        sorted(cells, key=plainness),
+        sorted(cells, key=lambda name: (plainness(cells[name]), name)),
         not any(left),
-        next(filter(None, (name_of(run, sweep) for run in runs)), best),
+        next(filter(None, (name_of(run, sweep) for run in runs)), best and str(best)),
         stand.chance[best] if best and stand else None,
     )
 
 
-def _left(evidence: Evidence, pairs: str) -> list[str]:
+def _left(evidence: Evidence, pairs: str) -> list[Cell]:
     """The cells of a group that are to be measured further; empty if it is settled."""
     if pairs == "all":
         unclear = {
@@ -77,7 +77,7 @@ def _left(evidence: Evidence, pairs: str) -> list[str]:
     return left + [copy for copy in copies if copy not in left and copy not in evidence.bad]
 
 
-def _candidates(evidence: Evidence) -> list[str]:
+def _candidates(evidence: Evidence) -> list[Cell]:
     """The cells that may be the answer: timed, and not shown to have a worse score."""
     return [
         cell

@@ -1,18 +1,19 @@
 """The report as typed objects: what report.json holds, and what all renderers read.
 
-Field names and their order are the keys of report.json. A number is None where it is not known.
-Times are in seconds, memory in bytes, scores in percent, energies in joules. The key of the task's
-score is `accuracy`, whatever its name is: `Group.score`.
+Field names and their order are the keys of report.json, where a `Cell` is its text. A number is
+None where it is not known. Times are in seconds, memory in bytes, scores in percent, energies in
+joules. The key of the task's score is `accuracy`, whatever its name is: `Group.score`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ninefold.files import write_json
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.rounds import round_number
 from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Pair, Safety, Steady
 from ninefold.result import TIMING
@@ -53,10 +54,10 @@ class GoalAnswer:
     """
 
     goal: str
-    cell: str | None
+    cell: Cell | str | None
     sentence: str
     reasons: list[str]
-    tied: list[str]
+    tied: list[Cell] | list[str]
     chance: float | None = None
 
 
@@ -118,7 +119,7 @@ class Further:
     name: str
     unit: str
     better: str | None
-    cells: dict[str, Figures]
+    cells: dict[Cell, Figures]
 
     @property
     def heading(self) -> str:
@@ -136,7 +137,7 @@ class Speedup:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellReport:
     """One strategy with one precision.
 
     status: of the first run that did not end well, None where all did.
@@ -150,7 +151,7 @@ class Cell:
     ok: runs that were trained as a whole and ended well; ok_seeds: how many seeds these have.
     """
 
-    cell: str
+    cell: Cell
     parallel: str
     amp: str
     status: str | None
@@ -178,7 +179,7 @@ class PairVerdicts:
 class Curve:
     """The evaluations of one run: points of [epoch, seconds, score]."""
 
-    cell: str
+    cell: Cell
     seed: int | None
     points: list[list[float | None]]
 
@@ -212,7 +213,7 @@ class ScalingPoint:
     """
 
     processes: int
-    cell: str
+    cell: Cell
     oversubscribed: bool
     verdict: str | None
     speedup: float | None
@@ -235,7 +236,7 @@ class Series:
 
     parallel: str
     amp: str
-    base: str
+    base: Cell
     points: list[ScalingPoint]
     enough: int | None
     said: list[str]
@@ -278,7 +279,7 @@ class Group:
     amps: list[str]
     planned: list[str]
     measures: list[MeasureInfo]
-    cells: list[Cell]
+    cells: list[CellReport]
     pairs: PairVerdicts
     safety: list[Safety]
     controls: list[Control]
@@ -300,7 +301,7 @@ class Group:
         return any(cell.seeds for cell in self.cells) or not self.timing_rounds
 
     @property
-    def apart(self) -> set[frozenset[str]]:
+    def apart(self) -> set[frozenset[Cell]]:
         """The pairs of cells whose times are of different hosts."""
         pairs = (pair for pair in self.pairs.seconds if pair.verdict == OTHER_HOSTS)
         return {frozenset((pair.first, pair.second)) for pair in pairs}
@@ -324,7 +325,7 @@ class Note:
 
     number: int
     text: str
-    cells: list[str]
+    cells: list[Cell]
 
 
 @dataclass(frozen=True)
@@ -336,7 +337,7 @@ class RunLine:
     """
 
     folder: str
-    cell: str
+    cell: Cell
     seed: int | None
     round: int | None
     attempt: int | None
@@ -378,9 +379,20 @@ class Report:
 
 def write_report(path: Path, report: Report) -> None:
     """Write report.json."""
-    write_json(path, asdict(report, dict_factory=_present))
+    write_json(path, _content(report))
 
 
-def _present(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of an object, without those of what the study did not use."""
-    return {key: value for key, value in items if value is not None or key not in _WHERE_USED}
+def _content(part: Any) -> Any:
+    """A part of the tree as JSON: cells as their texts, and no field that the study did not use."""
+    if isinstance(part, Cell):
+        return str(part)
+    if is_dataclass(part):
+        values = {each.name: getattr(part, each.name) for each in fields(part)}
+        return {
+            name: _content(value)
+            for name, value in values.items()
+            if value is not None or name not in _WHERE_USED
+        }
+    if isinstance(part, Mapping):
+        return {str(key): _content(value) for key, value in part.items()}
+    return [_content(each) for each in part] if isinstance(part, list | tuple) else part

@@ -19,7 +19,7 @@ from ninefold.report.answer.recommend import (
     Recommendation,
     excluded,
 )
-from ninefold.report.data.cells import BASELINE, PLAIN
+from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.numbers import counted, listed_and, plural, three_digits
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
 from ninefold.report.stats.statistics import estimate
@@ -110,10 +110,10 @@ def sentence(found: Recommendation) -> str:
 
 
 def _fastest_sentence(
-    found: Recommendation, value: str, pairs: Pairs, better: Sequence[str]
+    found: Recommendation, value: str, pairs: Pairs, better: Sequence[Cell]
 ) -> str:
     """Return the recommendation for the fastest epoch, with its confidence."""
-    evidence, cell = found.evidence, str(found.cell)
+    evidence, cell = found.evidence, found.cell
     best = "the fastest safe cell" if evidence.scored else "the fastest cell"
     within = f"within {100 * evidence.settings.same:g} % of {best}"
     chance = found.chance or 0.0
@@ -187,7 +187,7 @@ def reasons(found: Recommendation) -> list[str]:
     return said
 
 
-def _why_not(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str | None:
+def _why_not(found: Recommendation, pairs: Pairs, cell: Cell, other: Cell) -> str | None:
     """Return why another cell that was measured is not recommended, if it is worth a sentence."""
     evidence = found.evidence
     verdict, ratio = pairs.verdict(cell, other), pairs.ratio(cell, other)
@@ -217,7 +217,7 @@ def _why_not(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str 
     return f"{missing}: {_what_settles(found, pairs, cell, other)}."
 
 
-def exclusion(cell: str, evidence: Evidence) -> str | None:
+def exclusion(cell: Cell, evidence: Evidence) -> str | None:
     """Return why a cell is not recommended whatever its numbers are, or None."""
     why = excluded(cell, evidence)
     if why == FAILED_RUN:
@@ -239,8 +239,8 @@ def _nothing_safe(found: Recommendation) -> str:
     evidence, goal = found.evidence, found.goal
     if PLAIN in evidence.accuracy:
         return f"No answer on the {goal.name}: no cell that could be recommended is shown safe."
-    do = f"Run it with parallel={BASELINE[0]} amp={BASELINE[1]}."
-    if evidence.unfinished and PLAIN in (*evidence.planned, *evidence.cells):
+    do = f"Run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
+    if evidence.unfinished and (PLAIN in evidence.cells or str(PLAIN) in evidence.planned):
         do = UNFINISHED
     return (
         f"No answer on the {goal.name}: {PLAIN}, which the {_score(found)} of the other cells is "
@@ -262,7 +262,7 @@ def _not_enough(found: Recommendation) -> str:
     return f"Not enough runs to say which cell {_WORDS[found.goal.key].best}: {do}."
 
 
-def _what_settles(found: Recommendation, pairs: Pairs, cell: str, other: str) -> str:
+def _what_settles(found: Recommendation, pairs: Pairs, cell: Cell, other: Cell) -> str:
     if needed := found.needed_for([other]):
         return f"about {_counts(needed)} in all would settle it"
     verdict = pairs.verdict(cell, other)
@@ -275,7 +275,7 @@ def _counts(needed: Mapping[str, int]) -> str:
     return listed_and([f"{count} {unit}s" for unit, count in needed.items()])
 
 
-def _shown_above(means: Mapping[str, float], pairs: Pairs, cell: str) -> str:
+def _shown_above(means: Mapping[Cell, float], pairs: Pairs, cell: Cell) -> str:
     """Return which cells are shown to have more of the measure; empty where none is."""
     ratios = {
         other: ratio[0]
@@ -289,7 +289,7 @@ def _shown_above(means: Mapping[str, float], pairs: Pairs, cell: str) -> str:
     return f"{listed_and(list(ratios))} ({span}) are"
 
 
-def _with_unit(found: Recommendation, cell: str) -> str:
+def _with_unit(found: Recommendation, cell: Cell) -> str:
     value = found.means[cell]
     if found.goal.key == BYTES.key:
         return f"{value / 2**20:.0f} MiB"
@@ -298,7 +298,7 @@ def _with_unit(found: Recommendation, cell: str) -> str:
     return f"{three_digits(value)} s to {found.evidence.target:.2f} % test {_score(found)}"
 
 
-def _times(ratio: Ratio, cell: str, evidence: Evidence) -> str:
+def _times(ratio: Ratio, cell: Cell, evidence: Evidence) -> str:
     value, low, high = ratio
     text = f"{value:.3f} times {cell}'s"
     if low is None or high is None:
@@ -317,7 +317,7 @@ def _uncertainty(found: Estimate, unit: str) -> str:
     return f"Its mean is known to {shown} (95 % interval, {seeds})."
 
 
-def _why_safe(evidence: Evidence, cell: str) -> str:
+def _why_safe(evidence: Evidence, cell: Cell) -> str:
     safety, margin = evidence.safety(cell), evidence.settings.margin
     score = evidence.group.score
     if safety is None or safety.difference is None or safety.low is None:
@@ -330,7 +330,7 @@ def _why_safe(evidence: Evidence, cell: str) -> str:
     )
 
 
-def _loss(evidence: Evidence, cell: str) -> str:
+def _loss(evidence: Evidence, cell: Cell) -> str:
     safety = evidence.safety(cell)
     if safety is None or safety.difference is None:
         return "by how much is not known"

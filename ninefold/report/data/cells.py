@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ninefold.report.data.runs import AMP, PARALLEL, Run, finite, position
+from ninefold.report.data.cell import AMP, Cell, plainness, position
+from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import plural
 from ninefold.result import SCORE
 
-BASELINE = ("none", "fp32")
-PLAIN = "-".join(BASELINE)  # the cell that the others are compared with
 MOST = 8  # groups with figures and tables of their own: a search has one group for each trial
 
 
@@ -56,16 +55,19 @@ class Group:
         return next((run.scaling for run in self.runs if run.scaling), None)
 
     @property
+    def cells(self) -> list[Cell]:
+        """The cells that its runs name, the simplest first."""
+        return sorted({run.cell for run in self.runs}, key=plainness)
+
+    @property
     def parallels(self) -> list[str]:
-        """The strategies of its runs, none, dp, ddp and fsdp first."""
-        names = {run.strategy for run in self.runs if run.strategy}
-        return sorted(names, key=lambda name: position(name, PARALLEL))
+        """The strategies of its runs, the simplest first, with their processes if swept."""
+        return list(dict.fromkeys(cell.strategy for cell in self.cells))
 
     @property
     def amps(self) -> list[str]:
-        """The precisions of its runs, fp32, autocast and scaler first."""
-        names = {run.amp for run in self.runs if run.amp}
-        return sorted(names, key=lambda name: position(name, AMP))
+        """The precisions of its runs, the simplest first."""
+        return sorted({cell.amp for cell in self.cells}, key=lambda name: position(name, AMP))
 
     @property
     def ok(self) -> int:
@@ -88,9 +90,9 @@ class Group:
         """Its runs that were trained as a whole."""
         return tuple(run for run in self.runs if not run.timed)
 
-    def cell(self, parallel: str, amp: str) -> list[Run]:
+    def of(self, cell: Cell) -> list[Run]:
         """Return the runs of one cell."""
-        return [run for run in self.runs if (run.strategy, run.amp) == (parallel, amp)]
+        return [run for run in self.runs if run.cell == cell]
 
 
 @dataclass(frozen=True)
@@ -208,17 +210,3 @@ def score_of(found: Sequence[Scored]) -> str:
     """Return the name of the groups' score, `score` where they have different ones."""
     names = {group.score for group in found} or {SCORE}
     return names.pop() if len(names) == 1 else "score"
-
-
-def parts(cell: str) -> tuple[str, str]:
-    """Return the strategy and the precision of a cell's name; a user's strategy may have a -."""
-    parallel, _, amp = cell.rpartition("-")
-    if amp not in AMP:
-        parallel, _, amp = cell.partition("-")
-    return parallel, amp
-
-
-def plainness(cell: str) -> tuple[Any, ...]:
-    """Return a sort key of cells: the simplest first."""
-    parallel, amp = parts(cell)
-    return position(parallel, PARALLEL), position(amp, AMP)

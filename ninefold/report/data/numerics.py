@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.files import opener
-from ninefold.report.data.cells import BASELINE, Group, groups
+from ninefold.report.data.cell import PLAIN
+from ninefold.report.data.cells import Group, groups
 from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.report.data.runs import Run
 from ninefold.result import NUMERICS
@@ -115,7 +116,7 @@ def _reference(folder: Path, group: Group, run: Run) -> Run | None:
     """The run that `run` is compared with: of its seed, and of its round if there are several."""
     candidates = [
         other
-        for other in group.cell(*BASELINE)
+        for other in group.of(PLAIN)
         if other.seed == run.seed and (folder / other.folder / NUMERICS).is_file()
     ]
     candidates.sort(key=lambda other: (other.round != run.round, other.attempt != run.attempt))

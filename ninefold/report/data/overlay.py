@@ -22,7 +22,7 @@ from ninefold.study_record import StudyRecord
 def overlays(runs: Sequence[Run], sweep: StudyRecord) -> dict[str, Any]:
     """Return what the study's plan says of each cell of the largest group: see config.overlay."""
     return {
-        run.cell: sweep.overlays[name]
+        str(run.cell): sweep.overlays[name]
         for group in largest_first(groups(runs))[:1]
         for run in group.runs
         if run.ok and (name := name_of(run, sweep)) in sweep.overlays

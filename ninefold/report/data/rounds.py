@@ -59,7 +59,7 @@ def name_of(run: Run, sweep: StudyRecord) -> str | None:
     }
     said = {text.lstrip("+") for text in run.settings}
     said |= {f"{key}={value}" for key, value in known.items()}
-    words = [run.cell]
+    words = [str(run.cell)]
     for key, values in sweep.swept.items():
         if key not in ("parallel", "amp", "seed") and not (key == PROCESSES and run.scaling):
             found = [text for value in values if (text := f"{key}={value}") in said]

@@ -13,11 +13,10 @@ import msgspec
 
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
+from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
-from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result, strategy_name
+from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result
 
-PARALLEL = ("none", "dp", "ddp", "fsdp", "tensor")
-AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
 NAMES = (
     "status",
     "study",
@@ -94,16 +93,11 @@ class Run(Result):
         return (*said, *([f"experiments={self.study}"] if self.study else []))
 
     @property
-    def cell(self) -> str:
-        """The name of the run's cell, such as `ddp-scaler`, or `ddp x4-scaler`."""
-        return f"{self.strategy or 'unknown'}-{self.amp or 'unknown'}"
-
-    @property
-    def strategy(self) -> str | None:
-        """Its strategy, with the processes where the study swept them: `ddp x4`."""
-        if self.parallel is None:
-            return None
-        return strategy_name(self.parallel, self.processes if self.scaling else None)
+    def cell(self) -> Cell:
+        """The cell of the run: with its processes where the study swept them."""
+        swept = self.scaling and self.max_processes != 1
+        processes = self.processes if swept else None
+        return Cell(self.parallel or "unknown", self.amp or "unknown", processes)
 
     @property
     def own_batch(self) -> int | None:
@@ -197,7 +191,7 @@ def _checked(run: Run) -> Run:
     if any(abs(number) > LARGEST for number in _numbers(run.phase_seconds)):
         raise ValueError("phase_seconds is too large")
     run.scores = {one_line(name)[:LONGEST]: value for name, value in run.scores.items()}
-    return _by_all_turns(run)
+    return upgrade(run)
 
 
 def _numbers(value: object) -> Iterator[Number]:
@@ -213,11 +207,20 @@ def _unreadable(name: str, text: str) -> ValueError:
     return ValueError(f"cannot read {name}={text[:100]!r}")
 
 
-def _by_all_turns(run: Run) -> Run:
-    """Return a timing run whose time is the mean of all its turns.
+def upgrade(run: Run) -> Run:
+    """Return a run with the facts that older versions did not record.
 
-    Older versions recorded a mean of the fast ones, which is not what a long run takes.
+    They told some of them by the names of options alone. The time of a timing run was a mean of its
+    fast turns, which is not what a long run takes: it is that of all its turns.
     """
+    if run.max_processes is None and run.parallel in ("none", "dp", "split"):
+        run.max_processes = 1
+    if run.ok and run.no_op is None:
+        run.no_op = run.parallel == "dp" and run.replicas == 1
+        if run.backend is None and run.parallel in ("ddp", "fsdp", "tensor"):
+            run.backend = "nccl" if set(run.devices) - {"cpu"} else "gloo"
+    if run.ok and run.tf32 is None:
+        run.tf32 = run.amp == "tf32"
     if run.turn_seconds and run.steps and (step := fmean(run.turn_seconds)) > 0:
         run.train_seconds = run.steps * step
         run.images_per_second = run.batch_size / step if run.batch_size else None
@@ -253,23 +256,11 @@ def read_csv(path: Path) -> list[Run]:
     return runs
 
 
-def position(name: str | None, known: tuple[str, ...]) -> tuple[int, str, int]:
-    """Return a sort key: the known names in their order, then the others alphabetically.
-
-    Names with a number of processes follow one another by that number.
-    """
-    base, _, count = (name or "").rpartition(" x")
-    own = base if base and count.isdigit() else name or ""
-    place = known.index(own) if own in known else len(known)
-    return place, own, int(count) if own == base and base else 0
-
-
 def _order(run: Run) -> tuple[Any, ...]:
     return (
         run.dataset or "",
         run.model or "",
-        position(run.strategy, PARALLEL),
-        position(run.amp, AMP),
+        plainness(run.cell),
         -1 if run.seed is None else run.seed,
         run.batch_size or 0,
         run.folder,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ninefold.errors import one_line
 from ninefold.files import opener
 from ninefold.report.answer.tree import Group, Report
+from ninefold.report.data.cell import AMP
 from ninefold.report.data.cells import MOST
-from ninefold.report.data.runs import AMP
 from ninefold.report.render.plots import HATCHES, ON_PAPER, matplotlib, phase_bars, style
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.result import PHASES

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ninefold.report.answer.tree import Figures, Group, LargestBatch, MeasureInfo
-from ninefold.report.data.cells import PLAIN
+from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.numbers import (
     between,
     counted,
@@ -29,13 +29,14 @@ _LEAST_RANGE, _LEAST_POINTS = 0.1, 1.0
 class Field:
     """One field of the table, as text.
 
+    place: its row and column.
     words: what stands there if there is no value.
     why: what limits the value.
     extreme: the tag of the best field.
     tint: from 0 to 1, the best.
     """
 
-    cell: str
+    place: str
     marks: list[int]
     words: str = ""
     why: str = ""
@@ -80,9 +81,9 @@ class _Measured:
 
     def __init__(self, group: Group, measure: MeasureInfo) -> None:
         self.group, self.measure = group, measure
-        self.cells = {cell.cell: cell for cell in group.cells}
-        self.found: dict[str, Figures] = {}
-        self.means: dict[str, float] = {}
+        self.cells = {(cell.parallel, cell.amp): cell for cell in group.cells}
+        self.found: dict[Cell, Figures] = {}
+        self.means: dict[Cell, float] = {}
         for cell in group.cells:
             figures = cell.measures.get(measure.key)
             if figures is not None and figures.mean is not None:
@@ -129,25 +130,26 @@ class _Measured:
             span=span,
             tagged=len(self.extremes) == 1 and self.compared,
             rows=[
-                (parallel, [self.field(f"{parallel}-{amp}") for amp in group.amps])
+                (parallel, [self.field(parallel, amp) for amp in group.amps])
                 for parallel in group.parallels
             ],
         )
 
-    def field(self, name: str) -> Field:
-        cell, figures = self.cells.get(name), self.found.get(name)
+    def field(self, parallel: str, amp: str) -> Field:
+        cell, place = self.cells.get((parallel, amp)), f"{parallel}-{amp}"
         if cell is None:
-            planned = name in self.group.planned
-            return Field(name, [], words="not run" if planned else "not in this study")
+            planned = place in self.group.planned
+            return Field(place, [], words="not run" if planned else "not in this study")
+        name, figures = cell.cell, self.found.get(cell.cell)
         if figures is None:
             why = _why(cell.measures.get(self.measure.key))
             words = why or cell.status or ("not known" if cell.seeds else "not run")
-            return Field(name, cell.marks, words=words)
+            return Field(place, cell.marks, words=words)
         low = None if figures.low is None else self.possible(figures.low)
         high = None if figures.high is None else self.possible(figures.high)
         interval = between(low, high, self.show)
         return Field(
-            name,
+            place,
             cell.marks,
             why=_why(figures),
             mean=self.show(figures.mean),
@@ -165,11 +167,11 @@ class _Measured:
         """Whether one value can be called the best."""
         return len(self.found) > 1 and not self.apart
 
-    def relative(self, name: str, figures: Figures) -> str:
-        if figures.relative is None and frozenset((PLAIN, name)) in self.apart:
-            return OTHER_HOSTS
-        if figures.relative is None or name == PLAIN:
-            return ""
+    def relative(self, name: Cell, figures: Figures) -> str:
+        if name == PLAIN:
+            return "baseline"
+        if figures.relative is None:
+            return OTHER_HOSTS if frozenset((PLAIN, name)) in self.apart else ""
         if self.measure.key == SCORE_KEY:
             return f"{typeset(signed(figures.relative, 2))} pt"
         return typeset(times(figures.relative))
@@ -182,7 +184,7 @@ class _Measured:
             return ""
         return f"{figures.n} of {counted(figures.tried, 'seed')}"
 
-    def strip(self, name: str, figures: Figures, low: float | None, high: float | None) -> Strip:
+    def strip(self, name: Cell, figures: Figures, low: float | None, high: float | None) -> Strip:
         seeds = ", ".join(f"{seed}: {self.show(value)}" for seed, value in figures.values.items())
         return Strip(
             self.place(figures.mean),
@@ -200,7 +202,7 @@ def _why(figures: Figures | None) -> str:
     return (figures.why or "") if isinstance(figures, LargestBatch) else ""
 
 
-def _tints(means: Mapping[str, float], measure: MeasureInfo) -> dict[str, float]:
+def _tints(means: Mapping[Cell, float], measure: MeasureInfo) -> dict[Cell, float]:
     """Return how strongly each cell is tinted: 1 the best, 0 the worst."""
     if not means:
         return {}

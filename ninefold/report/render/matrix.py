@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ninefold.report.answer.tree import Group
-from ninefold.report.data.cells import PLAIN
+from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.numbers import (
     MISSING,
     NOT_KNOWN,
@@ -66,8 +66,8 @@ UNKNOWN = Look("?", NOT_KNOWN, "open")
 class Row:
     """A verdict with the numbers that it rests on, as text."""
 
-    name: str
-    against: str
+    name: Cell
+    against: Cell | None
     look: Look
     verdict: str
     value: str
@@ -86,8 +86,8 @@ class Matrix:
     title: str
     about: str
     summary: str
-    cells: list[str]
-    matrix: dict[tuple[str, str], Look]
+    cells: list[Cell]
+    matrix: dict[tuple[Cell, Cell], Look]
     rows: list[Row]
 
 
@@ -252,7 +252,7 @@ def steady(group: Group) -> list[Row]:
         rows.append(
             Row(
                 name=each.cell,
-                against="",
+                against=None,
                 look=held,
                 verdict=held.word,
                 value=_ratio(each.ratio),

@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ninefold.report.answer.tree import Further, Group, Report, RunLine
+from ninefold.report.data.cell import PLAIN
 from ninefold.report.data.cells import MOST, score_of
 from ninefold.report.numbers import MISSING, NOT_KNOWN, capitalized, decimals_of, plural
 from ninefold.report.render import matrix, pictures, scales
@@ -44,6 +45,7 @@ def page(report: Report) -> str:
         score=score_of(report.groups),
         environment=_flat(environment),
         phases=PHASES,
+        base=PLAIN,
         **intervals(report),
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import Curve, Group, Round
-from ninefold.report.data.cells import PLAIN
+from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.render.plots import (
     ON_PAGE,
     Canvas,
@@ -42,7 +42,7 @@ def phases(group: Group) -> Picture | None:
     cells = [cell for cell in group.cells if cell.phases]
     if not cells:
         return None
-    seconds: dict[str, float] = {}
+    seconds: dict[Cell, float] = {}
     for cell in cells:
         figures = cell.measures.get("seconds")
         seconds[cell.cell] = (figures.mean if figures else None) or 0.0
@@ -70,7 +70,7 @@ def speedups(group: Group) -> Picture | None:
     if not found:
         return None
     most = max(max(speedup.value, speedup.ideal) for speedup in found)
-    cells = [cell for cell in group.cells if cell.speedup or cell.parallel != "none"]
+    cells = [cell for cell in group.cells if cell.speedup or cell.cell.parallel != PLAIN.parallel]
 
     def draw(canvas: Canvas) -> None:
         axes = canvas.axes(left=106, top=2, right=92 if canvas.narrow else 150, bottom=42)
@@ -89,7 +89,7 @@ def speedups(group: Group) -> Picture | None:
         axes.set_xlim(0, most * 1.02)
         axes.locator_params(axis="x", nbins=5)
         axes.set_xlabel("times as fast")
-        name_rows(axes, [cell.cell for cell in cells])
+        name_rows(axes, [str(cell.cell) for cell in cells])
 
     return picture(
         draw,
@@ -100,7 +100,7 @@ def speedups(group: Group) -> Picture | None:
 
 def curves(group: Group, over: int) -> Picture | None:
     """Draw the score of every run over epochs (`over` 0) or seconds (1), a panel per cell."""
-    found: dict[str, list[tuple[int | None, Line]]] = {}
+    found: dict[Cell, list[tuple[int | None, Line]]] = {}
     for curve in group.curves:
         if line := _line(curve, over):
             found.setdefault(curve.cell, []).append((curve.seed, line))
@@ -133,7 +133,7 @@ def curves(group: Group, over: int) -> Picture | None:
             row, column = divmod(number, across)
             axes = canvas.figure.add_subplot(grid[row, column], sharex=first, sharey=first)
             first = first or axes
-            axes.set_title(fitting(cell.cell), parse_math=False)
+            axes.set_title(fitting(str(cell.cell)), parse_math=False)
             axes.grid(axis="y")
             lines = found.get(cell.cell, [])
             if reference and lines and cell.cell != PLAIN:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ninefold.errors import one_line
-from ninefold.report.answer.tree import Cell
+from ninefold.report.answer.tree import CellReport
+from ninefold.report.data.cell import Cell
 from ninefold.report.render.svg import adopt
 from ninefold.result import PHASES
 
@@ -149,8 +150,8 @@ def picture(draw: Callable[[Canvas], None], height: Callable[[bool], int], about
 
 def phase_bars(
     axes: Axes,
-    cells: Sequence[Cell],
-    lengths: Mapping[str, float],
+    cells: Sequence[CellReport],
+    lengths: Mapping[Cell, float],
     colors: Mapping[str, str],
     least: float,
     tip: Callable[[str], str],
@@ -185,7 +186,7 @@ def phase_bars(
                 text(axes, left + length / 2, row, f"{share:.0f} %", ha="center")
             left += length
     axes.set_xlim(0, longest * 1.01)
-    name_rows(axes, [cell.cell for cell in cells])
+    name_rows(axes, [str(cell.cell) for cell in cells])
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:

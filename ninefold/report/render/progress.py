@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.pairs import Pairs
-from ninefold.report.data.cells import PLAIN, groups
+from ninefold.report.data.cell import PLAIN
+from ninefold.report.data.cells import groups
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import decimals_for, spread, times
@@ -63,7 +64,7 @@ def _rows(evidence: Evidence, sweep: StudyRecord) -> list[Standing]:
         value, low, high = pairs.ratio(PLAIN, cell) or (None, None, None)
         rows.append(
             Standing(
-                name_of(own[0], sweep) or cell,
+                name_of(own[0], sweep) or str(cell),
                 max(len(seconds.get(cell, ())), len(scores.get(cell, ()))),
                 evidence.bad.get(cell),
                 _mean(seconds.get(cell, {}), decimals),

@@ -47,7 +47,7 @@ def tables(scaling: Scaling | None) -> dict[str, Any] | None:
 def _row(point: ScalingPoint) -> list[str]:
     efficiency = MISSING if point.efficiency is None else _percent(point.efficiency)
     return [
-        point.cell,
+        str(point.cell),
         times(point.speedup),
         between(point.speedup_low, point.speedup_high, times),
         "oversubscribed" if point.oversubscribed else efficiency,

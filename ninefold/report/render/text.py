@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ninefold.report.answer.gate import Gate, GroupChanges
-from ninefold.report.answer.tree import Cell, Figures, Further, Group, Note, Report
-from ninefold.report.data.cells import MOST, PLAIN, score_of
+from ninefold.report.answer.tree import CellReport, Figures, Further, Group, Note, Report
+from ninefold.report.data.cell import PLAIN
+from ninefold.report.data.cells import MOST, score_of
 from ninefold.report.numbers import (
     MISSING,
     between,
@@ -155,7 +157,7 @@ def _measured(group: Group, key: str) -> Measured:
     return Measured(title, info.about, grid(["", *group.amps], rows))
 
 
-def _cell(group: Group, cell: Cell | None, key: str, decimals: int, factor: float) -> str:
+def _cell(group: Group, cell: CellReport | None, key: str, decimals: int, factor: float) -> str:
     if cell is None:
         return MISSING
     rounds = group.timing_rounds and (key in OF_TIME or not any(each.seeds for each in group.cells))
@@ -172,7 +174,7 @@ def _cell(group: Group, cell: Cell | None, key: str, decimals: int, factor: floa
 
 
 def _figures(
-    cell: Cell,
+    cell: CellReport,
     found: Figures | None,
     decimals: int,
     factor: float = 1.0,
@@ -199,12 +201,12 @@ def _figures(
 
 def _further(group: Group) -> str:
     columns = [_further_column(figure, group.cells) for figure in group.further]
-    names = ["cell", *(cell.cell for cell in group.cells)]
+    names = ["cell", *(str(cell.cell) for cell in group.cells)]
     header, *rows = zip(names, *columns, strict=True)
     return grid(header, rows)
 
 
-def _further_column(figure: Further, cells: Sequence[Cell]) -> list[str]:
+def _further_column(figure: Further, cells: Sequence[CellReport]) -> list[str]:
     """The heading of a further figure, then its text for each cell."""
     better = f" ({figure.better} is better)" if figure.better else ""
     decimals = decimals_of(figure.unit, [found.mean for found in figure.cells.values()])
@@ -213,10 +215,10 @@ def _further_column(figure: Further, cells: Sequence[Cell]) -> list[str]:
 
 
 def _phases(group: Group) -> str:
-    cells = {cell.cell: cell.phases or {} for cell in group.cells}
+    cells = {(cell.parallel, cell.amp): cell.phases or {} for cell in group.cells}
     rows = [
-        [name, *(number(cells.get(name, {}).get(phase), 1) for phase in PHASES)]
-        for name in (f"{parallel}-{amp}" for parallel in group.parallels for amp in group.amps)
+        ["-".join(place), *(number(cells.get(place, {}).get(phase), 1) for phase in PHASES)]
+        for place in itertools.product(group.parallels, group.amps)
     ]
     return grid(["", *PHASES], rows)
 
@@ -233,7 +235,7 @@ def _all_conditions(groups: Sequence[Group]) -> str:
             rows.append(
                 [
                     plain(group.title),
-                    cell.cell,
+                    str(cell.cell),
                     str(time.tried if time else cell.seeds),
                     _figures(cell, time, decimals, difference=False),
                     _figures(cell, cell.measures.get(SCORE_KEY), 2),
@@ -246,7 +248,7 @@ def _holders(note: Note, groups: Sequence[Group]) -> str:
     """The cells that a note holds for, by group where they are not the same in all of them."""
     named = {}
     for group in groups:
-        held = [cell.cell for cell in group.cells if note.number in cell.notes]
+        held = [str(cell.cell) for cell in group.cells if note.number in cell.notes]
         named[group.title] = "every cell" if len(held) == len(group.cells) else ", ".join(held)
     if len(set(named.values())) == 1:
         return next(iter(named.values()))
@@ -261,7 +263,7 @@ def gate_text(gate: Gate) -> str:
 def _changes(group: GroupChanges) -> list[str]:
     rows = [
         [
-            change.cell,
+            str(change.cell),
             _mean(group.before[change.cell]),
             _mean(group.now[change.cell]),
             times(change.ratio, 3),

@@ -10,7 +10,7 @@ import numpy as np
 from ninefold.report.stats import student
 from ninefold.report.stats.differences import Differences
 from ninefold.report.stats.student import Array
-from ninefold.report.stats.verdicts import Settings
+from ninefold.report.stats.verdicts import Name, Settings
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Standing:
     out: the candidates that are shown not to be the best
     """
 
-    lead: str
-    chance: Mapping[str, float]
-    out: Sequence[str]
+    lead: Name
+    chance: Mapping[Name, float]
+    out: Sequence[Name]
 
 
 def standing(
-    names: Sequence[str],
+    names: Sequence[Name],
     seen: Differences,
-    candidates: Sequence[str],
+    candidates: Sequence[Name],
     settings: Settings,
     floor: float = 0.0,
 ) -> Standing:
@@ -73,7 +73,7 @@ def standing(
 
 
 def _level(
-    seen: Differences, names: Sequence[str], rows: Sequence[int], settings: Settings, most: float
+    seen: Differences, names: Sequence[Name], rows: Sequence[int], settings: Settings, most: float
 ) -> Array:
     """The smallest level at which row i is shown to be behind row j by less than `most`.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ninefold.report.stats.student import Array
+from ninefold.report.stats.verdicts import Name
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Components:
         return max(1, round(math.sqrt(cost) * self.turn / self.process))
 
 
-def components(cells: Mapping[str, Mapping[int, Sequence[float]]]) -> Components:
+def components(cells: Mapping[Name, Mapping[int, Sequence[float]]]) -> Components:
     """Return the parts of the noise. cells: seconds of the turns, by cell and timing round."""
     known = {
         cell: {number: np.array(turns) for number, turns in rounds.items() if len(turns)}

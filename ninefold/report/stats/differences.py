@@ -13,9 +13,10 @@ from scipy import special
 
 from ninefold.report.stats import student
 from ninefold.report.stats.student import Array
+from ninefold.report.stats.verdicts import Name
 
 Ints = npt.NDArray[np.int64]
-Values = Mapping[str, Mapping[int, float]]  # cell ("ddp-fp32") -> round or seed -> value
+Values = Mapping[Name, Mapping[int, float]]  # cell -> round or seed -> value
 
 NOTHING = 1e-9  # a spread below it is rounding, and no noise
 MANY = 9  # cells from which a pair borrows as many degrees of freedom as it has; 2 borrow none

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninefold.report.data.cells import PLAIN, plainness
+from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.numerics import Row
 from ninefold.report.data.runs import Run
 
@@ -47,7 +47,7 @@ def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> dict[str, Any] | None
     by_run: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row["step"]):
         by_run.setdefault(row["folder"], []).append(row)
-    cells: dict[str, list[tuple[Run, list[Row]]]] = {}
+    cells: dict[Cell, list[tuple[Run, list[Row]]]] = {}
     for run in runs:
         if run.folder in by_run:
             cells.setdefault(run.cell, []).append((run, by_run[run.folder]))
@@ -61,7 +61,7 @@ def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> dict[str, Any] | None
     }
 
 
-def _cell(cell: str, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any]:
+def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any]:
     firsts = [found[0] for _, found in members]
     judged = [_judge(run, found[0]) for run, found in members]
     verdict, sentence = max(judged, key=lambda pair: (SAME, WITHIN, OTHER).index(pair[0]))
@@ -100,8 +100,7 @@ def _judge(run: Run, first: Row) -> tuple[str, str]:
     if not _wrong(run, first, ROUNDING):
         return SAME, "Loss, gradient and update of the first step differ by no more than rounding."
     short = run.dtype in ("float16", "bfloat16")
-    tf32 = run.tf32 or run.amp == "tf32"  # older results only name the precision
-    wrong = _wrong(run, first, SHORT if short or tf32 else ROUNDING)
+    wrong = _wrong(run, first, SHORT if short or run.tf32 else ROUNDING)
     if wrong:
         return OTHER, wrong
     precision = run.dtype if short else "TF32"

@@ -11,6 +11,7 @@ import numpy as np
 from ninefold.report.stats import holm, student
 from ninefold.report.stats.differences import NOTHING, Values, number
 from ninefold.report.stats.student import Array
+from ninefold.report.stats.verdicts import Name
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Change:
     slower: whether the interval lies above 1 + allowed
     """
 
-    cell: str
+    cell: Name
     ratio: float | None
     low: float | None
     high: float | None

@@ -19,6 +19,7 @@ from ninefold.report.stats.verdicts import (
     Comparison,
     Control,
     Estimate,
+    Name,
     Pair,
     Safety,
     Settings,
@@ -26,7 +27,7 @@ from ninefold.report.stats.verdicts import (
 )
 
 KNOWN = math.log(3)  # an interval of a ratio that reaches farther to a side says nothing
-Hosts = Mapping[str, Mapping[int, tuple[int, ...]]]  # cell -> round or seed -> numbers of hosts
+Hosts = Mapping[Name, Mapping[int, tuple[int, ...]]]  # cell -> round or seed -> numbers of hosts
 
 
 def estimate(values: Mapping[int, float]) -> Estimate:
@@ -44,8 +45,8 @@ def compare(
     seconds: Values,
     accuracy: Values,
     settings: Settings,
-    controls: Sequence[tuple[str, str]] = (),
-    copies: Sequence[tuple[str, str]] | None = None,
+    controls: Sequence[tuple[Name, Name]] = (),
+    copies: Sequence[tuple[Name, Name]] | None = None,
     hosts: Hosts | None = None,
     stretches: Values | None = None,
     floor: float = 0.0,
@@ -131,7 +132,7 @@ def _above(pair: Pair, floor: float) -> Pair:
 
 def stand(
     seconds: Values,
-    candidates: Sequence[str],
+    candidates: Sequence[Name],
     settings: Settings,
     floor: float,
     hosts: Hosts | None = None,
@@ -164,7 +165,7 @@ def _table(values: Values, logs: bool = False, hosts: Hosts | None = None) -> Ar
     return np.where(np.isfinite(table), table, np.nan)
 
 
-def _places(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> set[tuple[int, int]]:
+def _places(names: Sequence[Name], pairs: Sequence[tuple[Name, Name]]) -> set[tuple[int, int]]:
     """The indices of pairs in `names`, the lower one first."""
     there = [pair for pair in pairs if set(pair) <= set(names)]
     found = [sorted((names.index(first), names.index(second))) for first, second in there]
@@ -172,7 +173,7 @@ def _places(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> set[tuple
 
 
 def _pairs(
-    names: Sequence[str],
+    names: Sequence[Name],
     seen: Differences,
     adjusted: Array,
     same: float,
@@ -236,7 +237,7 @@ def _as_ratio(pair: Pair) -> Pair:
 
 
 def _controls(
-    pairs: Sequence[Pair], controls: Sequence[tuple[str, str]], settings: Settings
+    pairs: Sequence[Pair], controls: Sequence[tuple[Name, Name]], settings: Settings
 ) -> list[Control]:
     """The controls that have two rounds or more; `pairs` are of seconds, as logarithms."""
     known = {(pair.first, pair.second): (pair, 1.0) for pair in pairs}
@@ -290,7 +291,7 @@ def _steady(stretches: Values, settings: Settings) -> list[Steady]:
 
 
 def _safety(
-    names: Sequence[str],
+    names: Sequence[Name],
     seen: Differences,
     pairs: Sequence[Pair],
     settings: Settings,

@@ -5,21 +5,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable
 
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.stats.measures import Measure
 from ninefold.result import PHASES
 
 
-def by_seed(group: Group, parallel: str, amp: str, measure: Measure) -> dict[int | None, float]:
+def by_seed(group: Group, cell: Cell, measure: Measure) -> dict[int | None, float]:
     """Return the value of each seed that completed; runs of the same seed are averaged.
 
     Of timing runs, it is the value of each round.
     """
     values: dict[int | None, list[float]] = {}
-    for run in _runs(group, parallel, amp, measure):
+    for run in measure.source(group):
         value = finite(measure.value(run))
-        if run.ok and value is not None:
+        if run.cell == cell and run.ok and value is not None:
             values.setdefault(run.place, []).append(value)
     return {seed: statistics.fmean(found) for seed, found in values.items()}
 
@@ -35,15 +36,10 @@ def hosts_by(
     return {each: tuple(sorted(hosts)) for each, hosts in found.items()}
 
 
-def _runs(group: Group, parallel: str, amp: str, measure: Measure) -> list[Run]:
-    """The runs of a cell that a measure is taken from."""
-    return [run for run in measure.source(group) if (run.strategy, run.amp) == (parallel, amp)]
-
-
-def phase_shares(group: Group, parallel: str, amp: str) -> dict[str, float] | None:
+def phase_shares(group: Group, cell: Cell) -> dict[str, float] | None:
     """Return each phase's percentage of the sampled steps, the mean over runs that completed."""
     shares: list[list[float]] = []
-    for run in group.cell(parallel, amp):
+    for run in group.of(cell):
         seconds = [run.phase(name) or 0.0 for name in PHASES]
         if run.ok and sum(seconds) > 0:
             shares.append([100 * phase / sum(seconds) for phase in seconds])

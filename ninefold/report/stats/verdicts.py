@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from ninefold.report.data.cell import PLAIN
+
+Name = Any  # of what is compared: a Cell, or another thing that can be told from others
 OPEN = "not enough runs"
 WITHIN = "within the floor"
 UNDECIDED = OPEN, WITHIN
@@ -27,7 +31,7 @@ class Settings:
     level: float = 0.05
     looks: int = 1
     score_looks: int | None = None
-    baseline: str = "none-fp32"
+    baseline: Name = PLAIN
 
     @property
     def confidence(self) -> float:
@@ -69,8 +73,8 @@ class Pair:
     needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
-    first: str
-    second: str
+    first: Name
+    second: Name
     n: int
     estimate: float | None
     low: float | None
@@ -95,7 +99,7 @@ class Safety:
     needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
-    cell: str
+    cell: Name
     n: int
     difference: float | None
     low: float | None
@@ -115,8 +119,8 @@ class Control:
     held: whether the two are not shown to differ
     """
 
-    first: str
-    second: str
+    first: Name
+    second: Name
     ratio: float
     low: float | None
     high: float | None
@@ -133,7 +137,7 @@ class Steady:
     held: whether it is not shown to be farther from 1 than cells that tie
     """
 
-    cell: str
+    cell: Name
     n: int
     ratio: float
     low: float | None
