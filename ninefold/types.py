@@ -73,7 +73,7 @@ def allowed(kind: Any) -> str:
         also = "".join(f" or {choice}" for choice in choices)
         sentence = re.sub(r"(?= (is|are) allowed$)", also, allowed(others[0]))
     else:
-        sentence = f"{', '.join(choices)} are allowed"
+        sentence = f"{', '.join(choices)} {'are' if len(choices) > 1 else 'is'} allowed"
     return f"{sentence}, or null" if NoneType in members else sentence
 
 

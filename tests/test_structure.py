@@ -259,14 +259,8 @@ OTHER_MEANINGS = {
 }  # fmt: skip
 # Where an option is still asked about by its name, in place of a fact that it declares.
 STILL_BY_NAME = {
-<<<<<<< HEAD
-    "config/job", "config/needs", "report/answer/caveats",
-    "report/answer/evidence", "report/answer/scaling", "report/answer/wording",
-    "report/data/cells", "report/render/pictures", "report/stats/numerics", "result",
-=======
-    "config/job", "config/needs", "launch/concurrent", "report/answer/caveats", "result",
+    "config/job", "config/needs", "report/answer/caveats", "result",
     "report/data/runs",  # what older recordings tell by names alone
->>>>>>> 54ffa47 (A cell of a report is a value, and what is asked of an option is a recorded fact)
 }  # fmt: skip
 
 

@@ -25,9 +25,8 @@ from ninefold.report.stats.measures import (
 )
 from ninefold.report.stats.numerics import OTHER
 from ninefold.report.stats.statistics import compare, stand
-from ninefold.report.stats.summaries import by_seed, hosts_by, phase_shares
 from ninefold.report.stats.verdicts import OPEN, Comparison, Safety, Settings
-from ninefold.result import TIMING_LOOKS
+from ninefold.result import PHASES, TIMING_LOOKS
 from ninefold.study_record import StudyRecord
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
@@ -79,26 +78,44 @@ class Evidence:
         """Return the runs of a cell, those that ended badly too."""
         return self.group.of(cell)
 
-    def values(self, measure: Measure) -> dict[Cell, dict[int, float]]:
-        """Return what a measure gives by cell and pair, without the cells that have nothing.
+    def sources(self, measure: Measure) -> dict[Cell, dict[int | None, list[Run]]]:
+        """Return the runs that a measure is taken from, by cell and by what they pair by.
 
         Runs pair by seed, timing runs by round. Where a seed comes again in another round, times
         of training runs pair by round.
         """
-        found: dict[Cell, dict[int, float]] = {}
-        for cell in self.cells:
-            if self._pairs_by_round(measure):
-                values = {
-                    run.round: value
-                    for run in self.runs(cell)
-                    if run.ok and not run.timed
-                    if (value := finite(measure.value(run))) is not None
-                }
-            else:
-                values = by_seed(self.group, cell, measure)
-            if known := {key: value for key, value in values.items() if key is not None}:
-                found[cell] = known
+        runs = measure.source(self.group)
+        timed = any(run.timed for run in runs)
+        by_round = not measure.learned and not timed and self._rounds_repeat_seeds
+        found: dict[Cell, dict[int | None, list[Run]]] = {cell: {} for cell in self.cells}
+        for run in runs:
+            found[run.cell].setdefault(run.round if by_round else run.place, []).append(run)
         return found
+
+    def values(self, measure: Measure) -> dict[Cell, dict[int, float]]:
+        """Return what a measure gives by cell and pair, without the cells that have nothing.
+
+        Of several runs it is the mean, as of those of a seed.
+        """
+        found: dict[Cell, dict[int, float]] = {}
+        for cell, pairs in self.sources(measure).items():
+            for key, runs in pairs.items():
+                values = [finite(measure.value(run)) for run in runs if run.ok]
+                known = [value for value in values if value is not None]
+                if known and key is not None:
+                    found.setdefault(cell, {})[key] = fmean(known)
+        return found
+
+    def hosts(self, measure: Measure) -> dict[Cell, dict[int, tuple[int, ...]]]:
+        """Return the numbers of the hosts that each of these values was measured on."""
+        return {
+            cell: {
+                key: tuple(sorted({host for run in runs if run.ok for host in run.on_hosts}))
+                for key, runs in pairs.items()
+                if key is not None and any(run.ok for run in runs)
+            }
+            for cell, pairs in self.sources(measure).items()
+        }
 
     def relative(self, measure: Measure) -> dict[Cell, float | None]:
         """Return what a measure gives by cell, relative to the baseline's in the same pairs."""
@@ -113,36 +130,6 @@ class Evidence:
             ]
             found[cell] = finite(measure.middle(pairs)) if pairs else None
         return found
-
-    def tried(self, measure: Measure) -> dict[Cell, int]:
-        """Return of how many seeds, or rounds, a cell has runs that may give a measure."""
-        by_round = self._pairs_by_round(measure)
-        found: dict[Cell, set[int | None]] = {}
-        for run in measure.source(self.group):
-            found.setdefault(run.cell, set()).add(run.round if by_round else run.place)
-        return {cell: len(keys) for cell, keys in found.items()}
-
-    def hosts(self, measure: Measure) -> dict[Cell, dict[int, tuple[int, ...]]]:
-        """Return the numbers of the hosts that each of these values was measured on."""
-        by_round = self._pairs_by_round(measure)
-        found: dict[Cell, list[Run]] = {cell: [] for cell in self.cells}
-        for run in measure.source(self.group):
-            found[run.cell].append(run)
-        return {
-            cell: {
-                key: hosts
-                for key, hosts in hosts_by(
-                    runs, lambda run: run.round if by_round else run.place
-                ).items()
-                if key is not None
-            }
-            for cell, runs in found.items()
-        }
-
-    def _pairs_by_round(self, measure: Measure) -> bool:
-        """Whether the runs that a measure is taken from pair by round, and not by their place."""
-        timed = any(run.timed for run in measure.source(self.group))
-        return not measure.learned and not timed and self._rounds_repeat_seeds
 
     @functools.cached_property
     def _rounds_repeat_seeds(self) -> bool:
@@ -315,9 +302,19 @@ class Evidence:
             found.setdefault(cell, OPEN)
         return {**found, PLAIN: "safe"} if self._ok(PLAIN) else found
 
+    def phases(self, cell: Cell) -> dict[str, float] | None:
+        """Return the percentage of each phase in the sampled steps, the mean over its runs."""
+        shares: list[list[float]] = []
+        for run in self._ok(cell):
+            seconds = [run.phase(name) or 0.0 for name in PHASES]
+            if sum(seconds) > 0:
+                shares.append([100 * phase / sum(seconds) for phase in seconds])
+        means = [fmean(column) for column in zip(*shares, strict=True)]
+        return dict(zip(PHASES, means, strict=True)) if means else None
+
     def waits_for_data(self, cell: Cell) -> bool:
         """Whether a tenth or more of a cell's steps goes into loading and transferring batches."""
-        phases = phase_shares(self.group, cell) or {}
+        phases = self.phases(cell) or {}
         return phases.get("data", 0.0) + phases.get("transfer", 0.0) >= WAITING
 
     def speedup(self, cell: Cell) -> Speedup | None:

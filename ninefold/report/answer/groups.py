@@ -36,7 +36,6 @@ from ninefold.report.stats.measures import (
     of_score,
 )
 from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.summaries import phase_shares
 
 MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
 
@@ -98,7 +97,7 @@ def _cell(
         seeds=len({run.seed for run in trained}),
         marks=[number for number in notes if number not in every],
         measures={info.key: figures.get(cell) for info, figures in measures},
-        phases=phase_shares(evidence.group, cell),
+        phases=evidence.phases(cell),
         data_bound=evidence.waits_for_data(cell),
         speedup=evidence.speedup(cell),
         host_bound=cell in bound_by_host(evidence),
@@ -150,13 +149,13 @@ def _further(evidence: Evidence, measure: Measure) -> Further:
 
 def _figures(evidence: Evidence, measure: Measure) -> dict[Cell, Figures]:
     """A measure of each cell that has values."""
-    relative, tried = evidence.relative(measure), evidence.tried(measure)
+    relative, sources = evidence.relative(measure), evidence.sources(measure)
     return {
         cell: Figures(
             **asdict(estimate(known)),
             relative=relative[cell],
             values={str(key): value for key, value in sorted(known.items())},
-            tried=tried[cell],
+            tried=len(sources[cell]),
         )
         for cell, known in evidence.values(measure).items()
     }
