@@ -40,14 +40,14 @@ from ninefold.types import (
 )
 
 
-class Option(Section, kw_only=True):
+class OptionKeys(Section, kw_only=True):
     """What an object is built from."""
 
     _target_: Target
     """Dotted name of the class or function to call."""
 
 
-class Parallel(Option, kw_only=True):
+class ParallelKeys(OptionKeys, kw_only=True):
     """How training is spread over devices and processes."""
 
     processes: Annotated[Count | Literal["auto"], MAY_CHANGE]
@@ -63,7 +63,7 @@ class Parallel(Option, kw_only=True):
     """Seconds that a process waits for its peers: set it by launch.timeout."""
 
 
-class Amp(Option, kw_only=True):
+class AmpKeys(OptionKeys, kw_only=True):
     """Precision: the dtype of the forward pass, and loss scaling."""
 
     dtype: Literal["auto", "float32", "float16", "bfloat16"]
@@ -82,7 +82,7 @@ class Amp(Option, kw_only=True):
     """Steps without overflow after which the scale grows."""
 
 
-class Dataset(Option, kw_only=True):
+class DatasetKeys(OptionKeys, kw_only=True):
     """The examples, and how images are prepared."""
 
     root: Text
@@ -131,7 +131,7 @@ class Dataset(Option, kw_only=True):
     to that half."""
 
 
-class Task(Option, kw_only=True):
+class TaskKeys(OptionKeys, kw_only=True):
     """The loss and the scores."""
 
     classes: Count | None
@@ -151,7 +151,7 @@ class Task(Option, kw_only=True):
     """Error in mm up to which a landmark counts for the score."""
 
 
-class Model(Section, kw_only=True):
+class ModelKeys(Section, kw_only=True):
     """The network and the input that it takes."""
 
     net: Call
@@ -168,7 +168,7 @@ class Model(Section, kw_only=True):
     volumes. auto: one of these two, but contiguous on CUDA in full float32 (without TF32)."""
 
 
-class Optimizer(Option, kw_only=True):
+class OptimizerKeys(OptionKeys, kw_only=True):
     """The optimizer: a class and its arguments."""
 
     lr: Positive
@@ -182,7 +182,7 @@ class Optimizer(Option, kw_only=True):
     pattern a glob of parameter names."""
 
 
-class Scheduler(Option, kw_only=True):
+class SchedulerKeys(OptionKeys, kw_only=True):
     """The learning-rate scheduler: a class and its arguments."""
 
     per: Literal["epoch", "step"] = "epoch"
@@ -195,18 +195,18 @@ class Scheduler(Option, kw_only=True):
     """Epochs without a lower training loss before the learning rate is reduced."""
 
 
-class Logger(Section, kw_only=True):
+class LoggerKeys(Section, kw_only=True):
     """Where figures are logged."""
 
 
 class Groups(Section, kw_only=True):
     """The groups, of which a job takes an option each."""
 
-    parallel: Annotated[Parallel, MAY_CHANGE]
-    amp: Amp
-    dataset: Dataset
-    task: Task
-    model: Model
-    optimizer: Optimizer
-    scheduler: Scheduler
-    logger: Annotated[Logger, MAY_CHANGE, NO_EFFECT]
+    parallel: Annotated[ParallelKeys, MAY_CHANGE]
+    amp: AmpKeys
+    dataset: DatasetKeys
+    task: TaskKeys
+    model: ModelKeys
+    optimizer: OptimizerKeys
+    scheduler: SchedulerKeys
+    logger: Annotated[LoggerKeys, MAY_CHANGE, NO_EFFECT]

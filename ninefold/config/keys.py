@@ -34,7 +34,7 @@ from ninefold.types import (
 Threads = Annotated[int, Meta(ge=1, le=1024)]  # OpenMP crashes on very many
 
 
-class Checkpoint(Section, kw_only=True):
+class CheckpointKeys(Section, kw_only=True):
     """Writing checkpoints."""
 
     every: Whole | None = 0
@@ -51,7 +51,7 @@ class Checkpoint(Section, kw_only=True):
     """What to do when a checkpoint cannot be written: stop with exit code 5, or continue."""
 
 
-class Loader(Section, kw_only=True):
+class LoaderKeys(Section, kw_only=True):
     """Loading examples."""
 
     workers: Whole | Literal["auto"] = "auto"
@@ -64,7 +64,7 @@ class Loader(Section, kw_only=True):
     CUDA."""
 
 
-class Compile(Section, kw_only=True):
+class CompileKeys(Section, kw_only=True):
     """torch.compile; compile=true is short for compile.mode=default."""
 
     mode: (
@@ -74,7 +74,7 @@ class Compile(Section, kw_only=True):
     graphs; null: not compiled. Evaluation never is."""
 
 
-class Clock(Section, kw_only=True):
+class ClockKeys(Section, kw_only=True):
     """Measuring speed."""
 
     warmup: Whole = 3
@@ -90,7 +90,7 @@ class Clock(Section, kw_only=True):
     recorded as link and compute_seconds; 0: none."""
 
 
-class Launch(Section, kw_only=True):
+class LaunchKeys(Section, kw_only=True):
     """Starting and stopping worker processes."""
 
     inline: bool = False
@@ -108,7 +108,7 @@ class Launch(Section, kw_only=True):
     """Processes that parallel.processes=auto means on a CPU."""
 
 
-class TrainLaunch(Launch, kw_only=True):
+class TrainLaunchKeys(LaunchKeys, kw_only=True):
     """Starting and stopping worker processes."""
 
     dry: Annotated[bool, NO_EFFECT] = False
@@ -116,7 +116,7 @@ class TrainLaunch(Launch, kw_only=True):
     any number."""
 
 
-class Train(Section, kw_only=True):
+class TrainKeys(Section, kw_only=True):
     """The keys of a training run: conf/train.yaml."""
 
     seed: Seed = 0
@@ -182,21 +182,21 @@ class Train(Section, kw_only=True):
     are then undone."""
     resume: Annotated[RunFolder, NO_EFFECT] = None
     """Folder of the run to resume in place; auto: the newest unfinished run of this job."""
-    checkpoint: Annotated[Checkpoint, MAY_CHANGE, NO_EFFECT]
-    loader: Annotated[Loader, MAY_CHANGE]
-    compile: Compile
-    clock: Clock
-    launch: Annotated[TrainLaunch, MAY_CHANGE]
+    checkpoint: Annotated[CheckpointKeys, MAY_CHANGE, NO_EFFECT]
+    loader: Annotated[LoaderKeys, MAY_CHANGE]
+    compile: CompileKeys
+    clock: ClockKeys
+    launch: Annotated[TrainLaunchKeys, MAY_CHANGE]
 
 
-class Load(Section, kw_only=True):
+class LoadKeys(Section, kw_only=True):
     """Loading weights."""
 
     partial: bool = False
     """Load the tensors that fit and leave the others as initialized."""
 
 
-class Evaluate(Section, kw_only=True):
+class EvaluateKeys(Section, kw_only=True):
     """The keys of an evaluation: conf/evaluate.yaml."""
 
     ckpt: AnyPath = "???"
@@ -210,12 +210,12 @@ class Evaluate(Section, kw_only=True):
     """Device to evaluate on; auto: the GPUs if there are any."""
     threads: Threads | Literal["auto"] = "auto"
     """CPU threads of all processes on a host together; auto: all its cores."""
-    load: Load
-    loader: Annotated[Loader, MAY_CHANGE]
-    launch: Annotated[Launch, MAY_CHANGE]
+    load: LoadKeys
+    loader: Annotated[LoaderKeys, MAY_CHANGE]
+    launch: Annotated[LaunchKeys, MAY_CHANGE]
 
 
-class FindLR(Section, kw_only=True):
+class FindLRKeys(Section, kw_only=True):
     """The learning rates that find=lr tries."""
 
     low: Positive = 1e-07
@@ -226,16 +226,16 @@ class FindLR(Section, kw_only=True):
     """Its steps, if the loss does not diverge before."""
 
 
-class Find(Section, kw_only=True):
+class FindKeys(Section, kw_only=True):
     """The keys of a command that looks for a value instead of training."""
 
     find: Literal["batch_size", "lr"] | None = None
     """Find the largest batch_size that fits into memory, or a learning rate, instead of training;
     null: train."""
-    find_lr: FindLR
+    find_lr: FindLRKeys
 
 
-class Study(Section, kw_only=True):
+class StudyKeys(Section, kw_only=True):
     """A sweep with repetitions; a round is one run of every cell."""
 
     seed: Seed = 0
@@ -279,7 +279,7 @@ class Study(Section, kw_only=True):
     tables."""
 
 
-class Report(Section, kw_only=True):
+class ReportKeys(Section, kw_only=True):
     """What the report of a sweep recommends."""
 
     margin: Positive = 0.5
@@ -291,8 +291,8 @@ class Report(Section, kw_only=True):
     margin."""
 
 
-class Sweep(Section, kw_only=True):
+class SweepKeys(Section, kw_only=True):
     """The keys of a sweep, which no single run has."""
 
-    study: Study
-    report: Report
+    study: StudyKeys
+    report: ReportKeys

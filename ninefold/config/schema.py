@@ -14,7 +14,7 @@ from msgspec import NODEFAULT
 from msgspec.structs import fields
 
 from ninefold.config.group_keys import Groups
-from ninefold.config.keys import Evaluate, Find, Sweep, Train
+from ninefold.config.keys import EvaluateKeys, FindKeys, SweepKeys, TrainKeys
 from ninefold.files import read_text
 from ninefold.types import Section
 
@@ -95,8 +95,8 @@ def documented(node: ast.ClassDef) -> Iterator[tuple[ast.AnnAssign, str]]:
                 yield above, " ".join(text.split())
 
 
-TRAIN, EVALUATE = keys_of(Train), keys_of(Evaluate)
-FIND, SWEEP = keys_of(Find), keys_of(Sweep)
+TRAIN, EVALUATE = keys_of(TrainKeys), keys_of(EvaluateKeys)
+FIND, SWEEP = keys_of(FindKeys), keys_of(SweepKeys)
 NOT_OF_A_RUN = {**FIND, **SWEEP}
 _OF_GROUPS = keys_of(Groups)
 GROUPS = {name: key for name, key in _OF_GROUPS.items() if key.is_section}
