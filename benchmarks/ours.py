@@ -18,10 +18,11 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from ninefold.config import resolvers
-from ninefold.config.job import ROOT, TrainJob
+from ninefold.config.job import ROOT, Settled, asked, check
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import Gathered, Source
 from ninefold.dataset.resident import Resident
+from ninefold.errors import Refused
 from ninefold.signals import Stop
 from ninefold.study.compose import Composer
 from ninefold.task import Scores, Task
@@ -30,14 +31,13 @@ from ninefold.train.loop import train
 from ninefold.train.training import Training, closing
 
 
-def job(*overrides: str) -> TrainJob:
+def job(*overrides: str) -> Settled:
     """The default configuration with `overrides`, checked and settled."""
     config = composer()(["clock.probe=0", *overrides])
-    made = TrainJob(config, config.hydra)
-    if problems := made.problems():
-        raise problems[0]
-    made.settle()
-    return made
+    try:
+        return check(asked(config, config.hydra)).settle()
+    except Refused as refused:
+        raise refused.failures[0] from None
 
 
 @functools.cache

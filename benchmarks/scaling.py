@@ -44,7 +44,7 @@ def launched(*overrides: str) -> Result:
     """A run in worker processes, as train.py starts them."""
     job = ours.job(*overrides)
     with tempfile.TemporaryDirectory() as folder:
-        forkserver.start(job.values)
+        forkserver.start(job.resolved)
         execution.start(RunSpec("train", job.text(), Path(folder), time.time()), job)
         return Result.read(Path(folder))
 

@@ -8,7 +8,7 @@ import json
 import sysconfig
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -140,6 +140,15 @@ class Interrupted(Failure):
 
     code = 130
     status = "preempted"
+
+
+class Refused(Exception):
+    """A command cannot be carried out, for all of these reasons. `code`: that of the first."""
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        super().__init__(*failures)
+        self.failures = tuple(failures)
+        self.code = failures[0].code
 
 
 def resource_failure(error: OSError, found: str, do: str) -> ResourceError:

@@ -29,11 +29,11 @@ from ninefold.config.composition import (
     flags_of,
     only_shows,
 )
-from ninefold.config.job import Job, TrainJob, job_of
-from ninefold.errors import Failure, Interrupted, left_by
-from ninefold.launch import Refused, concurrent
+from ninefold.config.job import Settled, asked
+from ninefold.errors import Failure, Interrupted, Refused, left_by
+from ninefold.launch import concurrent
+from ninefold.launch import run as launch
 from ninefold.launch.run import (
-    check,
     exit_process,
     failure_of,
     first_to_report,
@@ -184,18 +184,18 @@ class Command:
         done = composition.in_run_folder(lambda: self._carry_out(job, composition))
         callbacks.on_run_end(config=config, config_name=name, job_return=done)
 
-    def _carry_out(self, job: Job, composition: Composition) -> float | None:
-        """Run a checked job, or do what its command asks for instead. Returns the best score."""
+    def _carry_out(self, job: Settled, composition: Composition) -> float | None:
+        """Run a job, or do what its command asks for instead. Returns the best score."""
         folder = Path(composition.config.hydra.runtime.output_dir)
-        if isinstance(job, TrainJob) and (what := job.command_keys.get("find")) is not None:
+        if (what := job.asked.of_command.get("find")) is not None:
             self.runs.attempt(lambda: self._find(what, job, composition, folder), folder)
-        elif isinstance(job, TrainJob) and job.values["launch"].get("dry"):
+        elif job.resolved["launch"].get("dry"):
             self.runs.attempt(lambda: print("\n".join(dry.lines(job, folder)), flush=True), folder)
         elif result := self.runs.make(job, folder).result:
             return result.best_accuracy
         return None
 
-    def _find(self, what: str, job: TrainJob, composition: Composition, folder: Path) -> None:
+    def _find(self, what: str, job: Settled, composition: Composition, folder: Path) -> None:
         """Find a value of `job`, and print it with the command that trains with it."""
         lines, override = find.find(what, job, composition.config, folder)
         key = override.partition("=")[0]
@@ -279,12 +279,9 @@ class Command:
         return code
 
 
-def ready(composition: Composition) -> Job:
-    """The checked job of a single run. Nothing is written. Raises Refused, Failure."""
+def ready(composition: Composition) -> Settled:
+    """The job of a single run, which can be run. Nothing is written. Raises Refused, Failure."""
     config = composition.config
     if problems := checks.of_a_run(composition):
         raise Refused(problems)
-    job = job_of(config, config.hydra)
-    if problems := check(job, Path(config.hydra.run.dir)):
-        raise Refused(problems)
-    return job
+    return launch.ready(asked(config, config.hydra), Path(config.hydra.run.dir))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ninefold.config.job import TrainJob
+    from ninefold.config.job import Asked
 
 EXAMPLE = "python -m ninefold.pack dataset=folder dataset.root=FOLDER"
 
@@ -27,24 +27,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _pack(arguments: Sequence[str]) -> None:
     """Raises Failure, and Refused for problems of the configuration."""
-    from ninefold.launch import Refused
+    from ninefold.config.job import problems, unchecked
+    from ninefold.errors import Refused
 
     job = _job(arguments)
-    problems = [
+    wrong = [
         failure
-        for failure in job.problems()
+        for failure in problems(job)
         if failure.field.partition(".")[0] in ("dataset", "threads")
     ]
-    if problems:
-        raise Refused(problems)
-    files = job.pack()
+    if wrong:
+        raise Refused(wrong)
+    files = unchecked(job).pack()
     assert files is not None
     print(os.path.dirname(files["meta.json"]), flush=True)
 
 
-def _job(arguments: Sequence[str]) -> TrainJob:
+def _job(arguments: Sequence[str]) -> Asked:
     """The job of these arguments, with its cache on disk. Raises ConfigError."""
-    from ninefold.config.job import TrainJob
+    from ninefold.config.job import asked
     from ninefold.errors import ConfigError
     from ninefold.launch.command import composed
 
@@ -64,7 +65,7 @@ def _job(arguments: Sequence[str]) -> TrainJob:
             "this command fills a cache on disk; null and disk are allowed; leave it out",
         )
     dataset.cache = "disk"
-    return TrainJob(config, config.hydra)
+    return asked(config, config.hydra)
 
 
 if __name__ == "__main__":

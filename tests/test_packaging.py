@@ -11,8 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ninefold.config.job import TrainJob
-from ninefold.errors import ConfigError
+from ninefold.config.job import asked
+from ninefold.errors import ConfigError, Failure
 from ninefold.launch import run
 from ninefold.launch.command import composed
 from tests.conftest import ROOT
@@ -91,7 +91,9 @@ def test_a_run_without_a_package_that_it_needs_is_refused_before_it_has_a_folder
     monkeypatch.setitem(sys.modules, package, None)
     (tmp_path / "w.safetensors").touch()
     config = composed("train", [setting, *others, "launch.inline=true"], "")
-    (failure,) = run.check(TrainJob(config, config.hydra), tmp_path / "run")
+    with pytest.raises(Failure) as refused:
+        run.ready(asked(config, config.hydra), tmp_path / "run")
+    failure = refused.value
     assert isinstance(failure, ConfigError)
     assert failure.code == 2
     assert str(failure) == (

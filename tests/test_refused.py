@@ -10,7 +10,7 @@ import pytest
 
 from ninefold.config import resolvers
 from ninefold.config.composition import compose, flags_of
-from ninefold.launch import Refused
+from ninefold.errors import Refused
 from ninefold.main import ready
 
 Command = Callable[..., int]

@@ -1,15 +1,17 @@
-"""The job of a command: a composed configuration that is checked, completed and frozen.
+"""The job of a command in its phases: Asked as composed, Checked for mistakes, Settled to be run.
 
-Nothing here imports torch, except that `Job.settle` does to count GPUs.
+What its workers read is the last, spec.RunSpec. Nothing here imports torch, except that `settle`
+does to count GPUs.
 """
 
 from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from hydra.conf import HydraConf
 from hydra.types import RunMode
@@ -27,13 +29,14 @@ from ninefold.config import (
     resume,
     rules,
     schema,
-    stored,
     untrusted,
 )
 from ninefold.config import overrides as messages
+from ninefold.config import stored as older
+from ninefold.config.resume import Stored
 from ninefold.config.spelling import spelled
 from ninefold.config.yaml_text import yaml_text
-from ninefold.errors import CheckpointError, ConfigError, Failure
+from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.ranks import started_by
 from ninefold.types import MAY_CHANGE, NO_EFFECT
 
@@ -45,244 +48,74 @@ FIELDS = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs",
 UNSAID = ("resume", "logger", "profile", "dataset.root", "dataset.download")
 
 
-class Job:
-    """A composed configuration: checked, completed with automatic values, and frozen.
+Tree = dict[str, Any]
+FillCache = Callable[[int], dict[str, str] | None]  # with so many threads; returns its files
 
-    values: the configuration as resolved, environment included, for checks.
-    frozen: the configuration to write, with references to the environment as written, so that no
+
+@dataclass(frozen=True)
+class Asked:
+    """The job that a command asks for, as composed: nothing of it is checked.
+
+    command: `train` or `evaluate`.
+    composed: the configuration, without Hydra's own settings and without `of_command`.
+    resolved: the same as plain data, environment included, for checks.
+    stored: the same to be written, with references to the environment as they are, so that no
         secret reaches a file.
-    resume: folder of the run to resume; None for a new run, AUTO until that run is found.
-    command_keys: those that no run has, such as `study` and `find`; they are not frozen.
-    notes: sentences for result.json.
-    checked: whether launch.run.check found it ready to run.
-    in_a_step: whether its processes are to be a step of a Slurm allocation, once settled.
-    cache: of a settled job, where its decoded examples are: the path of each file by name.
+    unresolved: why it cannot be resolved, if so; both trees are then as composed.
+    of_command: the keys that no run has, such as `study` and `find`.
+    choices: the option of each group.
+    overrides: as typed.
+    in_sweep: whether it is a run of a sweep.
+    resume: folder of the run to resume; None for a new run, AUTO for the newest unfinished one.
     """
 
-    command: ClassVar[str]
-    evaluates: ClassVar[bool]
-
-    def __init__(self, config: DictConfig, hydra: HydraConf) -> None:
-        self.config: DictConfig = pickle.loads(pickle.dumps(config))  # as copy(), in a third of it
-        with open_dict(self.config):
-            self.config.pop("hydra", None)
-            if isinstance(given := self.config.get("compile"), bool):
-                self.config["compile"] = {"mode": "default" if given else None}
-        self.checked = False
-        self.in_a_step = False
-        self.cache: dict[str, str] | None = None
-        self.in_sweep = hydra.mode == RunMode.MULTIRUN
-        self.resume: str | None = None
-        self.notes: list[str] = []
-        choices = hydra.runtime.choices
-        self.choices = {key: choices.get(key) for key in (*GROUPS, "experiments") if key in choices}
-        if self.in_sweep:
-            self._leave_out_keys_of_other_strategies()
-        # as written: `key=${other}` reads like a reference to OmegaConf
-        self.overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
-        with environment.noted():
-            # An evaluation's groups refer to each other through the checkpoint's configuration,
-            # so only its worker can resolve them.
-            resolves = not self.evaluates
-            self._unresolved: list[Failure] = []
-            try:
-                self.values: dict[str, Any] = _container(self.config, resolve=resolves)
-            except OmegaConfBaseException:
-                self._unresolved = messages.unresolved(self.config)
-                if not self._unresolved:
-                    raise
-                resolves = False
-                self.values = _container(self.config, resolve=False)
-        self.command_keys = {k: self.values.pop(k) for k in rules.OF_A_COMMAND if k in self.values}
-        with open_dict(self.config):
-            for key in self.command_keys:
-                self.config.pop(key)
-        with environment.kept():
-            self.frozen = _container(self.config, resolve=resolves)
-
-    def problems(self) -> list[Failure]:
-        """All problems that can be found without reading data or asking for devices."""
-        if self._unresolved:
-            return self._unresolved
-        found = rules.problems(
-            {**self.values, **self.command_keys},
-            schema.top_level(self.evaluates) | self.command_keys.keys(),
-            rules.inner_keys(ROOT / "conf", self.choices, self.evaluates),
-            schema.required(self.evaluates),
-        )
-        # Options that are more than a name would lead out of conf/, or of the output folder.
-        return found + [
-            not_a_name(group, option)
-            for group, option in self.choices.items()
-            if option is not None and not rules.NAME.fullmatch(str(option))
-        ]
-
-    def _leave_out_keys_of_other_strategies(self) -> None:
-        """In a sweep over strategies, a key that some of them have is set for these alone."""
-        own = rules.keys_of_option(ROOT / "conf", "parallel", self.choices.get("parallel"))
-        node = self.config.get("parallel")
-        if own is None or not isinstance(node, DictConfig):
-            return
-        with open_dict(node):
-            for key in list(node):
-                if key not in own and options.find(f"parallel.{key}"):
-                    node.pop(key)
-
-    def settle(self) -> None:
-        """Check that the data is there (download it if asked to) and resolve the values `auto`.
-
-        Last, the examples are decoded into dataset.cache. Raises Failure.
-        """
-        fill_cache = self._prepare_data()
-        _settle(self.frozen)  # after the number of classes, which other keys may refer to
-        parallel = self.frozen["parallel"]
-        self.in_a_step = processes.in_a_step(parallel["processes"], self.values["launch"])
-        parallel["processes"] = processes.number(
-            parallel["processes"],
-            parallel["max_processes"],
-            self.values,
-            self.choices["parallel"],
-        )
-        fill_cache()
-
-    def pack(self) -> dict[str, str] | None:
-        """Check the data and decode it into dataset.cache; returns its files. Raises Failure."""
-        fill_cache = self._prepare_data()
-        _settle(self.frozen)
-        fill_cache()
-        return self.cache
-
-    def find_unfinished(self, root: Path) -> None:
-        """For resume=auto, once settled: resume the newest unfinished run of this job in `root`.
-
-        Raises Failure.
-        """
+    command: str
+    composed: DictConfig
+    resolved: Tree
+    stored: Tree
+    unresolved: list[Failure]
+    of_command: Tree
+    choices: Tree
+    overrides: list[str]
+    in_sweep: bool
+    resume: str | None
 
     @property
-    def processes(self) -> int:
-        return int(self.frozen["parallel"]["processes"])
+    def evaluates(self) -> bool:
+        return self.command == "evaluate"
 
-    @property
-    def variant(self) -> list[str]:
-        """The overrides that a result has no fields for, as it has for cell and seed."""
-        return [
-            text
-            for text in self.overrides
-            if (key := text.lstrip("+~").split("=")[0]) not in UNSAID
-            and (key not in FIELDS or "={" in text)  # a mapping is no name of an option
-            and key.partition(".")[0] not in rules.OF_A_COMMAND
-        ]
-
-    def text(self) -> str:
-        """The frozen job as YAML."""
-        return yaml_text({**self.frozen, "choices": self.choices})
-
-    def _prepare_data(self) -> Callable[[], None]:
-        """Check the data, or find the cache that this command has of it already.
-
-        Returns what fills the cache, once `threads` is resolved. Raises Failure.
-        """
-        node = self.values.get("dataset")
-        if node is None:
-            return lambda: None  # an evaluation takes it from its checkpoint
-        workers = self.values["loader"]["workers"]
-        dataset, self.cache, classes = data.prepare(node, self.choices["dataset"], workers)
-        if classes is not None:
-            self._set_classes(classes)
-
-        def fill_cache() -> None:
-            if self.cache is None:
-                counted, threads = self.values["dataset"], self.frozen["threads"]
-                self.cache = data.fill_cache(dataset, counted, threads, asked=node)
-
-        return fill_cache
-
-    def _set_classes(self, count: int) -> None:
-        """Replace dataset.classes=null by the number in the data, in what refers to it too."""
-        with open_dict(self.config):
-            self.config.dataset.classes = count
-        resolves = not self.evaluates
-        resumed = self.frozen.get("resume")
-        with environment.noted():
-            self.values = _container(self.config, resolve=resolves)
-        with environment.kept():
-            self.frozen |= _container(self.config, resolve=resolves)
-        if "resume" in self.frozen:
-            self.frozen["resume"] = resumed
-
-
-class TrainJob(Job):
-    """The job of a training run, new or resumed."""
-
-    command = "train"
-    evaluates = False
-
-    def __init__(self, config: DictConfig, hydra: HydraConf) -> None:
-        super().__init__(config, hydra)
-        self._before: tuple[str, int] | None = None  # strategy and processes of the resumed run
-        if config.resume is not None:
-            self.resume = str(config.resume)
-        if self.resume == resume.AUTO:
-            self.frozen["resume"] = None  # the same run, however it was started
-
-    def problems(self) -> list[Failure]:
-        found = super().problems()
-        return found if found or self.resume is None else self._take_up()
-
-    def settle(self) -> None:
-        needs.require_packages(self.values)
-        if (mode := self.values["compile"]["mode"]) is not None:
-            machine.require_compiler(mode, self.values["device"] != "cpu" and machine.gpu_driver())
-        super().settle()
-        self.notes += resume.moved(self._before, (str(self.choices["parallel"]), self.processes))
-
-    def training_examples(self) -> int:
-        """The number of training examples of a settled job. Raises DataError."""
-        return data.training_examples(self.values["dataset"])
-
-    def only_jsonl(self) -> TrainJob:
+    def only_jsonl(self) -> Asked:
         """This job with metrics.jsonl as its only logger: an attempt is no run of a tracker."""
-        for tree in (self.frozen, self.values):
-            tree["logger"] = {k: v for k, v in tree["logger"].items() if k == "jsonl"}
-        return self
-
-    def find_unfinished(self, root: Path) -> None:
-        if self.resume != resume.AUTO:
-            return
-        run = resume.newest_unfinished(
-            root, self.config, self.frozen, self.choices, schema.top_level(evaluates=False)
-        )
-        if run is None:
-            print(f"resume=auto: no unfinished run of this job under {root}, starting one")
-            self.resume = None
-            return
-        step = resume.saved_step(run.folder)
-        print(f"resume=auto: resuming {run.folder} at step {step}", flush=True)
-        self._continue(run, list(options.marked(MAY_CHANGE)))
-        self.settle()
+        composed = self.composed.copy()
+        with open_dict(composed.logger):
+            for name in [name for name in composed.logger if name != "jsonl"]:
+                composed.logger.pop(name)
+        own = {"logger": {k: v for k, v in self.stored["logger"].items() if k == "jsonl"}}
+        resolved, stored = {**self.resolved, **own}, {**self.stored, **own}
+        return replace(self, composed=composed, resolved=resolved, stored=stored)
 
     def differences(self, folder: Path) -> list[str]:
-        """How this job, not settled, differs from the run in `folder`, as `key=now (was before)`.
+        """How this job differs from the run in `folder`, as `key=now (was before)`.
 
         Keys that affect no result are left out. Raises CheckpointError.
         """
         run = resume.read(folder, schema.top_level(evaluates=False))
-        now = copy.deepcopy(self.frozen)
+        now = copy.deepcopy(self.stored)
         if (now.get("dataset") or {}).get("classes", 0) is None:  # the data says how many
-            config = self.config.copy()
+            config = self.composed.copy()
             OmegaConf.update(
                 config, "dataset.classes", resume.select(run.frozen, "dataset.classes")
             )
             with environment.kept():
                 now |= {**_container(config), "resume": now["resume"]}
-        _settle(now)
-        ours = stored.comparable({**now, "choices": self.choices})
-        theirs = stored.comparable({**run.frozen, "choices": run.choices})
+        _complete(now)
+        ours = older.comparable({**now, "choices": self.choices})
+        theirs = older.comparable({**run.frozen, "choices": run.choices})
         # The machine determines their values.
         automatic = [
             key
             for key in ("threads", "parallel.processes")
-            if resume.select(self.frozen, key) == "auto"
+            if resume.select(self.stored, key) == "auto"
         ]
         return [
             f"{key}={spelled(ours.get(key, resume.MISSING))} "
@@ -293,82 +126,332 @@ class TrainJob(Job):
             and not schema.is_any_of(key, (*options.marked(NO_EFFECT), "choices.logger"))
         ]
 
-    def _take_up(self) -> list[Failure]:
-        """Replace this job by that of the run to resume, except for keys that may change."""
-        assert self.resume is not None
-        if self.resume == resume.AUTO:
-            return []  # the run is found once the job is settled: see find_unfinished
-        folder, known = Path(self.resume), schema.top_level(evaluates=False)
-        try:
-            with environment.noted():
-                run = resume.read(folder, known)
-            untrusted.require_known_targets(
-                run.frozen,
-                "resume",
-                folder,
-                "repeat it on the command line if you trust it",
-                user=untrusted.targets_in(self.values),
-            )
-        except CheckpointError as failure:
-            return [failure]
-        keys = resume.named(self.overrides)
-        now, values = copy.deepcopy(self.frozen), copy.deepcopy(self.values)
-        for tree in (now, values, run.values):
-            _settle(tree)
-        wrong = resume.differences(run, keys, now, values, self.choices)
-        if wrong:
-            return [resume.refusal(folder, wrong)]
-        if started_by() and "parallel.processes" not in keys:
-            self.frozen["parallel"]["processes"] = "auto"  # their launcher determines it
-            keys.append("parallel.processes")
-        self._continue(run, keys)
-        moved = self.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
-        return [
-            problem if moved or problem.field in keys else resume.unfit(folder, problem)
-            for problem in rules.problems(self.values, known)[:1]
-        ]
 
-    def _continue(self, run: resume.Stored, keys: list[str]) -> None:
-        """Become the job of `run`, with this command's values of those `keys` that may change."""
-        self._before = run.choices["parallel"], run.frozen["parallel"]["processes"]
-        self.frozen, self.choices = resume.carried_over(run, keys, self.frozen, self.choices)
-        self.overrides = resume.all_overrides(run.folder, self.overrides)
-        self.resume = str(run.folder)
+@dataclass(frozen=True)
+class Checked:
+    """A job in which nothing wrong is found without reading data or asking for devices.
+
+    resolved, stored, choices, overrides: as of Asked. If a run is resumed, they are its own, but
+        for the keys that may change.
+    before: strategy and processes of that run.
+    """
+
+    asked: Asked
+    resolved: Tree
+    stored: Tree
+    choices: Tree
+    overrides: list[str]
+    resume: str | None
+    before: tuple[str, int] | None = None
+
+    def continuing(self, run: Stored, keys: list[str]) -> Checked:
+        """The job of `run`, with this command's values of those `keys` that may change."""
+        stored, choices = resume.carried_over(run, keys, self.stored, self.choices)
         with environment.noted():
-            self.values = _container(OmegaConf.create(self.frozen))
+            resolved = _container(OmegaConf.create(stored))
+        return Checked(
+            self.asked,
+            resolved,
+            stored,
+            choices,
+            resume.all_overrides(run.folder, self.overrides),
+            str(run.folder),
+            before=(run.choices["parallel"], run.frozen["parallel"]["processes"]),
+        )
+
+    def settle(self) -> Settled:
+        """Check that the data is there (download it if asked to) and resolve the values `auto`.
+
+        Last, the examples are decoded into dataset.cache. Raises Failure.
+        """
+        if not self.asked.evaluates:
+            needs.require_packages(self.resolved)
+            if (mode := self.resolved["compile"]["mode"]) is not None:
+                on_gpu = self.resolved["device"] != "cpu" and machine.gpu_driver()
+                machine.require_compiler(mode, on_gpu)
+        composed, resolved, stored, fill_cache = self._with_data()
+        _complete(stored)  # after the number of classes, which other keys may refer to
+        parallel = stored["parallel"]
+        in_a_step = processes.in_a_step(parallel["processes"], resolved["launch"])
+        parallel["processes"] = processes.number(
+            parallel["processes"],
+            parallel["max_processes"],
+            resolved,
+            self.choices["parallel"],
+        )
+        now = str(self.choices["parallel"]), int(parallel["processes"])
+        return Settled(
+            self.asked,
+            composed,
+            resolved,
+            stored,
+            self.choices,
+            self.overrides,
+            self.resume,
+            now[1],
+            in_a_step,
+            fill_cache(stored["threads"]),
+            resume.moved(self.before, now),
+        )
+
+    def pack(self) -> dict[str, str] | None:
+        """Check the data and decode it into dataset.cache; returns its files. Raises Failure."""
+        *_, stored, fill_cache = self._with_data()
+        _complete(stored)
+        return fill_cache(stored["threads"])
+
+    def _with_data(self) -> tuple[DictConfig, Tree, Tree, FillCache]:
+        """Check the data, or find the cache that this command has of it already.
+
+        Returns composed, resolved and stored with the number of classes in the data in place of
+        null, and what fills the cache, once `threads` is known. Raises Failure.
+        """
+        composed = self.asked.composed
+        resolved, stored = copy.deepcopy(self.resolved), copy.deepcopy(self.stored)
+        node, evaluates = resolved.get("dataset"), self.asked.evaluates
+        if node is None:
+            return (
+                composed,
+                resolved,
+                stored,
+                lambda threads: None,
+            )  # it takes that of its checkpoint
+        workers = resolved["loader"]["workers"]
+        dataset, cache, classes = data.prepare(node, self.choices["dataset"], workers)
+        if classes is not None:
+            composed = composed.copy()
+            with open_dict(composed):
+                composed.dataset.classes = classes
+            with environment.noted():
+                resolved = _container(composed, resolve=not evaluates)
+            with environment.kept():
+                before = {key: stored[key] for key in ("resume",) if key in stored}
+                stored |= {**_container(composed, resolve=not evaluates), **before}
+
+        def fill_cache(threads: int) -> dict[str, str] | None:
+            if cache is not None:
+                return cache
+            return data.fill_cache(dataset, resolved["dataset"], threads, asked=node)
+
+        return composed, resolved, stored, fill_cache
 
 
-class EvaluateJob(Job):
-    """The job of an evaluation: a checkpoint, and what replaces parts of its configuration."""
+@dataclass(frozen=True)
+class Settled:
+    """A job that can be run: its data is there, and no value is left open.
 
-    command = "evaluate"
-    evaluates = True
+    composed: as of Asked, with the number of classes in the data.
+    resolved, stored, choices, overrides, resume: as of Checked.
+    processes: how many it has. in_a_step: whether they are a step of a Slurm allocation.
+    cache: where its decoded examples are: the path of each file by name.
+    notes: sentences for result.json.
+    """
 
-    def problems(self) -> list[Failure]:
-        return super().problems() + self._find_checkpoint()
+    asked: Asked
+    composed: DictConfig
+    resolved: Tree
+    stored: Tree
+    choices: Tree
+    overrides: list[str]
+    resume: str | None
+    processes: int
+    in_a_step: bool
+    cache: dict[str, str] | None
+    notes: list[str]
 
-    def _find_checkpoint(self) -> list[Failure]:
-        given = self.values["ckpt"]
-        if given in (None, "???"):
-            return [
-                ConfigError(
-                    "ckpt",
-                    spelled(given),
-                    "nothing is given to evaluate; a run folder or a file is allowed; set "
-                    "ckpt=PATH",
-                )
-            ]
-        try:
-            self.frozen["checkpoint_file"] = str(manifest.required("ckpt", given))
-        except CheckpointError as failure:
-            return [failure]
-        return []
+    @property
+    def evaluates(self) -> bool:
+        return self.asked.evaluates
+
+    @property
+    def variant(self) -> list[str]:
+        """The overrides that a result has no fields for, as it has for cell and seed."""
+        return variant(self.overrides)
+
+    def text(self) -> str:
+        """What is written to config.yaml, and read by the workers."""
+        return as_yaml(self)
+
+    def training_examples(self) -> int:
+        """The number of training examples. Raises DataError."""
+        return data.training_examples(self.resolved["dataset"])
 
 
-def job_of(config: DictConfig, hydra: HydraConf) -> Job:
+def asked(config: DictConfig, hydra: HydraConf) -> Asked:
     """The job that a composed configuration describes."""
-    evaluates = "ckpt" in config.keys()  # noqa: SIM118  (`in` denies a `???`)
-    return (EvaluateJob if evaluates else TrainJob)(config, hydra)
+    composed: DictConfig = pickle.loads(pickle.dumps(config))  # as copy(), in a third of it
+    with open_dict(composed):
+        composed.pop("hydra", None)
+        if isinstance(given := composed.get("compile"), bool):
+            composed["compile"] = {"mode": "default" if given else None}
+    evaluates = "ckpt" in composed.keys()  # noqa: SIM118  (`in` denies a `???`)
+    in_sweep = hydra.mode == RunMode.MULTIRUN
+    known = hydra.runtime.choices
+    choices = {key: known.get(key) for key in (*GROUPS, "experiments") if key in known}
+    if in_sweep:
+        _leave_out_keys_of_other_strategies(composed, choices.get("parallel"))
+    # as written: `key=${other}` reads like a reference to OmegaConf
+    overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
+    unresolved: list[Failure] = []
+    # An evaluation's groups refer to each other through the checkpoint's configuration, so only its
+    # worker can resolve them.
+    resolves = not evaluates
+    with environment.noted():
+        try:
+            resolved = _container(composed, resolve=resolves)
+        except OmegaConfBaseException:
+            unresolved = messages.unresolved(composed)
+            if not unresolved:
+                raise
+            resolves = False
+            resolved = _container(composed, resolve=False)
+    of_command = {k: resolved.pop(k) for k in rules.OF_A_COMMAND if k in resolved}
+    with open_dict(composed):
+        for key in of_command:
+            composed.pop(key)
+    with environment.kept():
+        stored = _container(composed, resolve=resolves)
+    resumed = None if evaluates or composed.resume is None else str(composed.resume)
+    if resumed == resume.AUTO:
+        stored["resume"] = None  # the same run, however it was started
+    return Asked(
+        "evaluate" if evaluates else "train",
+        composed,
+        resolved,
+        stored,
+        unresolved,
+        of_command,
+        choices,
+        overrides,
+        in_sweep,
+        resumed,
+    )
+
+
+def problems(asked: Asked) -> list[Failure]:
+    """The problems of a new job that can be found without reading data or asking for devices."""
+    if asked.unresolved:
+        return asked.unresolved
+    found = rules.problems(
+        {**asked.resolved, **asked.of_command},
+        schema.top_level(asked.evaluates) | asked.of_command.keys(),
+        rules.inner_keys(ROOT / "conf", asked.choices, asked.evaluates),
+        schema.required(asked.evaluates),
+    )
+    # Options that are more than a name would lead out of conf/, or of the output folder.
+    return found + [
+        not_a_name(group, option)
+        for group, option in asked.choices.items()
+        if option is not None and not rules.NAME.fullmatch(str(option))
+    ]
+
+
+def check(asked: Asked) -> Checked:
+    """The job, with no problem that can be found without reading data. Raises Refused."""
+    found, job = problems(asked), unchecked(asked)
+    if asked.evaluates:
+        try:
+            job.stored["checkpoint_file"] = str(_checkpoint(asked.resolved["ckpt"]))
+        except Failure as failure:
+            found.append(failure)
+    if found:
+        raise Refused(found)
+    return job if job.resume in (None, resume.AUTO) else _taken_up(job, job.resume)
+
+
+def unchecked(asked: Asked) -> Checked:
+    """The job as it was asked for, for a command that looks at some of its problems only."""
+    stored, overrides = copy.deepcopy(asked.stored), list(asked.overrides)
+    return Checked(asked, asked.resolved, stored, asked.choices, overrides, asked.resume)
+
+
+def settle(job: Checked, root: Path) -> Settled:
+    """Settle `job`: with resume=auto that of the newest unfinished run of it in `root`, if any.
+
+    Raises Failure.
+    """
+    settled = job.settle()
+    if job.resume != resume.AUTO:
+        return settled
+    known = schema.top_level(evaluates=False)
+    run = resume.newest_unfinished(root, settled.composed, settled.stored, job.choices, known)
+    if run is None:
+        print(f"resume=auto: no unfinished run of this job under {root}, starting one")
+        return replace(settled, resume=None)
+    step = resume.saved_step(run.folder)
+    print(f"resume=auto: resuming {run.folder} at step {step}", flush=True)
+    return job.continuing(run, list(options.marked(MAY_CHANGE))).settle()
+
+
+def _taken_up(job: Checked, place: str) -> Checked:
+    """The job of the run in folder `place`, except for keys that may change. Raises Refused."""
+    folder, known = Path(place), schema.top_level(evaluates=False)
+    try:
+        with environment.noted():
+            run = resume.read(folder, known)
+        untrusted.require_known_targets(
+            run.frozen,
+            "resume",
+            folder,
+            "repeat it on the command line if you trust it",
+            user=untrusted.targets_in(job.resolved),
+        )
+    except CheckpointError as failure:
+        raise Refused([failure]) from failure
+    keys = resume.named(job.overrides)
+    now, values = copy.deepcopy(job.stored), copy.deepcopy(job.resolved)
+    for tree in (now, values, run.values):
+        _complete(tree)
+    if wrong := resume.differences(run, keys, now, values, job.choices):
+        raise Refused([resume.refusal(folder, wrong)])
+    if started_by() and "parallel.processes" not in keys:
+        job.stored["parallel"]["processes"] = "auto"  # their launcher determines it
+        keys.append("parallel.processes")
+    continued = job.continuing(run, keys)
+    moved = job.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
+    for problem in rules.problems(continued.resolved, known):
+        fits = moved or problem.field in keys
+        raise Refused([problem if fits else resume.unfit(folder, problem)])
+    return continued
+
+
+def _checkpoint(given: Any) -> Path:
+    """The file of the checkpoint that is to be evaluated. Raises Failure."""
+    if given in (None, "???"):
+        raise ConfigError(
+            "ckpt",
+            spelled(given),
+            "nothing is given to evaluate; a run folder or a file is allowed; set ckpt=PATH",
+        )
+    return manifest.required("ckpt", given)
+
+
+def _leave_out_keys_of_other_strategies(composed: DictConfig, strategy: Any) -> None:
+    """In a sweep over strategies, a key that some of them have is set for these alone."""
+    own = rules.keys_of_option(ROOT / "conf", "parallel", strategy)
+    node = composed.get("parallel")
+    if own is None or not isinstance(node, DictConfig):
+        return
+    with open_dict(node):
+        for key in list(node):
+            if key not in own and options.find(f"parallel.{key}"):
+                node.pop(key)
+
+
+def variant(overrides: Sequence[str]) -> list[str]:
+    """The overrides that a result has no fields for, as it has for cell and seed."""
+    return [
+        text
+        for text in overrides
+        if (key := text.lstrip("+~").split("=")[0]) not in UNSAID
+        and (key not in FIELDS or "={" in text)  # a mapping is no name of an option
+        and key.partition(".")[0] not in rules.OF_A_COMMAND
+    ]
+
+
+def as_yaml(job: Asked | Settled) -> str:
+    """A job as config.yaml holds it."""
+    return yaml_text({**job.stored, "choices": job.choices})
 
 
 def not_a_name(group: str, option: object) -> ConfigError:
@@ -381,13 +464,13 @@ def not_a_name(group: str, option: object) -> ConfigError:
     )
 
 
-def _container(config: Any, resolve: bool = True) -> dict[str, Any]:
+def _container(config: Any, resolve: bool = True) -> Tree:
     tree = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
 
 
-def _settle(job: dict[str, Any]) -> None:
+def _complete(job: Tree) -> None:
     """Resolve threads=auto and relative paths in a job."""
     if job["threads"] == "auto":
         job["threads"] = machine.cores()

@@ -46,7 +46,7 @@ def prepare_weights(job: Mapping[str, Any]) -> None:
             )
         file = manifest.required("init", init)
         if file.suffix == ".safetensors":
-            require_package("init", file, "safetensors", "safetensors")
+            require_package("init", init, "safetensors", "safetensors")
     if asked is not None and (module := untrusted.fetching(str(net["_target_"]))) is not None:
         _fetch(net, module, *asked)
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ninefold.checkpoint import manifest
 from ninefold.config import overrides
-from ninefold.config.job import ROOT, EvaluateJob
-from ninefold.errors import CheckpointError, ConfigError
+from ninefold.config.job import ROOT, Checked, asked
+from ninefold.errors import CheckpointError, ConfigError, Refused
 from ninefold.files import require_regular
-from ninefold.launch import Refused
 from ninefold.launch.command import carried_out, composed
-from ninefold.launch.run import problems
+from ninefold.launch.run import checked
 
 EXAMPLE = "python -m ninefold.export ckpt=RUN format=onnx"
 STOPPED = "the export was stopped"
@@ -43,10 +43,8 @@ def run(arguments: Sequence[str]) -> None:
     if wrong := overrides.of_arguments(rest, "evaluate", ROOT / "conf"):
         raise Refused(wrong)
     config = composed("evaluate", rest, EXAMPLE)
-    job = EvaluateJob(config, config.hydra)
-    if wrong := problems(job):
-        raise Refused(wrong)
-    file = place(own, job)
+    job = checked(asked(config, config.hydra))
+    job, file = place(own, job)
     prepare = own.get("prepare", "false" if own["format"] == "safetensors" else "true") == "true"
     if prepare and own["format"] == "safetensors":
         raise ConfigError(
@@ -55,12 +53,12 @@ def run(arguments: Sequence[str]) -> None:
             "a file of weights computes nothing; format=onnx and format=pt2 hold a graph; choose "
             "one of them, or leave it out",
         )
-    job.settle()
+    settled = job.settle()
     from ninefold.config import environment
     from ninefold.export.run import Wanted, export  # they import torch
 
     with environment.noted():
-        export(Wanted(job.text(), job.cache, own["format"], prepare, file))
+        export(Wanted(settled.text(), settled.cache, own["format"], prepare, file))
 
 
 def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -99,9 +97,9 @@ def require_allowed(key: str, value: str) -> None:
         )
 
 
-def place(own: dict[str, str], job: EvaluateJob) -> Path:
-    """The file to write, once the checkpoint is the one that `which` names. Raises Failure."""
-    given = Path(str(job.values["ckpt"])).expanduser().absolute()
+def place(own: dict[str, str], job: Checked) -> tuple[Checked, Path]:
+    """The job of the checkpoint that `which` names, and the file to write. Raises Failure."""
+    given = Path(str(job.resolved["ckpt"])).expanduser().absolute()
     suffix = SUFFIXES[own["format"]]
     if given.is_dir() and given.suffix != manifest.SHARDED:
         file = manifest.named(given, own.get("which", "last"))
@@ -112,7 +110,7 @@ def place(own: dict[str, str], job: EvaluateJob) -> Path:
                 f"there is no such checkpoint; looked for {file}; leave it out to export the last "
                 "one",
             )
-        job.frozen["checkpoint_file"] = str(file)
+        job = replace(job, stored={**job.stored, "checkpoint_file": str(file)})
         folder = given
     elif "which" in own:
         raise ConfigError(
@@ -123,7 +121,7 @@ def place(own: dict[str, str], job: EvaluateJob) -> Path:
     else:
         folder = given.parent.parent if given.parent.name == "checkpoints" else given.parent
     if "out" not in own:
-        return regular(folder / "export" / f"model{suffix}")
+        return job, regular(folder / "export" / f"model{suffix}")
     out = Path(own["out"]).expanduser().absolute()
     if out.suffix != suffix or out.is_dir() or out == given:
         raise ConfigError(
@@ -132,7 +130,7 @@ def place(own: dict[str, str], job: EvaluateJob) -> Path:
             f"not the name of a file to write as {own['format']}; a name that ends in {suffix} is "
             f"allowed; write out=model{suffix}",
         )
-    return regular(out)
+    return job, regular(out)
 
 
 def regular(file: Path) -> Path:

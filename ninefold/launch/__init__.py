@@ -5,7 +5,7 @@ Imports only plain data, because the forkserver's first import imports this pack
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +33,6 @@ class Outcome:
     def stopped(self) -> bool:
         """Whether a signal ended it, which ends a sweep too."""
         return any(isinstance(failure, Interrupted | Preempted) for failure in self.failures)
-
-
-class Refused(SystemExit):
-    """Ends a command that cannot be run. `code` is the first failure's; all are printed."""
-
-    def __init__(self, failures: Sequence[Failure]) -> None:
-        super().__init__(failures[0].code)
-        self.failures = tuple(failures)
 
 
 class Launcher:

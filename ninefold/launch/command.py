@@ -12,8 +12,7 @@ from omegaconf import DictConfig
 
 from ninefold.config import letters, resolvers
 from ninefold.config.job import ROOT
-from ninefold.errors import ConfigError, Failure
-from ninefold.launch import Refused
+from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.launch.run import failure_of
 from ninefold.process import (
     OutputClosed,

@@ -20,7 +20,7 @@ import yaml
 from ninefold import ranks, signals
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config import data, fingerprint, untrusted
-from ninefold.config.job import Job
+from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, DataError, Failure
 from ninefold.files import opener
@@ -125,16 +125,16 @@ def of_restart(argv: Sequence[str]) -> list[str]:
     return [f"resume='{quoted}'"]
 
 
-def compare_data(job: Job) -> None:
+def compare_data(job: Settled) -> None:
     """On rank 0, before anything is written: check that each host has the data of `job`.
 
     And the modules of the user's that it names. Raises Failure.
     """
     met = here()
     others = met.first_ranks[1:]
-    if not others or job.values.get("dataset") is None:
+    if not others or job.resolved.get("dataset") is None:
         return
-    targets = untrusted.targets_in(job.values).values()
+    targets = untrusted.targets_in(job.resolved).values()
     asked: dict[str, Any] = {"text": job.text(), "targets": sorted(set(targets))}
     met.post("data", asked)
     mine = facts_of_data(**asked, check=False)  # it has just been checked here

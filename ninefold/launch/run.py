@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -18,13 +19,14 @@ from yaml import YAMLError
 from ninefold import process, ranks
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config import needs, overrides
-from ninefold.config.job import ROOT, Job
+from ninefold.config.job import ROOT, Asked, Checked, Settled, check, settle
 from ninefold.config.resume import holds_a_run
 from ninefold.config.spec import RunSpec
 from ninefold.errors import (
     Busy,
     ConfigError,
     Failure,
+    Refused,
     ResourceError,
     memory_failure,
     resource_failure,
@@ -62,7 +64,7 @@ def require_environment() -> None:
 
 
 def run(
-    job: Job,
+    job: Asked | Settled,
     folder: Path,
     *,
     concurrent: bool = False,
@@ -71,32 +73,31 @@ def run(
 ) -> Outcome:
     """Run `job` in `folder` and wait for its end. A failure is recorded in its result.json.
 
+    So is what is wrong with a job that is not settled yet.
     concurrent: other runs may use the machine at the same time.
     quiet: what the run prints goes to its log only.
     require_undisturbed: raises KeyboardInterrupt if this process received a signal.
     """
     started, before = time.time(), Result.of_end(folder)
+    in_sweep = (job if isinstance(job, Asked) else job.asked).in_sweep
     try:
         require_undisturbed()
-        failures = check(job, folder)
-        if not failures:
-            spec = RunSpec(
-                command=job.command,
-                job=freeze(job, folder),
-                folder=folder,
-                started=started,
-                resume=job.resume is not None,
-                overrides=job.variant,
-                notes=job.notes + [CONCURRENT] * concurrent,
-                grace=job.values["launch"]["grace"],
-                shares_process=job.values["launch"]["inline"] and job.in_sweep,
-                cache=job.cache,
-                quiet=quiet,
-                seat=seat() if concurrent and takes_one_gpu(job.frozen) else None,
-                timeout=job.values["launch"]["timeout"],
-            )
-            start(spec, job)
-            return Outcome(0, result=None if job.evaluates else Result.read(folder))
+        if isinstance(job, Asked):
+            job = ready(job, folder)
+        freeze(job, folder)
+        spec = spec_of(
+            job,
+            folder,
+            started=started,
+            notes=job.notes + [CONCURRENT] * concurrent,
+            shares_process=job.resolved["launch"]["inline"] and in_sweep,
+            quiet=quiet,
+            seat=seat() if concurrent and takes_one_gpu(job.stored) else None,
+        )
+        start(spec, job)
+        return Outcome(0, result=None if job.evaluates else Result.read(folder))
+    except Refused as refused:
+        failures = list(refused.failures)
     except Exception as error:
         require_undisturbed()  # the error may be a consequence of the signal
         failures = [failure_of(error)]
@@ -104,68 +105,83 @@ def run(
         failures = [settled(failures[0]), *failures[1:]]
     outcome = Outcome(failures[0].code, tuple(failures))
     ended = Result.of_end(folder)
-    if outcome.stopped and not job.in_sweep and ended not in (None, before):
+    if outcome.stopped and not in_sweep and ended not in (None, before):
         return Outcome(0, result=ended)  # the signal came too late to stop anything
     if not job.evaluates and not isinstance(failures[0], Busy):
-        record(failures, job.choices, job.values, folder, started)
+        record(failures, job.choices, job.resolved, folder, started)
     return outcome
 
 
-def check(job: Job, folder: Path) -> list[Failure]:
-    """The problems of `job` as a run in `folder`; if there are none, it is ready to run.
+def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
+    """What the processes of `job` read to run it in `folder`. more: fields of RunSpec."""
+    given = {
+        "command": job.asked.command,
+        "job": job.text(),
+        "folder": folder,
+        "started": time.time(),
+        "resume": job.resume is not None,
+        "overrides": job.variant,
+        "notes": job.notes,
+        "grace": job.resolved["launch"]["grace"],
+        "cache": job.cache,
+        "timeout": job.resolved["launch"]["timeout"],
+    }
+    return RunSpec(**{**given, **more})
 
-    With resume=auto it becomes the job of an unfinished run next to `folder`, if there is one.
+
+def ready(asked: Asked, folder: Path) -> Settled:
+    """The job that is asked for, if it can be run in `folder`. Raises Refused, Failure.
+
+    With resume=auto it is that of an unfinished run next to `folder`, if there is one.
     """
-    if job.checked:
-        return []
-    if slurm.restarts(os.environ) and job.resume is None and not job.evaluates:
-        _take_up_again(job, folder)
-    failures = _resumed_in_a_sweep(job, folder) or problems(job)
-    if not failures:
-        start_importing(job)  # while this process looks at the data
-        try:
-            job.settle()
-            job.find_unfinished(folder.parent)
-            if job.resume is None and not job.evaluates:
-                needs.prepare_weights(job.values)
-        except Failure as failure:
-            return [failure]
-    if not failures and job.resume is None and not job.in_sweep:
-        failures = _occupied(job, folder)
-    if not failures and _forks(job) and not job.in_a_step and not job.values["launch"].get("dry"):
-        failures = limits.problems(job.processes)
-    if not failures and started_by():
+    if slurm.restarts(os.environ) and asked.resume is None and not asked.evaluates:
+        asked = _taken_up_again(asked, folder)
+    _require(_resumed_in_a_sweep(asked, folder))
+    found = checked(asked)
+    start_importing(found)  # while this process looks at the data
+    job = settle(found, folder.parent)
+    if job.resume is None and not job.evaluates:
+        needs.prepare_weights(job.resolved)
+    if job.resume is None and not asked.in_sweep:
+        _require(_occupied(asked, folder))
+    if _forks(found) and not job.in_a_step and not job.resolved["launch"].get("dry"):
+        _require(limits.problems(job.processes))
+    if started_by():
         from ninefold.launch import per_rank  # late, because it imports torch
 
-        try:
-            per_rank.compare_data(job)
-        except Failure as failure:
-            return [failure]
-    job.checked = not failures
-    return failures
+        per_rank.compare_data(job)
+    return job
 
 
-def _take_up_again(job: Job, folder: Path) -> None:
+def checked(asked: Asked) -> Checked:
+    """The job, with nothing wrong that is found without data or devices. Raises Refused."""
+    job = check(asked)
+    _require(_too_little_memory())
+    return job
+
+
+def _require(failures: list[Failure]) -> None:
+    if failures:
+        raise Refused(failures)
+
+
+def _taken_up_again(asked: Asked, folder: Path) -> Asked:
     """After a requeue, whose command is the same: resume the run in `folder`, if one was saved."""
-    if has_checkpoint(folder):
-        print(f"the job was requeued: resuming {folder}", flush=True)
-        job.resume = str(folder)
+    if not has_checkpoint(folder):
+        return asked
+    print(f"the job was requeued: resuming {folder}", flush=True)
+    return replace(asked, resume=str(folder))
 
 
-def problems(job: Job) -> list[Failure]:
-    """The problems of `job` that can be found without reading data or asking for devices."""
-    return job.problems() or _too_little_memory()
-
-
-def start_importing(job: Job) -> None:
+def start_importing(job: Checked) -> None:
     """Start the forkserver, which imports torch and what else a worker needs, if it forks any."""
     if _forks(job):
-        forkserver.start(job.values)
+        forkserver.start(job.resolved)
 
 
-def _forks(job: Job) -> bool:
+def _forks(job: Checked) -> bool:
     """Whether the job's processes are forked here, unless they are to be a step of srun."""
-    settings = job.values["launch"]
+    settings = job.resolved["launch"]
     return not started_by() and not settings["inline"] and settings["engine"] != "srun"
 
 
@@ -187,7 +203,7 @@ def _too_little_memory() -> list[Failure]:
     ]
 
 
-def _resumed_in_a_sweep(job: Job, folder: Path) -> list[Failure]:
+def _resumed_in_a_sweep(job: Asked, folder: Path) -> list[Failure]:
     """What is wrong with `resume` in a sweep. A resumed study resumes runs in their own folders."""
     if job.resume is None or not job.in_sweep or job.resume == str(folder):
         return []
@@ -198,7 +214,7 @@ def _resumed_in_a_sweep(job: Job, folder: Path) -> list[Failure]:
     ]
 
 
-def _occupied(job: Job, folder: Path) -> list[Failure]:
+def _occupied(job: Asked, folder: Path) -> list[Failure]:
     """A failure if `folder` holds a run, which a new run or an evaluation may not replace.
 
     And if Hydra would follow a link to write its files there.
@@ -220,15 +236,13 @@ def _occupied(job: Job, folder: Path) -> list[Failure]:
     ]
 
 
-def freeze(job: Job, folder: Path) -> str:
-    """Write `job` to config.yaml in `folder`; returns what was written. Raises Busy."""
-    text = job.text()
+def freeze(job: Settled, folder: Path) -> None:
+    """Write `job` to config.yaml in `folder`. Raises Busy."""
     with exclusive(folder, rank=0):
-        write_durably(folder / "config.yaml", text.encode())
-    return text
+        write_durably(folder / "config.yaml", job.text().encode())
 
 
-def start(spec: RunSpec, job: Job) -> None:
+def start(spec: RunSpec, job: Settled) -> None:
     """Run `spec` with the launcher for this environment. Raises Failure."""
     # Imported here, because they import torch.
     from ninefold.launch.elastic import Elastic
@@ -237,12 +251,12 @@ def start(spec: RunSpec, job: Job) -> None:
     from ninefold.launch.per_rank import PerRank
     from ninefold.launch.srun import Srun
 
-    settings = job.values["launch"]
+    settings = job.resolved["launch"]
     launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Srun, Elastic)
     launcher = next(kind for kind in launchers if kind.applies(settings, job.in_a_step))
     if launcher is PerRank and not job.evaluates and (agreement := here().agreement) is not None:
         agreement.on_remote_failure = lambda failure: record(
-            [failure], job.choices, job.values, spec.folder, spec.started
+            [failure], job.choices, job.resolved, spec.folder, spec.started
         )
     launcher(settings).run(spec, 1 if spec.command == DRY else job.processes)
 

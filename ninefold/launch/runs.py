@@ -16,7 +16,7 @@ from hydra.conf import HydraConf
 from omegaconf import DictConfig
 
 from ninefold import signals
-from ninefold.config.job import Job, job_of
+from ninefold.config.job import Asked, Settled, asked
 from ninefold.errors import Failure, NoReader
 from ninefold.launch import Outcome, concurrent
 from ninefold.launch.run import failure_of, first_to_report, run
@@ -67,7 +67,7 @@ class Runs:
         started, folder = time.time(), Path(hydra.runtime.output_dir)
         try:
             self.require_undisturbed()
-            job = job_of(config, hydra)
+            job = asked(config, hydra)
         except Exception as error:
             self.require_undisturbed()
             failures = (failure_of(error, self.argv),)
@@ -77,13 +77,14 @@ class Runs:
             return outcome
         return self.make(job, folder)
 
-    def make(self, job: Job, folder: Path) -> Outcome:
+    def make(self, job: Asked | Settled, folder: Path) -> Outcome:
         """Run `job` and print its failures and, unless quiet, its result.
 
         Raises SystemExit if a signal ended it.
         """
-        if job.values["launch"]["inline"]:
-            self.patience = job.values["launch"]["timeout"]
+        settings = job.resolved["launch"]
+        if settings["inline"]:
+            self.patience = settings["timeout"]
         outcome = run(
             job,
             folder,

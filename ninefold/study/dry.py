@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ninefold.config.job import TrainJob
-from ninefold.config.spec import RunSpec
+from ninefold.config.job import Settled
 from ninefold.files import read_json
-from ninefold.launch.run import DRY, start
+from ninefold.launch.run import DRY, spec_of, start
 
 MEGA = 1e6
 COLUMNS = ("processes", "examples", "parameters", "gradients", "optimizer", "buffers")
 FURTHER = ("all of it", "sent a step", "messages")
 
 
-def lines(job: TrainJob, folder: Path) -> list[str]:
-    """What each process of a checked job would hold and send, as a table. Raises Failure."""
-    spec = RunSpec(
-        command=DRY,
-        job=job.text(),
-        folder=folder,
-        started=time.time(),
-        grace=job.values["launch"]["grace"],
-        cache=job.cache,
-        quiet=True,
-    )
-    start(spec, job)
+def lines(job: Settled, folder: Path) -> list[str]:
+    """What each process of a job would hold and send, as a table. Raises Failure."""
+    start(spec_of(job, folder, command=DRY, quiet=True), job)
     shares = read_json(folder / "dry.json")["shares"]
     head = f"parallel={job.choices['parallel']}: MB of each process, without activations"
     return [head, *_table([[*COLUMNS, *FURTHER], *map(_row, shares)])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,8 +9,7 @@ from pathlib import Path
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold.config.job import TrainJob
-from ninefold.config.spec import RunSpec
+from ninefold.config.job import Asked, Settled, asked
 from ninefold.errors import (
     Interrupted,
     NumericsError,
@@ -19,7 +17,7 @@ from ninefold.errors import (
     ResourceError,
 )
 from ninefold.files import read_json, write_json
-from ninefold.launch.run import start
+from ninefold.launch.run import spec_of, start
 from ninefold.study import max_batch
 from ninefold.study.plan import key_and_value
 from ninefold.study.screen import Announcements
@@ -29,7 +27,7 @@ RATES = "lr.json"  # what find=lr leaves in its folder, besides lr.png
 
 def find(
     what: str,
-    job: TrainJob,
+    job: Settled,
     config: DictConfig,
     folder: Path,
 ) -> tuple[Sequence[str], str]:
@@ -47,18 +45,10 @@ def find(
         ) from failure
 
 
-def _learning_rate(job: TrainJob, folder: Path) -> tuple[list[str], str]:
-    rates = job.command_keys["find_lr"]
-    spec = RunSpec(
-        command="find_lr",
-        job=job.text(),
-        folder=folder,
-        started=time.time(),
-        grace=job.values["launch"]["grace"],
-        cache=job.cache,
-        rates=(rates["low"], rates["high"], rates["steps"]),
-    )
-    start(spec, job)
+def _learning_rate(job: Settled, folder: Path) -> tuple[list[str], str]:
+    rates = job.asked.of_command["find_lr"]
+    given = rates["low"], rates["high"], rates["steps"]
+    start(spec_of(job, folder, command="find_lr", rates=given), job)
     found = read_json(folder / RATES)
     if None in (found["steepest"], found["suggestion"]):  # as JSON has no other
         raise NumericsError(
@@ -78,12 +68,12 @@ def _learning_rate(job: TrainJob, folder: Path) -> tuple[list[str], str]:
 
 
 def _batch_size(config: DictConfig, folder: Path) -> tuple[list[str], str]:
-    def job_with(*instead: str) -> TrainJob:
+    def job_with(*instead: str) -> Asked:
         changed = config.copy()
         with open_dict(changed):
             for key, value in map(key_and_value, instead):
                 OmegaConf.update(changed, key, yaml.safe_load(value))
-        return TrainJob(changed, config.hydra)
+        return asked(changed, config.hydra)
 
     largest = max_batch.of_job(job_with, "batch_size", folder, Announcements(), quiet=True)
     if largest.status == "failed" or largest.batch_size is None:

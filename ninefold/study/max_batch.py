@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ninefold.config.job import TrainJob
+from ninefold.config.job import Asked
 from ninefold.config.resolvers import file_name
-from ninefold.errors import KILLED, Failure, Interrupted, Preempted, ResourceError
-from ninefold.launch import Refused
+from ninefold.errors import KILLED, Failure, Interrupted, Preempted, Refused, ResourceError
 from ninefold.launch import run as launch
 from ninefold.machine import available_memory
 from ninefold.study.plan import Cell, Plan, key_of
@@ -63,7 +62,7 @@ def of_cell(plan: Plan, cell: Cell, study: Path, screen: Screen, quiet: bool) ->
 
 
 def of_job(
-    job_with: Callable[..., TrainJob], name: str, folder: Path, screen: Screen, quiet: bool
+    job_with: Callable[..., Asked], name: str, folder: Path, screen: Screen, quiet: bool
 ) -> LargestBatch:
     """The largest batch of a job on this machine. Raises Failure if a search cannot begin.
 
@@ -84,11 +83,12 @@ def of_job(
         known = zip(result.devices, result.peak_memory_bytes, strict=False)
         return sum(peak for name, peak in known if name == "cpu") or None
 
-    job = job_with()
-    for failure in launch.check(job, folder):
-        raise failure
-    step = job.processes * job.values["accumulate"]
-    start, most = job.values["batch_size"], job.training_examples()
+    try:
+        job = launch.ready(job_with(), folder)
+    except Refused as refused:
+        raise refused.failures[0] from None
+    step = job.processes * job.resolved["accumulate"]
+    start, most = job.resolved["batch_size"], job.training_examples()
     return search(attempt, start, most, step, available_memory)
 
 

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config import rules
 from ninefold.config.conf_files import read_tree
-from ninefold.config.job import UNSAID, TrainJob
+from ninefold.config.job import UNSAID, Asked, asked
 from ninefold.config.overlay import overlay_of
 from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure
@@ -119,10 +119,10 @@ class Plan:
         kept = [text for text in own if not f"{key_of(text)}.".lstrip("~").startswith(keys)]
         return [*kept, *instead]
 
-    def job(self, cell: Cell, number: int, *instead: str) -> TrainJob:
+    def job(self, cell: Cell, number: int, *instead: str) -> Asked:
         """The job of the run of `cell` in round `number`, not settled: see `overrides`."""
         config = self._compose(self.overrides(cell, number, *instead))
-        return TrainJob(config, config.hydra)
+        return asked(config, config.hydra)
 
     def config(self, overrides: Sequence[str], run: int) -> DictConfig:
         """The configuration of the study's `run`th run, with Hydra's section, to be changed."""

@@ -114,7 +114,7 @@ class Study:
         recording.burn_in = BURN_IN
         recording.write()
         steps = self._settings["burn_in"]
-        given = self._plan.job(cell, 0).values["max_steps"]
+        given = self._plan.job(cell, 0).resolved["max_steps"]
         steps = steps if given is None else min(steps, given)
         what = f"burn-in  {cell.name}, {steps} steps, not counted"
         self._screen.running(what)

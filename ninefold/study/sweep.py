@@ -19,11 +19,11 @@ from omegaconf import DictConfig, OmegaConf
 from ninefold import study_record
 from ninefold.config import rules
 from ninefold.config.composition import Composition
-from ninefold.config.job import TrainJob
-from ninefold.errors import Failure
+from ninefold.config.job import asked
+from ninefold.errors import Failure, Refused
 from ninefold.files import stamp, write_json, write_text
-from ninefold.launch import Outcome, Refused
-from ninefold.launch.run import check, problems, start_importing
+from ninefold.launch import Outcome
+from ninefold.launch.run import checked, ready, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
@@ -133,9 +133,7 @@ def screen_for(cells: int, concurrent: bool) -> Screen:
 def look_ahead(config: DictConfig) -> None:
     """Start importing torch while the sweep is composed, unless its first run will be refused."""
     with suppress(Exception):  # reported when it is the run's turn
-        job = TrainJob(config, config.hydra)
-        if not problems(job):
-            start_importing(job)
+        start_importing(checked(asked(config, config.hydra)))
 
 
 def refused(planned: plan.Plan, folder: Path) -> list[Failure]:
@@ -147,10 +145,14 @@ def refused(planned: plan.Plan, folder: Path) -> list[Failure]:
     found: dict[str, Failure] = {}
     for cell in planned.cells:
         try:
-            failures = check(planned.job(cell, 0), folder / cell.folder)
+            ready(planned.job(cell, 0), folder / cell.folder)
+        except Refused as refused:
+            failures = refused.failures
+        except Failure as failure:
+            failures = (failure,)
         except Exception:
             return []  # reported when it is the run's turn
-        if not failures:
+        else:
             return []
         found.update({str(failure): failure for failure in failures})
     return list(found.values())

@@ -17,11 +17,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ninefold.config.job import TrainJob
+from ninefold.config.job import Asked, Settled
 from ninefold.config.spec import RunSpec
-from ninefold.errors import ConfigError, Failure, ResourceError
+from ninefold.errors import ConfigError, Failure, Refused, ResourceError
 from ninefold.launch import Outcome
-from ninefold.launch.run import check, freeze
+from ninefold.launch.run import freeze, ready, spec_of
 from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
 from ninefold.study.load import Load
@@ -67,7 +67,7 @@ class Timing:
         self._screen, self._failed = screen, failed
         self._budget = 60.0 * settings["time_budget"]  # seconds
         self._cells = list(plan.cells)
-        self._jobs: dict[str, TrainJob] = {}
+        self._jobs: dict[str, Settled] = {}
         self._dropped: list[Path] = []  # folders of runs of this round that failed
         self._steps: dict[str, tuple[int, int]] = {}  # of a turn: not timed, and timed
         self._each: dict[str, float] = {}  # seconds that a turn of a cell is expected to take
@@ -357,9 +357,10 @@ class Timing:
         own = folder / cell.folder
         own.mkdir(parents=True, exist_ok=True)
         if cell.name not in self._jobs:
-            job = self._plan.job(cell, 0)
-            if failures := check(job, own):
-                raise failures[0]
+            try:
+                job = ready(self._plan.job(cell, 0), own)
+            except Refused as refused:
+                raise refused.failures[0] from None
             if job.in_a_step:
                 raise ConfigError(
                     "parallel.processes",
@@ -369,17 +370,8 @@ class Timing:
                 )
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
-        return RunSpec(
-            command="time",
-            job=freeze(job, own),
-            folder=own,
-            started=time.time(),
-            overrides=job.variant,
-            notes=job.notes,
-            grace=job.values["launch"]["grace"],
-            cache=job.cache,
-            quiet=True,
-        )
+        freeze(job, own)
+        return spec_of(job, own, command="time", quiet=True)
 
     def _drop(self, cell: Cell, failure: Failure, folder: Path) -> None:
         """Report and record a failure of a cell, which is not timed any more."""
@@ -388,5 +380,5 @@ class Timing:
             self._cells.remove(cell)
         self._dropped.append(folder)
         with suppress(Failure, OSError):  # of a job or a folder that no result is made of
-            job = self._jobs.get(cell.name) or self._plan.job(cell, 0)
-            record([failure], job.choices, job.values, folder, time.time())
+            job: Asked | Settled = self._jobs.get(cell.name) or self._plan.job(cell, 0)
+            record([failure], job.choices, job.resolved, folder, time.time())

@@ -204,7 +204,7 @@ def test_the_options_of_conf_have_the_keys_that_the_rows_ask_for(
 
 def test_the_rest_of_what_a_graph_can_record_is_allowed() -> None:
     for job in (["parallel=dp"], ["optimizer=sgd", "amp=scaler", "accumulate=4"]):
-        assert ours.job("graph=true", *job).values["graph"] is True
+        assert ours.job("graph=true", *job).resolved["graph"] is True
 
 
 def test_one_line_says_so_before_a_folder_is_made(shell: Shell) -> None:

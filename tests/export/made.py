@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ninefold.checkpoint.manifest import FORMAT
-from ninefold.config.job import TrainJob
+from ninefold.config.job import asked, check
 from ninefold.launch.command import composed
 from ninefold.train import build
 
@@ -17,8 +17,7 @@ from ninefold.train import build
 def run_folder(folder: Path, *overrides: str) -> DictConfig:
     """Make a run folder with last.pt of a network as drawn, buffers too; returns its job."""
     config = composed("train", overrides, "")
-    job = TrainJob(config, config.hydra)
-    job.settle()
+    job = check(asked(config, config.hydra)).settle()
     found = OmegaConf.create(job.text())
     assert isinstance(found, DictConfig)
     model = build.network(found)

@@ -39,7 +39,7 @@ def states():
 
 if __name__ == "__main__":
     job = ours.job("parallel=ddp", "launch.cpu_processes=2", "clock.warmup=1", "logger=quiet")
-    forkserver.start(job.values)
+    forkserver.start(job.resolved)
     folder = Path("run")
     folder.mkdir()
     with Turns() as turns:

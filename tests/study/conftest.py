@@ -16,7 +16,7 @@ from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from benchmarks import ours
-from ninefold.config.job import TrainJob
+from ninefold.config.job import as_yaml, asked
 from ninefold.result import Result
 from ninefold.study import start
 from ninefold.study.compose import Composer
@@ -84,8 +84,8 @@ class Sweep:
         self.names.append(name)
         self.resumed += [name] * (config.resume is not None)
         folder.mkdir(exist_ok=True)
-        job = TrainJob(config, config.hydra)
-        (folder / "config.yaml").write_text(job.text())
+        job = asked(config, config.hydra)
+        (folder / "config.yaml").write_text(as_yaml(job))
         status = self.statuses.pop(0) if self.statuses else "ok"
         if status == "killed":
             raise KeyboardInterrupt

@@ -50,7 +50,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("ninefold/report/__init__.py", True),
         ("ninefold/study/plan.py", True),
-        ("ninefold/callback.py", True),
+        ("ninefold/plugins.py", True),
         ("ninefold/launch/elastic.py", False),
         ("ninefold/train/training.py", False),
         ("ninefold/dataset/digits.py", False),  # named in conf/ alone

@@ -26,7 +26,8 @@ def planned(
 def test_a_number_of_processes_is_part_of_the_name_of_a_cell(made: Sweep) -> None:
     found = planned(made, ["ddp"], [1, 2, 4])
     assert [cell.name for cell in found.cells] == ["ddp x1-fp32", "ddp x2-fp32", "ddp x4-fp32"]
-    assert [found.job(cell, 0).values["parallel"]["processes"] for cell in found.cells] == [1, 2, 4]
+    jobs = [found.job(cell, 0).resolved for cell in found.cells]
+    assert [job["parallel"]["processes"] for job in jobs] == [1, 2, 4]
     assert found.cells[2].keys["parallel.processes"] == "4"
 
 
@@ -45,7 +46,7 @@ def test_a_strategy_of_one_process_has_one_cell_beside_those_that_scale(made: Sw
 
 def test_where_scaling_is_weak_the_batch_grows_with_the_processes(made: Sweep) -> None:
     found = planned(made, ["none", "ddp"], [1, 2, 4], "batch_size=32", scaling="weak")
-    sizes = [found.job(cell, 0).values["batch_size"] for cell in found.cells]
+    sizes = [found.job(cell, 0).resolved["batch_size"] for cell in found.cells]
     assert sizes == [32, 32, 64, 128]
     strong = planned(made, ["none", "ddp"], [1, 2, 4], "batch_size=32")
-    assert {strong.job(cell, 0).values["batch_size"] for cell in strong.cells} == {32}
+    assert {strong.job(cell, 0).resolved["batch_size"] for cell in strong.cells} == {32}

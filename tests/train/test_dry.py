@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import resolvers
-from ninefold.config.job import TrainJob
+from ninefold.config.job import as_yaml, asked
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError
 from ninefold.parallel.ddp import DDP
@@ -22,17 +22,17 @@ from ninefold.train.dry import dry_run, pretended, share_of
 from tests.conftest import ROOT, Shell
 
 
-def job_of(*overrides: str) -> TrainJob:
+def text_of(*overrides: str) -> str:
     resolvers.register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = compose("train", overrides=list(overrides), return_hydra_config=True)
-    return TrainJob(config, config.hydra)
+    return as_yaml(asked(config, config.hydra))
 
 
 def test_one_of_hundreds_of_processes_holds_what_one_of_a_few_does_and_sends_twice_as_much() -> (
     None
 ):
-    job = OmegaConf.create(job_of("parallel=ddp", "batch_size=512", "threads=1").text())
+    job = OmegaConf.create(text_of("parallel=ddp", "batch_size=512", "threads=1"))
     assert isinstance(job, DictConfig)
     few, many = (share_of(job, DDP(), processes) for processes in (2, 512))
     assert few.memory == many.memory
@@ -43,7 +43,7 @@ def test_one_of_hundreds_of_processes_holds_what_one_of_a_few_does_and_sends_twi
 
 @pytest.mark.parametrize("processes", [4, 512])
 def test_one_of_many_processes_of_fsdp_holds_its_rows_of_each_parameter(processes: int) -> None:
-    job = OmegaConf.create(job_of("parallel=fsdp", "batch_size=512", "threads=1").text())
+    job = OmegaConf.create(text_of("parallel=fsdp", "batch_size=512", "threads=1"))
     assert isinstance(job, DictConfig)
     parallel = build.make(job.parallel, "parallel")
     share, shapes = (
@@ -60,8 +60,8 @@ def test_one_of_many_processes_of_fsdp_holds_its_rows_of_each_parameter(processe
 def test_each_number_of_processes_up_to_hundreds_has_its_share(
     tmp_path: Path,
 ) -> None:
-    job = job_of("parallel=ddp", "parallel.processes=512", "batch_size=512", "threads=1")
-    dry_run(RunSpec("dry", job.text(), tmp_path, 0.0))
+    text = text_of("parallel=ddp", "parallel.processes=512", "batch_size=512", "threads=1")
+    dry_run(RunSpec("dry", text, tmp_path, 0.0))
     shares = json.loads((tmp_path / "dry.json").read_text())["shares"]
     assert [share["processes"] for share in shares] == [2**power for power in range(10)]
     assert [share["examples"] for share in shares][-1] == 1
@@ -77,10 +77,10 @@ def test_each_number_of_processes_up_to_hundreds_has_its_share(
 
 
 def test_halving_the_processes_of_hsdp_stops_where_each_copy_has_one(tmp_path: Path) -> None:
-    job = job_of(
+    text = text_of(
         "parallel=fsdp", "parallel.processes=8", "parallel.replicas=4", "batch_size=64", "threads=1"
     )
-    dry_run(RunSpec("dry", job.text(), tmp_path, 0.0))
+    dry_run(RunSpec("dry", text, tmp_path, 0.0))
     shares = json.loads((tmp_path / "dry.json").read_text())["shares"]
     assert [share["processes"] for share in shares] == [4, 8]
 
@@ -90,7 +90,7 @@ def test_a_torch_that_cannot_pretend_is_an_error_of_one_line(
 ) -> None:
     name = "torch.testing._internal.distributed.fake_pg"
     monkeypatch.setitem(sys.modules, name, None)  # as if it were not there
-    job = OmegaConf.create(job_of("parallel=ddp").text())
+    job = OmegaConf.create(text_of("parallel=ddp"))
     assert isinstance(job, DictConfig)
     with pytest.raises(ConfigError, match=r"launch\.dry=true: torch .* cannot pretend"):
         share_of(job, DDP(), 2)
