@@ -6,12 +6,12 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from ninefold.config.conf_files import read_tree
 from ninefold.config.rules import NAME, OF_A_COMMAND
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 CONF = Path(__file__).parents[2] / "conf"
 GROUPS = ("parallel", "amp", "dataset", "task", "model", "optimizer", "scheduler")
@@ -44,6 +44,8 @@ def overlay_of(config: DictConfig) -> dict[str, Any] | None:
     named = {group: choices[group] for group in GROUPS if isinstance(choices.get(group), str)}
     if not all(map(NAME.fullmatch, named.values())):
         return None
+    from omegaconf import OmegaConf  # only here: reports read overlays, and start without it
+
     defaults = _defaults(tuple(named.items()))
     before = dict(leaves(defaults))
     composed = OmegaConf.to_container(config, enum_to_str=True)  # with references
@@ -70,6 +72,8 @@ def overlay_of(config: DictConfig) -> dict[str, Any] | None:
 @functools.cache
 def _defaults(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     """The values in conf/ with these options of the groups."""
+    from ninefold.config.conf_files import read_tree  # imports OmegaConf
+
     ours = read_tree(CONF / "train.yaml")
     options = {group: read_tree(CONF / group / f"{name}.yaml") for group, name in named}
     return {key: ours[key] for key in ours if key not in ("defaults", "hydra")} | options
