@@ -57,7 +57,7 @@ def main(name: str) -> NoReturn:
     open_streams()
     resolvers.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
-    os.environ.pop(concurrent.VARIABLE, None)  # of a run that starts a command
+    os.environ.pop(concurrent.VARIABLE, None)  # inherited where a run starts a command
     if started_by() != "torchrun":
         command.runs.handle_signals()
     else:  # its agent handles signals to the ranks
@@ -84,7 +84,7 @@ class Command:
     argv: its arguments.
     started: time.time() at its start.
     runs: its runs.
-    sweep: folder of the sweep, once it belongs to this command: the report is written there.
+    sweep: folder of the sweep, for its report; None until the sweep has passed its checks.
     study: the chosen option of `experiments`, if any.
     resume_command: how to resume a study that is not finished.
     """
@@ -142,7 +142,7 @@ class Command:
             return leaving.code if isinstance(leaving.code, int) else 1
 
     def _meet(self) -> None:
-        """Meet the other ranks. On rank 0 it returns; the others do what that tells them, and exit.
+        """Meet the other ranks. Returns on rank 0 only; the others run its job, and exit.
 
         Raises Failure.
         """
@@ -244,7 +244,7 @@ class Command:
                 self._collect(planned.folder)
 
     def _launch_here(self, plan: Plan, composition: Composition) -> Launch:
-        """Makes runs of a study one after another."""
+        """Return the function with which a study starts its runs: here, one after another."""
 
         def launch(jobs: Sequence[Sequence[str]], number: int) -> None:
             for place, given in enumerate(jobs):
@@ -256,7 +256,7 @@ class Command:
         return launch
 
     def _collect(self, folder: Path) -> None:
-        """Read how the runs of a sweep ended that other processes have made."""
+        """Read the outcomes of a sweep's runs that other processes made (joblib, submitit)."""
         if not self.runs.outcomes:
             self.runs.outcomes += sweep.outcomes_since(folder, self.started)
 

@@ -20,7 +20,7 @@ from ninefold.types import GpuNumbers, accepts, allowed
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile: they record CUDA graphs
 OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
-# They take a rate from a tensor, and with `fused` skip a step without asking the host.
+# A CUDA graph can record them: lr may be a tensor, and fused=True skips a step on the device.
 RECORDED = ("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD")
 SMALLEST, LARGEST = 2.0**-126, 3.4e38  # of a learning rate: of the normal float32 numbers
 HERE = ("basic", "joblib")  # Hydra's launchers that start runs on this host
@@ -110,7 +110,7 @@ def cuts(job: Job) -> list[str]:
 
 
 def cut_within(job: Job) -> tuple[str, str] | None:
-    """A cut, and the part of checkpoint_activations that it is inside of."""
+    """The first name in parallel.at inside a module of checkpoint_activations, and that module."""
     parts = job["checkpoint_activations"]
     within = [
         (cut, part)
@@ -122,13 +122,13 @@ def cut_within(job: Job) -> tuple[str, str] | None:
 
 
 def channels(job: Job) -> int | None:
-    """Those of the examples."""
+    """The number of channels of the inputs, by dataset.shape; None if that is no list."""
     shape = job["dataset.shape"]
     return shape[0] if isinstance(shape, list) else None
 
 
 def axes(job: Job) -> int | None:
-    """3 for images, 4 for volumes."""
+    """The length of dataset.shape: 3 for images, 4 for volumes; None if it is no list."""
     shape = job["dataset.shape"]
     return len(shape) if isinstance(shape, list) else None
 
@@ -146,14 +146,14 @@ def wrong_length(job: Job, key: str) -> bool:
 
 
 def unlike_recorded(job: Job) -> bool:
-    """Whether a CUDA graph cannot hold a step of the optimizer."""
+    """Whether a step of the optimizer cannot be recorded in a CUDA graph (graph=true)."""
     target = job["optimizer._target_"]
     fits = target in RECORDED and job["optimizer.fused"] is True
     return target is not None and not fits
 
 
 def unlike_sharded(job: Job) -> bool:
-    """Whether the optimizer is one of torch's, fused, that takes no sharded parameters."""
+    """Whether it is a fused optimizer of torch.optim that takes no sharded parameters (DTensor)."""
     target = str(job["optimizer._target_"])
     fused = job["optimizer.fused"] is True and target.startswith("torch.optim.")
     return fused and target not in FUSED
@@ -176,7 +176,10 @@ def _outside_float32(key: str) -> Combination:
 
 
 def _not_one_new_job(key: str, why: str, started: str) -> list[Combination]:
-    """What asks for something of one new job, which this command is not. started: by torchrun."""
+    """Rows that refuse `key` in a sweep, with resume=, and under torchrun or srun.
+
+    why: why it needs a single new run. started: what torchrun or srun would start instead.
+    """
 
     def asked(also: Callable[[Job], object]) -> Callable[[Job], object]:
         return lambda job: job[key] not in (None, False) and also(job)
@@ -467,7 +470,7 @@ REFUSED = (
 )
 
 
-# They ask for `hydra.mode`, `hydra/launcher` and `started_by` too: torchrun, srun or nothing.
+# These rows also see hydra.mode, hydra/launcher and started_by (torchrun, srun or null).
 REFUSED_COMMANDS = (
     *_not_one_new_job("find", ONE_VALUE, "one run"),
     *_not_one_new_job("launch.dry", "one process pretends to be all", "processes"),
@@ -523,7 +526,11 @@ def problems(job: Mapping[str, Any], refused: Sequence[Combination] = REFUSED) -
 
 
 def by_key(job: Mapping[str, Any]) -> Job:
-    """Without references that are left in it: only the worker of an evaluation resolves them."""
+    """Flatten a configuration to dotted keys, such as dataset.shape.
+
+    Values that still hold a ${reference} are left out: only the worker of an evaluation resolves
+    them.
+    """
     values = Job(job)
     for section, node in job.items():
         if isinstance(node, Mapping):

@@ -265,7 +265,7 @@ class Settled:
 
     @property
     def variant(self) -> list[str]:
-        """The overrides that a result has no fields for, as it has for cell and seed."""
+        """The overrides to list in result.json: it has fields of their own for cell and seed."""
         return variant(self.overrides)
 
     def text(self) -> str:

@@ -1,7 +1,8 @@
-"""The keys that only one option has: fields of its class that have a sentence below them.
+"""Finds the keys that an option's class declares, with their types, to check values before a run.
 
-They are read from the source, and nothing of it is run: a command that checks a configuration
-does not import torch, nor a user's modules.
+A key is a field with a type of ninefold.types and a docstring below it, before the first method.
+Inherited fields and fields of other types are skipped: their values are not checked. The source is
+parsed, not imported: a command that checks a configuration imports neither torch nor a user's code.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from ninefold.config.schema import BY_OPTION, GROUPS, KEYS, OPTIONS, Key, docume
 from ninefold.files import read_text
 
 CONF = Path(__file__).parents[2] / "conf"
-# What the type of a field may be made of.
-NAMES = vars(types)
+# What a field's annotation may name; with any other name the field is skipped.
+NAMES = {**vars(types), "types": types}
+TYPED = r"\bninefold\.types\b|\bninefold import .*\btypes\b|\bmsgspec\b"  # in a module with such
 # A class up to its first method: to parse whole modules takes 25 ms for all options.
-FIELDS = r"(?m)^class {}\b[^:]*:\n(?:(?:    .*)?\n)*?(?=    def |    @|    async |\S|\Z)"
+FIELDS = r"(?m)^class {}\b[^:]*:.*\n(?:(?:    .*)?\n)*?(?=    def |    @|    async |\S|\Z)"
 
 
 def find(field: str) -> Key | None:
@@ -34,7 +36,7 @@ def find(field: str) -> Key | None:
 
 
 def option_keys() -> dict[str, Key]:
-    """The keys of all groups: of each those that all of its options may have, then the others."""
+    """Every key of every group: first what all of its options may have, then what some declare."""
     found: dict[str, Key] = {}
     for group in GROUPS:
         found |= {name: key for name, key in OPTIONS.items() if name.startswith(f"{group}.")}
@@ -44,7 +46,7 @@ def option_keys() -> dict[str, Key]:
 
 @functools.cache
 def marked(mark: str) -> tuple[str, ...]:
-    """The keys with a mark, such as types.MAY_CHANGE, which holds for all keys below them too."""
+    """The keys that carry `mark`, such as types.MAY_CHANGE; a section's mark is of its keys too."""
     return tuple(name for name, key in {**KEYS, **option_keys()}.items() if mark in key.marks)
 
 
@@ -62,14 +64,14 @@ def of_group(group: str) -> dict[str, Key]:
 def of_class(target: str) -> dict[str, Key]:
     """The keys that the class with the dotted name `target` declares.
 
-    A field of another type than those of ninefold.types is none.
+    A field of a type that ninefold.types does not have is skipped: its values are not checked.
     """
     found: dict[str, Key] = {}
-    for node in _classes(target, types.__name__):
+    for node in _classes(target, TYPED):
         for field, sentence in documented(node):
             with suppress(NameError, TypeError):
                 kind = eval(ast.unparse(field.annotation), NAMES)
-                msgspec.json.schema(kind)  # else it can check no value either
+                msgspec.json.schema(kind)  # raises TypeError for a type that msgspec cannot check
                 key = Key(kind, _constant(field.value), sentence.__str__)
                 found[ast.unparse(field.target)] = key
     return found
@@ -85,14 +87,17 @@ def declares(target: str, fact: str) -> bool:
     )
 
 
-def _classes(target: str, word: str) -> list[ast.ClassDef]:
-    """The class with this dotted name, up to its first method, of ours or a module with `word`."""
+def _classes(target: str, pattern: str) -> list[ast.ClassDef]:
+    """Parse the class with this dotted name, up to its first method; [] if it is not found.
+
+    Modules of others are parsed only if `pattern` is found in their text.
+    """
     module, _, name = target.rpartition(".")
     if not types.accepts(types.Target, target):
         return []
     try:
         text = _source(module)
-        ours = module.startswith("ninefold.") or word in text
+        ours = module.startswith("ninefold.") or re.search(pattern, text)
         found = re.search(FIELDS.format(name), text) if ours else None
         return [n for n in ast.parse(found[0]).body if isinstance(n, ast.ClassDef)] if found else []
     except (OSError, ValueError, SyntaxError):  # a user's: who builds the class tells of it

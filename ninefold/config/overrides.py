@@ -282,10 +282,17 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
                 )
     if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
         key = match.group(1).partition("=")[0]
+        if key in (near := keys_near(key, conf)):
+            return ConfigError(
+                key,
+                _given(key, given),
+                f"no such key; another option of {key.partition('.')[0]} has it, not the chosen "
+                "one; choose that option, or leave it out",
+            )
         return ConfigError(
             key,
             _given(key, given),
-            f"no such key; {suggestion(key, keys_near(key, conf))}; correct its name, or "
+            f"no such key; {suggestion(key, near)}; correct its name, or "
             f"+{key}=... if the target takes it",
         )
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error

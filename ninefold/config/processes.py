@@ -78,7 +78,7 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
 
 
 def in_a_step(wanted: Any, settings: Mapping[str, Any]) -> bool:
-    """Whether processes of parallel.processes=`wanted` are to be a step of Slurm's allocation.
+    """Whether to start the worker processes with srun, as a job step of this Slurm allocation.
 
     settings: the section `launch` of the job.
     """

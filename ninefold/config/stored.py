@@ -47,9 +47,9 @@ ADDED: dict[str, Any] = {
 
 
 def upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored job with the keys that it lacks as it is older than they are, without those gone.
+    """Bring a stored configuration up to date: add defaults of newer keys, drop keys that are gone.
 
-    Not those of groups: not every option has them, and what reads one knows its default.
+    Newer keys of groups are not added: not every option has them, and what reads one has a default.
     """
     found = copy.deepcopy(dict(stored))
     for name, value in ADDED.items():

@@ -132,7 +132,7 @@ def _look(folder: Path, over: threading.Event) -> None:
 
 @functools.cache
 def seat() -> int | None:
-    """The number of this process among those that make the runs of a sweep, from 0.
+    """Claim a number from 0 for this process, unique in its sweep, to choose its GPU with.
 
     None if no sweep was announced on this host. It is kept for all runs of this process.
     """

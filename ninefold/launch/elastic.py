@@ -68,10 +68,11 @@ class Loopback(RendezvousHandler):
         return None
 
     def num_nodes_waiting(self) -> int:
-        """0. Elastic asks at each look that finds no worker which has failed, or all done.
+        """Detect workers that exited with code 0 without finishing; else return 0: no node waits.
 
-        It waits for ever for what a worker returns that has left with exit code 0, by os._exit or
-        a library's exit: such a one is found here, reported in its place, and raises Left.
+        Elastic calls this at each poll of its monitor loop in which no worker has failed and not
+        all are done. It would wait for ever for the return value of a worker that left through
+        os._exit: that worker's failure is written here in its place, and Left is raised.
         """
         gone = mailbox.gone(self._mailbox, self._attempt)
         if left := gone & self._gone:  # at two looks: between them elastic has seen its exit code

@@ -101,7 +101,7 @@ class Runs:
         return outcome
 
     def attempt(self, action: Callable[[], object], folder: Path) -> None:
-        """Do something instead of a run in `folder`; a failure is printed as that of a run is."""
+        """Call `action` in place of a run (find=, launch.dry); its failure is told like a run's."""
         try:
             action()
         except Exception as error:

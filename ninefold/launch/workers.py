@@ -1,4 +1,7 @@
-"""The processes of one run on this host, forked from the forkserver, each with a pipe to this one.
+"""Starts the worker processes of a run that trains in turns, and picks the failure to report.
+
+launch.turns uses Workers, which talks to each process by a pipe. Other runs are started by
+launch.elastic, which shares the store and first_failure.
 
 Imported late, because it imports torch: see ninefold.launch.run.
 """
@@ -44,7 +47,7 @@ def loopback_store() -> TCPStore:
 
 
 class Workers:
-    """The processes of a run, started as torch elastic starts them: with the same environment."""
+    """The worker processes of a run, with the variables that torchrun sets (RANK, WORLD_SIZE)."""
 
     def __init__(self, spec: RunSpec, count: int) -> None:
         self._spec = spec
@@ -84,7 +87,7 @@ class Workers:
             child.send(message)
 
     def receive(self, ranks: Collection[int], seconds: float) -> dict[int, Any]:
-        """What these ranks say: as soon as one has said something, or nothing after `seconds`.
+        """Wait until one of `ranks` has sent a message: messages by rank, {} after `seconds`.
 
         Raises the first failure of the run if one has failed or ended.
         """
@@ -106,7 +109,7 @@ class Workers:
             child.close()
 
     def _failure(self, reports: list[Report]) -> Failure:
-        """Why the run has failed, which the others may say in TO_EXIT seconds; kills the rest."""
+        """The run's failure: waits up to TO_EXIT seconds for reports, then kills what is left."""
         left = set(self._processes)
 
         def ended() -> bool:
@@ -122,7 +125,7 @@ class Workers:
         codes = {rank: child.exit_code for rank, child in enumerate(self._processes)}
         exits = {rank: code for rank, code in codes.items() if code is not None}
         said = {report.rank for report in reports}
-        # Of a hung process all its peers say that it is missing.
+        # It hung only if all that ended have reported: its peers timed out waiting for it.
         hung = codes.keys() - exits.keys() if exits.keys() <= said else set()
         self.close()
         reports.sort(key=lambda report: report.time)
@@ -191,7 +194,7 @@ def first_failure(
 
 
 def ended_by_itself(rank: int, code: int) -> Failure:
-    """The failure of a worker that has left without a word, as by os._exit."""
+    """The failure of a worker that exited without a report, as through os._exit."""
     return Failure(
         "rank",
         rank,

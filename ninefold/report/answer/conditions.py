@@ -69,7 +69,7 @@ def _ok(runs: Sequence[Run]) -> int:
 
 
 def _noise(timing: Sequence[Run]) -> list[str]:
-    """Return the parts of the noise of the timing runs, of the largest group of them."""
+    """Describe the noise of step times: between turns of a process, and between processes."""
     cells: dict[Cell, dict[int, list[float]]] = {}
     for group in largest_first(groups(timing))[:1]:
         for run in group.runs:

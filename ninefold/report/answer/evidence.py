@@ -181,7 +181,7 @@ class Evidence:
         return to_target(self.target, self.points, self.group.score)
 
     def of_goal(self, key: str) -> dict[Cell, dict[int, float]]:
-        """Return the values of a goal's measure: of all, less is better."""
+        """Return the values of the measure with this key by cell: less time or memory is better."""
         if key != TO_TARGET:
             return self.values({SECONDS.key: SECONDS, BYTES.key: BYTES}[key])
         values = self.values(self.to_target) if self.to_target else {}

@@ -1,4 +1,4 @@
-"""Writes table.md, report.md, and what the console shows."""
+"""Renders the text of table.md, report.md and the console from a Report; writes no files."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _text(template: str, report: Report, **values: Any) -> str:
 
 
 def shown(report: Report) -> list[Group]:
-    """Return the groups that have tables: all of a few by their conditions, the first of many."""
+    """Return the groups to print tables for: all, or the first ones if there are many."""
     if len(report.groups) > MOST:
         return report.groups[:MOST]
     return sorted(report.groups, key=lambda group: group.order)
@@ -245,7 +245,7 @@ def _all_conditions(groups: Sequence[Group]) -> str:
 
 
 def _holders(note: Note, groups: Sequence[Group]) -> str:
-    """The cells that a note holds for, by group where they are not the same in all of them."""
+    """The names of the cells that a note is about; by group where the groups differ."""
     named = {}
     for group in groups:
         held = [str(cell.cell) for cell in group.cells if note.number in cell.notes]
@@ -256,7 +256,7 @@ def _holders(note: Note, groups: Sequence[Group]) -> str:
 
 
 def gate_text(gate: Gate) -> str:
-    """Return the change of each cell's seconds per epoch, a table for each group."""
+    """Render what --against shows: per group, a table of seconds per epoch before and now."""
     return "\n".join(line for group in gate.groups for line in _changes(group))
 
 
