@@ -35,7 +35,7 @@ PARTS = {
     module.__name__.rpartition(".")[2]: module.CHECKS for module in (smoke, steps, study, rest)
 }
 TABLE = "table.md"
-NEEDED = ("torch", "torchvision", "hydra", "omegaconf", "sklearn", "matplotlib")
+NEEDED = ("torch", "torchvision", "hydra", "omegaconf", "msgspec", "sklearn", "matplotlib")
 END = 10.0  # seconds of --minutes that are kept for the end
 
 Chosen = dict[str, list[Check]]

@@ -17,8 +17,11 @@ from benchmarks.gpu.session import ROOT
 from ninefold.errors import ConfigError
 from ninefold.machine import COMMIT
 
-# What a machine that is made for torch lacks, all of it without compiled code.
+# What a machine that is made for torch lacks; the compiled ones for each Python that it may have.
 WHEELS = ("hydra-core", "omegaconf", "antlr4-python3-runtime")
+COMPILED = ("msgspec",)
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
 SCRIPT = "sitting.sh"
 FOUND = "gpu"  # in what comes back: the folder of the checks
 # Of the part `study`: which option of `experiments` each study is.
@@ -44,9 +47,14 @@ def pack(folder: Path) -> None:
         files.extractall(folder, filter="data")
     (folder / COMMIT).write_bytes(commit)
     shutil.copy(Path(__file__).with_name(SCRIPT), folder / SCRIPT)
-    names = [f"{name}=={version(name)}" for name in WHEELS]
-    wheel = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps")
-    subprocess.run([*wheel, "--wheel-dir", str(folder / "wheels"), *names], check=True)
+    pip, place = (sys.executable, "-m", "pip"), str(folder / "wheels")
+    wheel = (*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", place)
+    subprocess.run([*wheel, *(f"{name}=={version(name)}" for name in WHEELS)], check=True)
+    fetch = (*pip, "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", place)
+    fetch = (*fetch, *(f"--platform={name}" for name in PLATFORMS))
+    compiled = [f"{name}=={version(name)}" for name in COMPILED]
+    for python in PYTHONS:
+        subprocess.run([*fetch, f"--python-version={python}", *compiled], check=True)
 
 
 def unpack(files: Iterable[Path], output: Path) -> list[str]:

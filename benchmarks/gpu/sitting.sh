@@ -29,7 +29,8 @@ sitting() {
   free -g
   df -h "$WORK" /dev/shm
   python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade \
-    --target "$WORK/packages" wheels/*.whl || return 90
+    --target "$WORK/packages" --find-links wheels \
+    hydra-core omegaconf antlr4-python3-runtime msgspec || return 90
   python3 - <<'PYTHON' || return 91
 import shutil, sys
 from importlib.util import find_spec
