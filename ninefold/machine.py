@@ -41,8 +41,10 @@ def environment(processes: int = 1) -> dict[str, Any]:
     for package in ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy"):
         versions[package] = installed(package)
     root = Path(__file__).parents[1]
-    commit = _output("git", "-C", str(root), "rev-parse", "HEAD") or _packed_commit(root)
-    changes = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
+    git = ("git", "-C", str(root))
+    packed = _packed_commit(root)  # it counts first: the repository of a folder around is another
+    commit = packed or _output(*git, "rev-parse", "HEAD")
+    changes = None if packed else _output(*git, "status", "--porcelain", "--untracked-files=no")
     return {
         "versions": versions,
         "platform": platform.platform(),
