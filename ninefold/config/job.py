@@ -180,6 +180,7 @@ class Checked:
             self.choices["parallel"],
         )
         now = str(self.choices["parallel"]), int(parallel["processes"])
+        resolved["parallel"]["processes"] = now[1]  # a failure is recorded with what is resolved
         return Settled(
             self.asked,
             composed,
