@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ninefold.config.options import CONF
 from ninefold.config.rules import NAME, OF_A_COMMAND
+from ninefold.files import flat
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-CONF = Path(__file__).parents[2] / "conf"
 GROUPS = ("parallel", "amp", "dataset", "task", "model", "optimizer", "scheduler")
 # What a study measures with, and what differs from run to run.
 NOT_TAKEN = (
@@ -47,10 +47,10 @@ def overlay_of(config: DictConfig) -> dict[str, Any] | None:
     from omegaconf import OmegaConf  # only here: reports read overlays, and start without it
 
     defaults = _defaults(tuple(named.items()))
-    before = dict(leaves(defaults))
+    before = flat(defaults)
     composed = OmegaConf.to_container(config, enum_to_str=True)  # with references
     assert isinstance(composed, dict)
-    after = dict(leaves({key: composed[key] for key in defaults if key in composed}))
+    after = flat({key: composed[key] for key in defaults if key in composed})
     differing = {
         key: value
         for key, value in after.items()
@@ -77,15 +77,6 @@ def _defaults(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     ours = read_tree(CONF / "train.yaml")
     options = {group: read_tree(CONF / group / f"{name}.yaml") for group, name in named}
     return {key: ours[key] for key in ours if key not in ("defaults", "hydra")} | options
-
-
-def leaves(tree: Mapping[Any, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    """Return every value that is no mapping, with its dotted key; a list is one value."""
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from leaves(value, f"{place}{key}.")
-        else:
-            yield f"{place}{key}", value
 
 
 def _same(default: Any, value: Any) -> bool:

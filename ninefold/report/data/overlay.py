@@ -10,9 +10,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninefold.config.overlay import GROUPS, can_be_repeated, is_key, leaves, tree_of
+from ninefold.config.overlay import GROUPS, can_be_repeated, is_key, tree_of
 from ninefold.config.rules import NAME
 from ninefold.errors import one_line
+from ninefold.files import flat
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
@@ -35,7 +36,7 @@ def settings_of(overlay: object) -> dict[str, Any]:
     choices, values = found.get("choices"), found.get("values")
     if not isinstance(choices, dict) or not isinstance(values, dict):
         return {}
-    return {**choices, **dict(leaves(values))}
+    return {**choices, **flat(values)}
 
 
 def left_out(overlay: Mapping[str, Any] | None) -> list[str]:
@@ -65,7 +66,9 @@ def overlay_text(overlay: Mapping[str, Any], why: Sequence[str], command: str) -
     if not isinstance(choices, dict) or not isinstance(values, dict):
         return None
     names = {group: choices[group] for group in GROUPS if group in choices}
-    values = tree_of({key: value for key, value in leaves(values) if can_be_repeated(key, value)})
+    values = tree_of(
+        {key: value for key, value in flat(values).items() if can_be_repeated(key, value)}
+    )
     if not all(isinstance(name, str) and NAME.fullmatch(name) for name in names.values()):
         return None
     head = [one_line(sentence) for sentence in why]
