@@ -33,7 +33,9 @@ from ninefold.train.training import Training, closing
 
 def job(*overrides: str) -> Settled:
     """The default configuration with `overrides`, checked and settled."""
-    config = composer()(["clock.probe=0", *overrides])
+    folders = [text for text in overrides if text.startswith("hydra.searchpath=")]
+    others = [text for text in overrides if text not in folders]
+    config = composer(*folders)(["clock.probe=0", *others])
     try:
         return check(asked(config, config.hydra)).settle()
     except Refused as refused:
@@ -41,12 +43,15 @@ def job(*overrides: str) -> Settled:
 
 
 @functools.cache
-def composer() -> Composer:
-    """What composes configurations as a study does: once for those that differ only in values."""
+def composer(*folders: str) -> Composer:
+    """What composes configurations as a study does: once for those that differ only in values.
+
+    folders: where options are looked for besides conf/, as `hydra.searchpath=[...]`.
+    """
     resolvers.register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        return Composer(loader, loader.load_configuration("train", [], RunMode.MULTIRUN))
+        return Composer(loader, loader.load_configuration("train", [*folders], RunMode.MULTIRUN))
 
 
 @contextmanager

@@ -101,13 +101,13 @@ def _number(kind: type, bounds: Meta) -> str:
     return f"a number{low}{high}"
 
 
-def _different(values: Any) -> bool:
+def different(values: Any) -> bool:
     """Whether no value occurs twice, if it is a list."""
     return not isinstance(values, list) or len(set(map(str, values))) == len(values)
 
 
 def _different_devices(values: Any) -> bool:
-    return not isinstance(values, list) or _different(list(map(gpu_number, values)))
+    return not isinstance(values, list) or different(list(map(gpu_number, values)))
 
 
 # Numbers
@@ -175,7 +175,7 @@ Window = Annotated[
 GrayLevels = Annotated[
     Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(min_length=1)] | None,
     Allowed("a list of different whole numbers from 0 to 65535, or null is allowed"),
-    If(_different),
+    If(different),
 ]
 Questions = Annotated[
     list[Literal["time", "accuracy"]] | None,
@@ -183,14 +183,14 @@ Questions = Annotated[
     If(lambda value: value in (None, ["time"], ["accuracy"], ["time", "accuracy"])),
 ]
 
-# Devices, and parts of a network
+# Devices
 DEVICES = r"^(auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?)(?!\n)$"
 LISTED = r"^(cpu|cuda:(0|[1-9][0-9]{0,3}))(?!\n)$"  # in a list, which may hold GPUs' numbers too
 Device = Annotated[str, Meta(pattern=DEVICES), Allowed("auto, cpu, cuda or cuda:NUMBER is allowed")]
 GpuNumbers = Annotated[
     Annotated[list[Whole], Meta(min_length=1)] | None,
     Allowed("a list of different GPU numbers such as [0,2], or null is allowed"),
-    If(_different),
+    If(different),
 ]
 DeviceList = Annotated[
     Annotated[list[Whole | Annotated[str, Meta(pattern=LISTED)]], Meta(min_length=1)]
@@ -198,11 +198,6 @@ DeviceList = Annotated[
     | None,
     Allowed("auto, null, or a list of different devices such as [0,2] or [cpu,cuda:0], is allowed"),
     If(_different_devices),
-]
-Cuts = Annotated[
-    Annotated[list[Whole | Filled], Meta(min_length=1)] | Literal["auto"],
-    Allowed("a list of different names of modules such as [layer3], or auto, is allowed"),
-    If(_different),
 ]
 Part = Annotated[str | int | None, Allowed("a key, an index or null is allowed")]
 

@@ -13,7 +13,6 @@ from msgspec import Meta
 from ninefold.types import (
     Call,
     Count,
-    Cuts,
     Device,
     DeviceList,
     GpuNumbers,
@@ -150,16 +149,6 @@ def test_gpus_are_a_list_of_different_numbers(value: Any, fine: bool) -> None:
 )  # fmt: skip
 def test_devices_are_a_list_of_different_names_and_numbers(value: Any, fine: bool) -> None:
     assert accepts(DeviceList, value) == fine
-
-
-@pytest.mark.parametrize(
-    ("value", "fine"),
-    [(["layer3"], True), (["features.3", "classifier"], True), ([4], True), ("auto", True),
-     (None, False), ("layer3", False), ([], False), ([""], False), (["a", "a"], False),
-     ([4, "4"], False), ([1.5], False)],
-)  # fmt: skip
-def test_cuts_are_a_list_of_different_names(value: Any, fine: bool) -> None:
-    assert accepts(Cuts, value) == fine
 
 
 VALUES = (*NOT_NUMBERS, 0, 1, 2, 0.5, 7, -1, "auto", "a.b", [1, 2, 3], {"_target_": "a.b"})

@@ -278,7 +278,9 @@ def loader(session: Session) -> Figures:
 
 def gpu_tests(root: Path) -> list[str]:
     """The test files of the repository in `root` that have tests for a GPU."""
-    files = sorted((root / "tests").rglob("test_*.py"))
+    files = sorted(
+        file for name in ("tests", "examples") for file in (root / name).rglob("test_*.py")
+    )
     return [str(file) for file in files if MARK in file.read_text()]
 
 

@@ -1,5 +1,6 @@
 """Combinations of options that are refused, as a table: add yours to `REFUSED`, or, of what a
-command asks for in place of a run, to `REFUSED_COMMANDS`.
+command asks for in place of a run, to `REFUSED_COMMANDS`. What only your own option refuses goes
+into a `REFUSED` of its own, in NAME_combinations.py beside its module NAME.
 
 Each value is allowed by itself (that is checked before, see ninefold.config.rules), and nothing
 here needs data or devices. A row asks what an option can do, by the keys that its yaml has, and
@@ -8,6 +9,7 @@ never which option it is: an option of your own is then treated like one of ours
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +17,7 @@ from typing import Any
 
 from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure
-from ninefold.machine import gpu_number, numbers_of
-from ninefold.types import GpuNumbers, accepts, allowed
+from ninefold.machine import numbers_of
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile: they record CUDA graphs
 OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
@@ -27,10 +28,6 @@ HERE = ("basic", "joblib")  # Hydra's launchers that start runs on this host
 # Those whose fused kernels have a rule for sharded parameters.
 FUSED = ("torch.optim.Adam", "torch.optim.AdamW")
 ONE_VALUE = "it looks for a value of one new job"
-ONE_KIND = (
-    "amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu and GPUs; use "
-    "these, or GPUs alone"
-)
 
 
 class Job(dict[str, Any]):
@@ -47,12 +44,14 @@ class Combination:
     field: the key that the error line begins with, and its value.
     when: whether a job has the combination.
     sentence: the rest of the line, `what is wrong; what is allowed; what to do`. A key in braces
-        stands for its value, a name of `WORDS` in braces for what that says of the job.
+        stands for its value, a name of `WORDS` or `words` in braces for what that says of the job.
+    words: what its sentence says of a job besides, where the row is not in this module.
     """
 
     field: str
     when: Callable[[Job], object]
     sentence: str
+    words: Mapping[str, Callable[[Job], object]] = dataclasses.field(default_factory=dict)
 
 
 # What a strategy can do, by a key that only such strategies have: see conf/parallel/.
@@ -61,11 +60,6 @@ class Combination:
 def takes_devices(job: Job) -> bool:
     """Whether the strategy uses several devices, or one of each process (all but none)."""
     return "parallel.devices" in job
-
-
-def cuts_network(job: Job) -> bool:
-    """Whether the strategy has parts of the network on several devices (split)."""
-    return "parallel.at" in job
 
 
 def shards_parameters(job: Job) -> bool:
@@ -95,30 +89,6 @@ def count(job: Job) -> int:
     """How many devices are named."""
     devices = job["parallel.devices"]
     return len(devices) if isinstance(devices, list) else 0
-
-
-def cpu_and_gpus(job: Job) -> bool:
-    """Whether parts of the network are on the CPU, the first device, and others on GPUs."""
-    devices = job["parallel.devices"]
-    named = cuts_network(job) and isinstance(devices, list)
-    return named and gpu_number(devices[0]) is None and bool(numbers_of(devices))
-
-
-def cuts(job: Job) -> list[str]:
-    at = job["parallel.at"]
-    return [str(name) for name in at] if isinstance(at, list) else []
-
-
-def cut_within(job: Job) -> tuple[str, str] | None:
-    """The first name in parallel.at inside a module of checkpoint_activations, and that module."""
-    parts = job["checkpoint_activations"]
-    within = [
-        (cut, part)
-        for cut in cuts(job)
-        for part in (parts if isinstance(parts, list) else [])
-        if cut.startswith(f"{part}.")
-    ]
-    return within[0] if within else None
 
 
 def channels(job: Job) -> int | None:
@@ -311,62 +281,6 @@ REFUSED = (
         lambda job: job["device"] == "cpu" and numbers_of(job["parallel.devices"]),
         "these are GPUs, device is cpu; null is allowed on a CPU; leave one of them out",
     ),
-    Combination(
-        "parallel.devices",
-        lambda job: not cuts_network(job) and not accepts(GpuNumbers, job["parallel.devices"]),
-        "this strategy has a copy of the network on each device, all of them GPUs; "
-        f"{allowed(GpuNumbers)}; set parallel.devices=null, or parallel=split",
-    ),
-    # A network that is cut into parts on several devices
-    Combination(
-        "parallel.devices",
-        lambda job: (
-            cuts_network(job)
-            and count(job) > 1
-            and None in map(gpu_number, job["parallel.devices"][1:])
-        ),
-        "cpu is not the first device; the loss goes to the first one, and values that a GPU sends "
-        "to the CPU are only there once that waits for them; name cpu first",
-    ),
-    Combination(
-        "parallel.at",
-        lambda job: cuts(job) and count(job) > 1 and count(job) != len(cuts(job)) + 1,
-        "it cuts the network into {parts} parts; parallel.devices={parallel.devices} are {count} "
-        "devices; name {modules} modules, or {parts} devices",
-    ),
-    # Such a part draws the random numbers of its dropout again, on the device of its input alone.
-    Combination(
-        "parallel.at",
-        lambda job: cut_within(job) is not None,
-        "{cut} is within {recomputed}, a part of checkpoint_activations; such a part is computed "
-        "again on one device; cut elsewhere, or name smaller parts",
-    ),
-    Combination(
-        "compile.mode",
-        lambda job: cuts_network(job) and count(job) > 1 and job["compile.mode"] is not None,
-        "parallel.devices={parallel.devices} are {count} devices; a network on one device can be "
-        "compiled; leave one of them out",
-    ),
-    Combination(
-        "amp.dtype",
-        lambda job: cpu_and_gpus(job) and not full_precision(job),
-        f"it is entered for one kind of device; {ONE_KIND}",
-    ),
-    Combination(
-        "amp.scaler",
-        lambda job: cpu_and_gpus(job) and full_precision(job) and job["amp.scaler"],
-        f"a GradScaler is of one kind of device; {ONE_KIND}",
-    ),
-    Combination(
-        "on_nonfinite",
-        lambda job: (
-            cpu_and_gpus(job)
-            and full_precision(job)
-            and not job["amp.scaler"]
-            and job["on_nonfinite"] == "skip"
-        ),
-        f"it takes a GradScaler, which is of one kind of device; {ONE_KIND}",
-    ),
     # Parameters that are spread over processes
     Combination(
         "optimizer.fused",
@@ -505,11 +419,6 @@ WORDS: dict[str, Callable[[Job], object]] = {
     "mean": lambda job: len(job["dataset.mean"]),
     "std": lambda job: len(job["dataset.std"]),
     "gpu": lambda job: job["device"].partition(":")[2],
-    "count": count,
-    "modules": lambda job: count(job) - 1,
-    "parts": lambda job: len(cuts(job)) + 1,
-    "cut": lambda job: (cut_within(job) or "?")[0],
-    "recomputed": lambda job: (cut_within(job) or "??")[1],
     "optimizer": lambda job: job["optimizer._target_"].rpartition(".")[2],
     "fused": lambda job: "fused" if job["optimizer.fused"] is True else "not fused",
 }
@@ -519,7 +428,7 @@ def problems(job: Mapping[str, Any], refused: Sequence[Combination] = REFUSED) -
     """A failure for each combination in `job`, a resolved configuration, that is refused."""
     values = by_key(job)
     return [
-        ConfigError(row.field, spelled(values[row.field]), _filled(row.sentence, values))
+        ConfigError(row.field, spelled(values[row.field]), _filled(row, values))
         for row in refused
         if row.when(values)
     ]
@@ -538,10 +447,12 @@ def by_key(job: Mapping[str, Any]) -> Job:
     return Job({k: v for k, v in values.items() if not (isinstance(v, str) and "${" in v)})
 
 
-def _filled(sentence: str, job: Job) -> str:
+def _filled(row: Combination, job: Job) -> str:
+    words = {**WORDS, **row.words}
+
     def text(match: re.Match[str]) -> str:
         word = match[1]
-        value = WORDS[word](job) if word in WORDS else job.get(word, "not given")
+        value = words[word](job) if word in words else job.get(word, "not given")
         return str(spelled(value))
 
-    return re.sub(r"{([\w./]+)}", text, sentence)
+    return re.sub(r"{([\w./]+)}", text, row.sentence)

@@ -18,9 +18,9 @@ from ninefold.types import (
     ClassNumber,
     Count,
     Device,
-    DeviceList,
     Fraction,
     FractionOrZero,
+    GpuNumbers,
     Loss,
     Names,
     NotNegative,
@@ -56,9 +56,8 @@ class ParallelKeys(OptionKeys, kw_only=True):
     """Processes that the strategy can use at most; null: any number."""
     device: Device
     """The device, cpu or cuda: set it by the top-level key device."""
-    devices: Annotated[DeviceList, MAY_CHANGE] = None
-    """Numbers of the GPUs to use, the first one for results; null: all that there are.
-    parallel=split also takes names, the CPU's as the first one: [cpu,cuda:0]."""
+    devices: Annotated[GpuNumbers, MAY_CHANGE] = None
+    """Numbers of the GPUs to use, the first one for results; null: all that there are."""
     timeout: Annotated[Seconds, MAY_CHANGE, NO_EFFECT]
     """Seconds that a process waits for its peers: set it by launch.timeout."""
 

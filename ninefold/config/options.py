@@ -2,7 +2,8 @@
 
 A key is a field with a type of ninefold.types and a docstring below it, before the first method.
 Inherited fields and fields of other types are skipped: their values are not checked. The source is
-parsed, not imported: a command that checks a configuration imports neither torch nor a user's code.
+parsed, not imported: a command that checks a configuration imports neither torch nor the module of
+an option. Combinations that an option refuses are code, in a module of their own beside it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import functools
 import re
 from contextlib import suppress
 from importlib.machinery import PathFinder
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ninefold import types
+from ninefold.config.combinations import Combination
 from ninefold.config.schema import BY_OPTION, GROUPS, KEYS, OPTIONS, Key, documented
+from ninefold.errors import ConfigError, located
 from ninefold.files import read_text
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -87,6 +91,37 @@ def declares(target: str, fact: str) -> bool:
     )
 
 
+@functools.cache
+def refused_by(target: str) -> tuple[Combination, ...]:
+    """The combinations that an option refuses: `REFUSED` in NAME_combinations.py.
+
+    That file is beside the module NAME that `target`, a dotted name in it, is defined in. It is
+    run in the launcher, so it should import nothing but ninefold.config.combinations and
+    ninefold.types. Raises ConfigError if it does not run.
+    """
+    if not types.accepts(types.Target, target):
+        return ()
+    module = f"{target.rpartition('.')[0]}_combinations"
+    try:
+        file = _file(module)
+    except (OSError, ValueError):
+        return ()
+    spec = spec_from_file_location(module, file) if file else None
+    if spec is None or spec.loader is None:
+        return ()
+    beside = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(beside)
+        return tuple(beside.REFUSED)
+    except Exception as error:
+        wrong = located(error, f"{type(error).__name__}: {error}")
+        raise ConfigError(
+            "_target_",
+            target,
+            f"the combinations that it refuses cannot be read; {wrong}; correct {file}",
+        ) from error
+
+
 def _classes(target: str, pattern: str) -> list[ast.ClassDef]:
     """Parse the class with this dotted name, up to its first method; [] if it is not found.
 
@@ -114,6 +149,12 @@ def _constant(default: ast.expr | None) -> Any:
 
 def _source(module: str) -> str:
     """The text of a module, which is not imported; empty if it is not found. Raises OSError."""
+    file = _file(module)
+    return "" if file is None else read_text(file)
+
+
+def _file(module: str) -> Path | None:
+    """The file of a module, which is not imported; None if it is not found."""
     first, *rest = module.split(".")
     spec = PathFinder.find_spec(first)
     roots = (spec.submodule_search_locations if spec else None) or []
@@ -121,4 +162,4 @@ def _source(module: str) -> str:
     files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py")]
     if spec and spec.origin and not rest:
         files.append(Path(spec.origin))
-    return next((read_text(file) for file in files if file.is_file()), "")
+    return next((file for file in files if file.is_file()), None)

@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ninefold.config import letters, own_options
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
 from ninefold.config.rules import breach
+from ninefold.config.schema import OPTIONS
 from ninefold.config.spelling import nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure, not_installed
 
@@ -85,7 +86,7 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
         before = given.setdefault(key, override)
         if before is not override and not before.is_delete():
             found.append(given_twice(key, _value(override), _value(before)))
-        found += _wrong_value(override, key, sweeps)
+        found += _wrong_value(override, key, sweeps, known=bool(command))
         if looks:
             found += _wrong_key(override, key, groups, sections)
     if "compile" in given and "compile.mode" in given:
@@ -174,7 +175,8 @@ def _value(override: Override) -> str:
     return str(override.input_line or "").partition("=")[2]
 
 
-def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
+def _wrong_value(override: Override, key: str, multirun: bool, known: bool) -> list[Failure]:
+    """known: whether all options are ours; one of the user's own may accept other values."""
     if override.is_sweep_override():
         if key == STUDIES:
             return [
@@ -208,7 +210,8 @@ def _wrong_value(override: Override, key: str, multirun: bool) -> list[Failure]:
             )
         ]
     # A mapping is merged into the existing one, and checked once it is composed.
-    return [] if isinstance(value, dict) else breach(key, value)
+    later = isinstance(value, dict) or (key in OPTIONS and not known)
+    return [] if later else breach(key, value)
 
 
 def _plain(value: Any) -> Any:

@@ -61,17 +61,18 @@ def problems(
                     f"not allowed; {allowed(Call)}; take it away with ~logger.{name}",
                 )
             )
-    keys = {**KEYS}
+    keys, refused = {**KEYS}, [*combinations.REFUSED]
     for group in BUILT:
         if isinstance(node := job.get(group), Mapping) and "_target_" in node:
             own = options.of_class(str(node["_target_"]))
             keys |= {f"{group}.{name}": key for name, key in own.items()}
+            refused += options.refused_by(str(node["_target_"]))
     for field, key in keys.items():
         section, _, name = field.rpartition(".")
         node = job.get(section) if section else job
         if isinstance(node, Mapping) and name in node and not key.is_section:
             found += _breach(field, key, node[name])
-    return found or combinations.problems(job) + losses.problems(job.get("task"))
+    return found or combinations.problems(job, refused) + losses.problems(job.get("task"))
 
 
 def breach(field: str, value: Any) -> list[Failure]:

@@ -118,8 +118,9 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
             path,
             f"its configuration cannot be read; {error!s}; see config.yaml of a run of ours",
         ) from error
+    replaced = {group for group in EVALUATED if named.get(group) is not None}
     require_known_targets(
-        tree,
+        {group: node for group, node in tree.items() if group not in replaced},
         "ckpt",
         path,
         "if you trust it, name it on the command line or in a yaml there",
@@ -128,7 +129,7 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
     taken = {
         group: tree[group]
         for group in EVALUATED
-        if tree.get(group) is not None and named.get(group) is None
+        if tree.get(group) is not None and group not in replaced
     }
     dataset = taken.get("dataset")
     if isinstance(dataset, dict):  # a command says where examples are kept

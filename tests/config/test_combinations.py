@@ -20,8 +20,6 @@ DP = {"max_processes": 1, "devices": None}
 DDP = {"max_processes": None, "devices": None}
 FSDP = {**DDP, "reshard_after_forward": True}
 TENSOR = {**DDP, "colwise": ["a"], "rowwise": None}
-SPLIT = {**DP, "at": "auto"}
-MIXED = {**SPLIT, "devices": ["cpu", "cuda:0"]}
 ADAMW, SGD = (
     {"_target_": f"torch.optim.{name}", "fused": True, "foreach": None} for name in ("AdamW", "SGD")
 )
@@ -42,14 +40,6 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("task.ignore", {"dataset": {"ignore": 11}, "task": {"ignore": 0}}),
     ("device", {"device": "cuda:1", "parallel": DDP}),
     ("parallel.devices", {"device": "cpu", "parallel": {**DDP, "devices": [0]}}),
-    ("parallel.devices", {"parallel": {**DDP, "devices": ["cpu", 0]}}),
-    ("parallel.devices", {"parallel": {**SPLIT, "devices": [0, "cpu"]}}),
-    ("parallel.at", {"parallel": {**SPLIT, "at": ["a"], "devices": [0, 1, 2]}}),
-    ("parallel.at", {"parallel": {**SPLIT, "at": ["a.b"]}, "checkpoint_activations": ["a"]}),
-    ("compile.mode", {"parallel": {**SPLIT, "devices": [0, 1]}, "compile": {"mode": "default"}}),
-    ("amp.dtype", {"parallel": MIXED, "amp": {"dtype": "auto", "scaler": True}}),
-    ("amp.scaler", {"parallel": MIXED, "amp": {"scaler": True}, "on_nonfinite": "skip"}),
-    ("on_nonfinite", {"parallel": MIXED, "amp": {"scaler": False}, "on_nonfinite": "skip"}),
     ("optimizer.fused", {"parallel": FSDP, "optimizer": SGD}),
     ("compile.mode", {"parallel": FSDP, "compile": {"mode": "reduce-overhead"}}),
     ("parallel.colwise", {"parallel": {**TENSOR, "colwise": None}, "optimizer": ADAMW}),
@@ -146,8 +136,6 @@ def test_rows_name_keys_that_there_are() -> None:
         {"device": "cuda:1", "parallel": NONE},
         {"device": "cpu", "parallel": DDP},
         {"parallel": {**DP, "devices": [0, 2]}},
-        {"parallel": {**SPLIT, "at": ["a"], "devices": [0]}, "compile": {"mode": "default"}},
-        {"parallel": MIXED, "amp": {"dtype": "float32", "scaler": False}},
         {"parallel": FSDP, "optimizer": ADAMW, "compile": {"mode": "default"}},
         {"parallel": FSDP, "optimizer": {**SGD, "fused": False}},
         {"parallel": FSDP, "optimizer": {"_target_": "mine.SGD", "fused": True}},
@@ -173,10 +161,10 @@ def test_what_can_be_honored_is_allowed(job: dict[str, Any]) -> None:
 
 
 def test_the_line_says_values_as_they_are_typed() -> None:
-    (failure,) = problems({"parallel": {**SPLIT, "at": ["a", "b"], "devices": [0, 1]}})
+    (failure,) = problems({"parallel": {**DP, "devices": [0, 1]}, "graph": True})
     assert str(failure) == (
-        "error: parallel.at=[a, b]: it cuts the network into 3 parts; parallel.devices=[0, 1] are "
-        "2 devices; name 1 modules, or 3 devices"
+        "error: graph=true: parallel.devices=[0, 1] are several devices; a step on one GPU can be "
+        "recorded; name one, or set graph=false"
     )
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.config.options import find, of_class, of_group, option_keys
+from ninefold.config.options import find, of_class, of_group, option_keys, refused_by
 from ninefold.config.rules import breach, problems
 from ninefold.config.schema import BY_OPTION
+from ninefold.errors import ConfigError
 from ninefold.types import Count
 
 MINE = '''
@@ -38,6 +39,7 @@ class Other:
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     of_class.cache_clear()
+    refused_by.cache_clear()
     (tmp_path / "mine_to_read.py").write_text(MINE)
     return tmp_path / "mine_to_read.py"
 
@@ -71,10 +73,10 @@ def test_a_class_that_is_not_found_or_not_ours_has_no_keys(target: str) -> None:
 
 
 def test_each_option_in_conf_is_known_with_the_keys_of_its_class() -> None:
-    assert of_group("parallel")["chunks"].kind == Count
-    assert option_keys().keys() >= {"parallel.at", "parallel.processes", "dataset.train_count"}
+    assert of_group("parallel")["replicas"].kind == Count
+    assert option_keys().keys() >= {"parallel.colwise", "parallel.processes", "dataset.train_count"}
     assert find("parallel.no_such_key") is None
-    assert str(*breach("parallel.chunks", 0)).endswith("; correct parallel.chunks")
+    assert str(*breach("parallel.replicas", 0)).endswith("; correct parallel.replicas")
 
 
 def test_torch_is_not_imported_for_the_keys_of_all_options() -> None:
@@ -83,3 +85,32 @@ def test_torch_is_not_imported_for_the_keys_of_all_options() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+ROWS = """
+from ninefold.config.combinations import Combination
+
+REFUSED = [
+    Combination("epochs", lambda job: job["mine.depth"] == 4, "{deep}; a; b", {"deep": WORD})
+]
+"""
+
+
+def test_what_an_option_refuses_is_read_beside_its_module_which_is_not_run(mine: Path) -> None:
+    mine.with_name("mine_to_read_combinations.py").write_text(ROWS.replace("WORD", "lambda _: 4"))
+    job = {"epochs": 2, "parallel": {"_target_": "mine_to_read.Mine"}, "mine": {"depth": 4}}
+    (failure,) = problems(job, job)
+    assert str(failure) == "error: epochs=2: 4; a; b"
+    assert problems({**job, "mine": {"depth": 3}}, job) == []
+
+
+def test_refused_combinations_that_cannot_be_read_are_one_line_with_the_users_line(
+    mine: Path,
+) -> None:
+    file = mine.with_name("mine_to_read_combinations.py")
+    file.write_text(ROWS)
+    with pytest.raises(ConfigError) as caught:
+        refused_by("mine_to_read.Mine")
+    line = str(caught.value)
+    assert line.startswith("error: _target_=mine_to_read.Mine: the combinations that it refuses ")
+    assert f"{file}:5, NameError: name 'WORD' is not defined; correct {file}" in line

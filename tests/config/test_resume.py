@@ -305,7 +305,7 @@ def test_another_strategy_may_resume_a_run_but_auto_takes_it_for_another_job() -
     for key in ("parallel", "parallel.replicas", "optimizer.fused"):
         assert resume.may_change(key)
         assert not resume.may_vary(key)
-    assert all(map(resume.may_vary, ("parallel.processes", "parallel.devices", "parallel.at")))
+    assert all(map(resume.may_vary, ("parallel.processes", "parallel.devices")))
     one, other = (
         {"parallel": {"processes": n, "replicas": n}, "optimizer": {"fused": n == 1}}
         for n in (1, 2)

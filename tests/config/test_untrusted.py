@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from ninefold.config.untrusted import edited
+from ninefold.config.untrusted import edited, for_evaluation
+from ninefold.errors import CheckpointError
 
 JOB = """
 seed: 0
@@ -52,3 +55,17 @@ def test_what_may_change_in_a_resumed_run_may_differ(before: str, after: str) ->
 @pytest.mark.parametrize("saved", [None, 5, "- a list", "{"])
 def test_a_checkpoint_without_a_job_is_resumed(saved: object) -> None:
     assert edited(saved, JOB) == []
+
+
+STRANGE = (
+    "parallel: {_target_: mine.Own, processes: 1, max_processes: 1}\namp: {_target_: mine.Low}\n"
+)
+
+
+def test_a_group_that_the_command_chooses_may_have_a_target_of_ones_own_in_the_checkpoint() -> None:
+    chosen = {"parallel": {"_target_": "x.Y"}, "amp": {"_target_": "x.Z"}}
+    assert set(for_evaluation(STRANGE, Path("x.pt"), chosen)) == {"choices"}
+    for group in chosen:
+        others = {name: node for name, node in chosen.items() if name != group}
+        with pytest.raises(CheckpointError, match="names the target mine"):
+            for_evaluation(STRANGE, Path("x.pt"), others)

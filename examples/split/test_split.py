@@ -7,6 +7,8 @@ fake tensors, which have a device and no values; the values with two parts on on
 from __future__ import annotations
 
 import copy
+import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from typing import Any
 import pytest
 import torch
 import torchvision
+from split import MIXED, Chunks, Split, cut, moved
+from split_combinations import REFUSED as ROWS
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -23,11 +27,11 @@ from benchmarks import ours
 from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import load_weights, weights
+from ninefold.config.options import of_class
 from ninefold.errors import ConfigError
 from ninefold.model.convnet import ConvNet
 from ninefold.model.unet import UNet
 from ninefold.parallel import Place
-from ninefold.parallel.split import MIXED, Chunks, Split, cut, moved
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import run_of_result
 from ninefold.task import Objective
@@ -35,7 +39,8 @@ from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
 from ninefold.train import kernels
 from ninefold.train.activations import checkpoint_activations
-from tests.conftest import Shell, metrics, only_run, result
+from ninefold.types import accepts
+from tests.conftest import ROOT, Shell, metrics, only_run, result
 from tests.parallel.test_dp import classification, landmarks, segmentation
 from tests.report.test_report import result as reported
 from tests.report.test_report import row, table_of
@@ -45,6 +50,16 @@ CPU = torch.device("cpu")
 GPUS = (torch.device("cuda", 0), torch.device("cuda", 1))
 TWO = Place(0, 1, GPUS[0], devices=GPUS)
 ALONE = Place(0, 1, CPU)
+HERE = Path(__file__).parent
+SPLIT = (f"hydra.searchpath=[file://{ROOT},file://{HERE}/conf]", "parallel=split")
+OWN = ("--config-dir", f"{HERE}/conf", "parallel=split")  # of a command
+TWICE = (*SPLIT, "parallel._target_=test_split.Twice")
+
+
+@pytest.fixture(autouse=True)
+def found_by_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the commands that a test starts find the modules of this folder."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
 
 
 def mobilenet() -> nn.Module:
@@ -151,13 +166,10 @@ class Twice(Split):
         yield Place(0, 1, CPU, devices=(CPU, CPU))
 
 
-TWICE = ("parallel=split", "parallel._target_=tests.parallel.test_split.Twice")
-
-
 @pytest.mark.parametrize(
     ("how", "shared"),
     [
-        (("parallel=split",), ()),
+        (SPLIT, ()),
         (TWICE, ("checkpoint_activations=[features]", "ema=0.9")),
         ((*TWICE, "parallel.at=[classifier]"), ("amp=scaler", "clip_grad_norm=0.1")),
     ],
@@ -193,7 +205,7 @@ def test_one_device_makes_it_a_no_op_and_says_so() -> None:
 def test_a_command_says_that_one_device_makes_it_a_no_op_and_is_evaluated_anywhere(
     shell: Shell,
 ) -> None:
-    split = ["parallel=split", "parallel.at=[classifier]", "parallel.chunks=2"]
+    split = [*OWN, "parallel.at=[classifier]", "parallel.chunks=2"]
     done = shell.train(*split, "max_steps=2", "threads=1")
     assert done.returncode == 0, done.stderr
     found = result(run := only_run(shell.folder))
@@ -220,7 +232,7 @@ LINES = {
 def test_cuts_that_the_network_does_not_have_are_one_line_on_one_device_too(
     at: str, line: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught, ours.training("parallel=split", f"parallel.at={at}"):
+    with pytest.raises(ConfigError) as caught, ours.training(*SPLIT, f"parallel.at={at}"):
         pass
     assert str(caught.value).startswith(f"error: parallel.at={line}")
 
@@ -251,14 +263,28 @@ def test_what_cannot_be_honored_is_refused_before_a_process_starts(
     how: tuple[str, ...], line: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        ours.job("parallel=split", *how)
+        ours.job(*SPLIT, *how)
     assert str(caught.value).startswith(f"error: {line}")
 
 
-def test_other_strategies_take_numbers_of_gpus_alone() -> None:
-    for parallel in ("dp", "ddp"):
-        with pytest.raises(ConfigError, match=r"devices=\[cpu, 0\]: this strategy has a copy of"):
-            ours.job(f"parallel={parallel}", "parallel.devices=[cpu,0]")
+def test_each_row_of_its_table_has_an_example_here() -> None:
+    said = []
+    for how in REFUSED:
+        with pytest.raises(ConfigError) as caught:
+            ours.job(*SPLIT, *how)
+        said.append(f"{caught.value.field}: {caught.value.wrong}")
+    patterns = [f"{row.field}: {re.sub('{.+?}', '.+', row.sentence.split(';')[0])}" for row in ROWS]
+    assert [each for each in patterns if not any(re.fullmatch(each, one) for one in said)] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "fine"),
+    [(["layer3"], True), (["features.3", "classifier"], True), ([4], True), ("auto", True),
+     (None, False), ("layer3", False), ([], False), ([""], False), (["a", "a"], False),
+     ([4, "4"], False), ([1.5], False)],
+)  # fmt: skip
+def test_cuts_are_a_list_of_different_names(value: Any, fine: bool) -> None:
+    assert accepts(of_class("split.Split")["at"].kind, value) == fine
 
 
 def test_the_devices_are_all_gpus_or_as_many_as_there_are_parts() -> None:
@@ -341,11 +367,11 @@ def test_a_report_has_a_row_for_it() -> None:
 @pytest.mark.gpu
 def test_the_cpu_and_a_gpu_train_digits_to_the_losses_of_none(shell: Shell) -> None:
     job = ["max_steps=30", "log_every=1", "logger=quiet", "amp=fp32"]
-    both = ["parallel=split", "parallel.devices=[cpu,cuda:0]"]
+    both = [*OWN, "parallel.devices=[cpu,cuda:0]"]
     commands = {
         "none": [*job, "device=cpu"],
-        "split": [*job, *both, "clip_grad_norm=1000", "ema=0.9"],
-        "chunks": [*job, *both, "parallel.chunks=2", "parallel.at=[classifier]"],
+        "split": [*both, *job, "clip_grad_norm=1000", "ema=0.9"],
+        "chunks": [*both, *job, "parallel.chunks=2", "parallel.at=[classifier]"],
     }
     for name, command in commands.items():
         done = shell.train(*command, f"hydra.run.dir={name}")
@@ -357,7 +383,7 @@ def test_the_cpu_and_a_gpu_train_digits_to_the_losses_of_none(shell: Shell) -> N
     assert found["devices"][0] == "cpu"
     assert len(found["peak_memory_bytes"]) == len(found["devices"]) == 2
     assert all(found["peak_memory_bytes"])
-    done = shell.train("resume=split", "max_steps=35")
+    done = shell.train(*both, "resume=split", "max_steps=35")
     assert done.returncode == 0, done.stderr
     done = shell.evaluate("ckpt=split", "device=cpu")
     assert done.returncode == 0, done.stderr

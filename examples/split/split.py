@@ -8,16 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
 from ninefold.machine import gpu_number
 from ninefold.parallel import Parallel, Place, resolve_device
 from ninefold.progress import say
-from ninefold.types import MAY_CHANGE, Count, Cuts
+from ninefold.types import Allowed, Count, DeviceList, Filled, If, Whole, different
 
 AT = "parallel.at"
 MIXED = "Expected all tensors to be on the same device"  # PyTorch's words
@@ -28,8 +29,7 @@ Part = tuple[str, nn.Module]
 class Split(Parallel):
     """Parts of the network on `devices`, in order: a batch goes through one after the other.
 
-    devices: numbers of GPUs, or names such as cpu, the first one for inputs and losses; None or
-        auto: all GPUs, or as many of them as `at` makes parts.
+    devices: None or auto: all GPUs, or as many of them as `at` makes parts.
     chunks: loss and gradients are those of the whole batch, except for batch normalization, whose
         statistics are of a chunk.
     """
@@ -37,8 +37,14 @@ class Split(Parallel):
     device: str = "auto"
     processes: int = 1
     max_processes: int = 1
-    devices: Sequence[int | str] | str | None = None
-    at: Annotated[Cuts, MAY_CHANGE] = "auto"
+    devices: DeviceList = None
+    """The devices in the order of the network: numbers of GPUs, or names such as cpu, the first one
+    for inputs and losses; null or auto: all GPUs."""
+    at: Annotated[
+        Annotated[list[Whole | Filled], Meta(min_length=1)] | Literal["auto"],
+        Allowed("a list of different names of modules such as [layer3], or auto, is allowed"),
+        If(different),
+    ] = "auto"
     """The modules of the network with which the next device begins, such as [layer3]; auto: such
     that the devices have about the same number of parameters."""
     chunks: Count = 1
