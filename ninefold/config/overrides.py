@@ -176,7 +176,10 @@ def _value(override: Override) -> str:
 
 
 def _wrong_value(override: Override, key: str, multirun: bool, known: bool) -> list[Failure]:
-    """known: whether all options are ours; one of the user's own may accept other values."""
+    """The failure of an override whose value is not accepted.
+
+    known: whether all options are ours; one of the user's own may accept other values.
+    """
     if override.is_sweep_override():
         if key == STUDIES:
             return [
