@@ -64,7 +64,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluate.py": {"main", "signals"},
 }
 COMPOSING = {"main", "plugins", "config", "study", "pack"} | {
-    "launch/run",
     "launch/runs",
     "launch/command",
     "export/run",

@@ -13,7 +13,7 @@ import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
-from hydra.errors import MissingConfigException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -22,10 +22,10 @@ from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
 from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS
 from ninefold.config.spelling import nearest, spelled, suggestion
-from ninefold.errors import ConfigError, Failure, not_installed
+from ninefold.errors import ConfigError, Failure, ResourceError, not_installed
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
-READ_FLAGS = ("hydra._internal.hydra", "hydra._internal.utils")
+READ_FLAGS = {"hydra._internal.hydra", "hydra._internal.utils"}
 SEVERAL = ("logger",)  # groups of which a command may choose a list of options
 EXTRAS = {  # of plugins
     "hydra/sweeper/optuna": "sweepers",
@@ -251,6 +251,18 @@ def _wrong_key(
     ]
 
 
+def of_hydra(error: Exception, conf: Path, given: Sequence[str] = ()) -> Failure | None:
+    """The failure if `error` came from Hydra, OmegaConf or a plugin; None if it did not.
+
+    conf: the folder with the known keys. given: the command's arguments.
+    """
+    if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
+        return of_composition(error, conf, given)
+    if isinstance(error, OSError):
+        return None  # what the system refused to a plugin is told as it is to others
+    return _of_flags(error, given) or _of_plugin(error)
+
+
 def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> ConfigError:
     """The failure of a configuration that could not be composed.
 
@@ -310,18 +322,30 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
     return ConfigError(key, _given(key, given), f"{what}; see conf/; correct the override")
 
 
-def plugin_of(error: BaseException) -> str | None:
-    """The Hydra plugin that `error` was raised in."""
-    modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
-    packages = [name.split(".")[1] for name in modules if name.startswith("hydra_plugins.")]
-    return packages[-1] if packages else None
+def _raised_in(error: Exception) -> list[str]:
+    """The modules of its traceback, the innermost last."""
+    return [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
 
 
-def of_flags(error: BaseException, given: Sequence[str]) -> ConfigError | None:
+def _of_plugin(error: Exception) -> Failure | None:
+    """The failure of a Hydra plugin; None if `error` was not raised in one."""
+    plugins = [m.split(".")[1] for m in _raised_in(error) if m.startswith("hydra_plugins.")]
+    if not plugins:
+        return None
+    given = isinstance(error, ValueError | TypeError | KeyError)
+    return (ConfigError if given else ResourceError)(
+        "hydra",
+        plugins[-1],
+        f"{type(error).__name__}: {error}; this Hydra plugin failed; correct what it was given; "
+        "HYDRA_FULL_ERROR=1 shows where",
+    )
+
+
+def _of_flags(error: Exception, given: Sequence[str]) -> ConfigError | None:
     """The failure of flags that Hydra does not accept together; None for another `error`."""
-    *_, last = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
     flags = " ".join(word for word in given if word.startswith("-"))
-    if not isinstance(error, ValueError) or not flags or last not in READ_FLAGS:
+    by_flags = not READ_FLAGS.isdisjoint(_raised_in(error)[-1:])
+    if not isinstance(error, ValueError) or not flags or not by_flags:
         return None
     return ConfigError(
         "arguments",

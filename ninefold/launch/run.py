@@ -12,10 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from ninefold import process, ranks
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config import needs, overrides
@@ -28,15 +24,14 @@ from ninefold.errors import (
     Failure,
     Refused,
     ResourceError,
-    memory_failure,
     resource_failure,
-    users_line,
 )
 from ninefold.files import require_regular, write_durably
-from ninefold.launch import Launcher, Outcome, forkserver, limits
+from ninefold.launch import Launcher, Outcome, failures, forkserver, limits
 from ninefold.launch.concurrent import seat, takes_one_gpu
+from ninefold.launch.failures import Raised
 from ninefold.launch.run_folder import exclusive, record
-from ninefold.process import OWN_END, OutputClosed, no_reader
+from ninefold.process import OWN_END
 from ninefold.ranks import slurm, started_by
 from ninefold.result import Result
 
@@ -306,42 +301,6 @@ def first_to_report(failure: Failure) -> bool:
 
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
-    """Convert an error of the launcher to a Failure. argv: the overrides that may have caused it.
-
-    A configuration that Hydra or OmegaConf refuses, a file that the system refuses, or a bug.
-    """
-    if isinstance(error, Failure):
-        return error
-    if isinstance(error, OutputClosed):
-        return no_reader()
-    found = _failure_of(error, argv)
-    found.__cause__ = error
-    return found
-
-
-def _failure_of(error: Exception, argv: Sequence[str]) -> Failure:
-    line = users_line(error)
-    if short := memory_failure(error, line or "a run needs a few GB to import torch alone"):
-        return short
-    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
-        return overrides.of_composition(error, ROOT / "conf", argv)
-    if isinstance(error, OSError):
-        if line is not None:
-            return resource_failure(error, line, "see that it is there and can be used")
-        return resource_failure(
-            error, "a run writes its folder", "choose another hydra.run.dir or hydra.sweep.dir"
-        )
-    if odd := overrides.of_flags(error, argv):
-        return odd
-    what = f"{type(error).__name__}: {error}"
-    if plugin := overrides.plugin_of(error):
-        given = isinstance(error, ValueError | TypeError | KeyError)
-        return (ConfigError if given else ResourceError)(
-            "hydra",
-            plugin,
-            f"{what}; this Hydra plugin failed; correct what it was given; HYDRA_FULL_ERROR=1 "
-            "shows where",
-        )
-    if line is not None:
-        return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")
-    return Failure("ninefold", "bug", f"{what}; HYDRA_FULL_ERROR=1 shows where; please report it")
+    """Convert an error of the launcher to a Failure. argv: the arguments of its command."""
+    of_hydra = overrides.of_hydra(error, ROOT / "conf", argv)
+    return failures.failure_of(Raised(error, of_hydra=of_hydra))

@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,6 @@ from functools import partial
 from multiprocessing import util
 from multiprocessing.connection import Connection
 from pathlib import Path
-
-import torch.distributed as dist
 
 from ninefold import signals
 from ninefold.checkpoint.manifest import has_checkpoint
@@ -33,18 +30,13 @@ from ninefold.errors import (
     PeerError,
     Preempted,
     Report,
-    ResourceError,
-    located,
-    memory_failure,
-    resource_failure,
-    users_line,
 )
 from ninefold.launch import forkserver, mailbox
 from ninefold.launch.concurrent import show_one_gpu
+from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
-from ninefold.process import OutputClosed, no_reader, not_ended, open_streams, until
+from ninefold.process import not_ended, open_streams, until
 from ninefold.ranks import found
-from ninefold.secrets import redact
 from ninefold.signals import SIGNALS, Stop
 from ninefold.train import dry, rates, turns
 from ninefold.train import run as training_run
@@ -154,7 +146,7 @@ def run(spec: RunSpec, inline: bool = False) -> None:
             if os.getpid() != process:  # one that code of the user's forked, and lets exit
                 os._exit(Failure.code)
             log.error("%s", traceback.format_exc())
-            raise failure_of(error, spec.folder, rank) from error
+            raise failure_of(Raised(error, log_file(spec.folder, rank), rank)) from error
 
 
 def train(spec: RunSpec, inline: bool) -> None:
@@ -218,129 +210,3 @@ def stopping(spec: RunSpec, inline: bool) -> Iterator[Stop]:
     finally:
         if ranks.rank == 0:
             notice.unlink(missing_ok=True)
-
-
-def _gpu_failure(text: str, kind: str, details: str) -> Failure | None:
-    """The failure if CUDA or NCCL says by `text` what the machine lacks; None for other errors.
-
-    kind: the name of the error's class.
-    """
-    line = next((line for line in text.splitlines() if line.strip()), "")
-    if "Cannot re-initialize CUDA in forked subprocess" in text:
-        return ConfigError(
-            "CUDA",
-            "initialized",
-            "a module that was imported before the workers were forked used the GPU driver; "
-            f"{details}; do not call torch.cuda while a module is imported, or use "
-            "launch.inline=true",
-        )
-    short = [said for said in text.splitlines() if "/dev/shm" in said]
-    if short and ("No space left" in text or "failed to extend" in text):
-        return ResourceError(
-            "file",
-            "/dev/shm",
-            f"NCCL found no room there ({short[0].strip()[:120]}); {details}; give it more "
-            "(docker run --shm-size=1g)",
-        )
-    if "Duplicate GPU detected" in text:
-        return ConfigError(
-            "CUDA_VISIBLE_DEVICES",
-            os.environ.get("CUDA_VISIBLE_DEVICES", "unset"),
-            f"two processes have the same GPU; {details}; show each process one of its own, or "
-            "all GPUs to all",
-        )
-    if kind == "AcceleratorError":
-        return ResourceError(
-            "device",
-            "cuda",
-            f"the GPU reports an error ({line[:160]}); {details}; see dmesg and nvidia-smi; the "
-            "run can be resumed",
-        )
-    return None
-
-
-PEER_GONE = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Timed out waiting",
-    "Broken pipe",
-    "Socket Timeout",
-    "wait timeout",
-    "Connection refused",
-    "No route to host",
-    "Network is unreachable",
-    "connectFullMesh failed",
-    "Application timeout caused pair closure",
-    "remote process exited or there was a network error",
-)
-
-
-def _refused_step(error: BaseException) -> tuple[str, str] | None:
-    """The group and the class if `error` was raised by an optimizer or scheduler of torch's.
-
-    By its own `raise`, such as SparseAdam's for gradients that are not sparse.
-    """
-    frames = list(traceback.walk_tb(error.__traceback__))
-    raised = traceback.extract_tb(error.__traceback__)
-    if not frames or not (raised[-1].line or "").startswith("raise "):
-        return None
-    frame, _ = frames[-1]
-    module, owner = frame.f_globals.get("__name__", ""), frame.f_locals.get("self")
-    if owner is None or not module.startswith("torch.optim."):
-        return None
-    group = "scheduler" if module == "torch.optim.lr_scheduler" else "optimizer"
-    return group, type(owner).__name__
-
-
-def failure_of(error: BaseException, folder: Path, rank: int) -> Failure:
-    """Convert `error` to a failure, with an error line and an exit code."""
-    details = located(error, f"traceback in {log_file(folder, rank)}")
-    text = redact(str(error))  # before it is shortened: half a secret is one too
-    if isinstance(error, Failure):
-        return error
-    if isinstance(error, OutputClosed):
-        return no_reader()
-    if exhausted := memory_failure(error, details):
-        return exhausted
-    before, missing, _ = text.partition(" does not have a deterministic implementation")
-    if missing:
-        return ConfigError(
-            "deterministic",
-            "true",
-            f"{before.rpartition(' ')[2]} has no deterministic kernel; {details}; choose another "
-            "model or leave it out",
-        )
-    if type(error).__module__ in ("torch._dynamo.exc", "torch._inductor.exc"):
-        return ConfigError(
-            "compile",
-            "true",
-            f"the network cannot be compiled ({text.partition(chr(10))[0]}); {details}; leave "
-            "compile out, or see the traceback",
-        )
-    if isinstance(error, OSError):
-        return resource_failure(error, details, "see that it can be written to")
-    if gpu := _gpu_failure(text, type(error).__name__, details):
-        return gpu
-    if "Unable to find address for: " in text:
-        return ConfigError(
-            "GLOO_SOCKET_IFNAME",
-            os.environ.get("GLOO_SOCKET_IFNAME", "unset"),
-            f"no such interface on {socket.gethostname()}; found "
-            f"{', '.join((name for _, name in socket.if_nameindex()))}; set it on that host",
-        )
-    if isinstance(error, dist.DistError) or any(words in text for words in PEER_GONE):
-        said = text.partition("Last error:")[2].strip() or text  # NCCL's message
-        return PeerError(
-            "rank",
-            rank,
-            f"a peer went away or did not answer ({said[:120]}); {details}; see the other ranks' "
-            "logs; launch.timeout is how long one waits",
-        )
-    what = f"{type(error).__name__}: {text}".rstrip(": ")
-    if (refused := _refused_step(error)) is not None:
-        group, name = refused
-        return ConfigError(
-            group, name, f"{what}; {details}; correct its arguments, or choose another"
-        )
-    do = "please report it" if users_line(error) is None else "correct it there"
-    return Failure("rank", rank, f"{what}; {details}; {do}")

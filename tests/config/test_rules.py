@@ -16,7 +16,7 @@ from ninefold.config.rules import breach, inner_keys, problems
 from ninefold.config.schema import KEYS
 from ninefold.config.spelling import suggestion
 from ninefold.errors import KINDS, ConfigError, Failure, Report, ResourceError, memory_failure
-from ninefold.launch.worker import failure_of
+from ninefold.launch.failures import Raised, failure_of
 from ninefold.study.max_batch import of_memory
 
 # Of these, any text or an empty list is allowed.
@@ -248,7 +248,7 @@ NCCL = "NCCL error in: ProcessGroupNCCL.cpp:94, {}, NCCL version 2.27.5\n{}\nLas
 def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(
     tmp_path: Path, error: Exception, told: str
 ) -> None:
-    failure = failure_of(error, tmp_path, 0)
+    failure = failure_of(Raised(error, tmp_path, 0))
     assert failure.code == 5
     assert isinstance(failure, ResourceError)
     assert of_memory(failure)
@@ -260,7 +260,7 @@ def test_of_a_peer_that_is_gone_nccls_own_words_are_told(tmp_path: Path) -> None
         "remote process exited or there was a network error", "ncclRemoteError: A call failed " * 9,
         "socketProgress: Connection closed by remote peer host<4242>",
     )  # fmt: skip
-    failure = failure_of(DistBackendError(text), tmp_path, 1)
+    failure = failure_of(Raised(DistBackendError(text), tmp_path, 1))
     assert failure.code == 7
     assert "(socketProgress: Connection closed by remote peer host<4242>)" in str(failure)
 
@@ -273,7 +273,7 @@ def test_an_operator_that_cannot_be_deterministic_is_named_and_is_no_bug(
         "adaptive_avg_pool2d_backward_cuda does not have a deterministic implementation, but you "
         "set 'torch.use_deterministic_algorithms(True)'. You can turn off determinism"
     )
-    failure = failure_of(RuntimeError(before + text), tmp_path, 0)
+    failure = failure_of(Raised(RuntimeError(before + text), tmp_path, 0))
     assert failure.code == 2
     assert str(failure).startswith(
         "error: deterministic=true: adaptive_avg_pool2d_backward_cuda has no deterministic kernel; "

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ninefold.errors import ConfigError, Failure, PeerError, ResourceError
-from ninefold.launch.worker import failure_of
+from ninefold.launch.failures import Raised, failure_of
 from tests.conftest import ROOT, Shell, wait_until
 
 
@@ -59,7 +59,7 @@ def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shel
 def test_what_a_gpu_or_nccl_lacks_is_one_line_that_names_it(
     error: Exception, kind: type[Failure], line: str, tmp_path: Path
 ) -> None:
-    failure = failure_of(error, tmp_path, rank=1)
+    failure = failure_of(Raised(error, tmp_path / "run.rank1.log", rank=1))
     assert type(failure) is kind
     assert str(failure).startswith(line)
     assert "\n" not in str(failure)
