@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
+from ninefold.files import ROOT
 from ninefold.secrets import redact
 
 LONGEST = 600  # characters of a part of a line
@@ -254,8 +255,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 @functools.cache
 def is_users(file: str) -> bool:
     """Whether a file of code is the user's own: not ours, Python's or an installed package's."""
-    root = Path(__file__).parents[1]
-    ours = (root / name for name in ("train.py", "evaluate.py"))
+    ours = (ROOT / name for name in ("train.py", "evaluate.py"))
     installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     not_theirs = (Path(__file__).parent, *ours, *map(Path, installed))
     return not (

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
+from ninefold.files import ROOT
 from ninefold.ranks import Met
 
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
@@ -40,9 +41,8 @@ def environment(processes: int = 1) -> dict[str, Any]:
     }
     for package in ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy"):
         versions[package] = installed(package)
-    root = Path(__file__).parents[1]
-    git = ("git", "-C", str(root))
-    packed = _packed_commit(root)  # it counts first: the repository of a folder around is another
+    git = ("git", "-C", str(ROOT))
+    packed = _packed_commit(ROOT)  # it counts first: the repository of a folder around is another
     commit = packed or _output(*git, "rev-parse", "HEAD")
     changes = None if packed else _output(*git, "status", "--porcelain", "--untracked-files=no")
     return {

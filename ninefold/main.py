@@ -22,7 +22,6 @@ from omegaconf import DictConfig
 from ninefold import plugins, ranks, signals
 from ninefold.config import letters, overrides, resolvers
 from ninefold.config.composition import (
-    CONF,
     VERSION,
     Composition,
     compose,
@@ -31,6 +30,7 @@ from ninefold.config.composition import (
 )
 from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure, Interrupted, Refused, left_by
+from ninefold.files import CONF
 from ninefold.launch import concurrent
 from ninefold.launch import run as launch
 from ninefold.launch.run import (
@@ -104,7 +104,7 @@ class Command:
             require_environment()
             if started_by():
                 self._meet()
-            if problems := overrides.of_arguments(self.argv, self.name, CONF):
+            if problems := overrides.of_arguments(self.argv, self.name):
                 raise Refused(problems)
             flags = flags_of(self.argv)
             if only_shows(flags):

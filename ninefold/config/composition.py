@@ -21,9 +21,8 @@ from hydra.errors import SearchPathException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from ninefold.config.job import ROOT
+from ninefold.files import CONF
 
-CONF = ROOT / "conf"
 VERSION = "1.3"  # whose defaults Hydra is to have
 SAYS_MODE = ("experiments=", "hydra.mode=")  # an overlay of experiments/ makes it a sweep
 

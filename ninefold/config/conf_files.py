@@ -10,6 +10,8 @@ from omegaconf._utils import get_yaml_loader
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
+from ninefold.files import CONF, ROOT
+
 STUDIES = "experiments"
 
 
@@ -32,13 +34,13 @@ def _loader() -> Any:
 Loader = _loader()
 
 
-def groups_of(conf: Path, command: str) -> dict[str, list[str]]:
+def groups_of(command: str) -> dict[str, list[str]]:
     """The groups in the defaults list of the configuration, each with its options."""
-    defaults = read_tree(conf / f"{command}.yaml").get("defaults", [])
+    defaults = read_tree(CONF / f"{command}.yaml").get("defaults", [])
     names = [str(key) for entry in defaults if isinstance(entry, dict) for key in entry]
-    folders = {name: conf / name for name in names if " " not in name}
+    folders = {name: CONF / name for name in names if " " not in name}
     if STUDIES in folders:
-        folders[STUDIES] = conf.parent / STUDIES
+        folders[STUDIES] = ROOT / STUDIES
     return {
         name: sorted(path.stem for path in folder.glob("*.yaml"))
         for name, folder in folders.items()
@@ -54,20 +56,20 @@ def read_tree(path: Path) -> dict[Any, Any]:
     return tree if isinstance(tree, dict) else {}
 
 
-def keys_near(key: str, conf: Path) -> set[str]:
+def keys_near(key: str) -> set[str]:
     """The keys in the section or group of `key`, to suggest."""
     section = key.partition(".")[0]
     if section == "hydra":
         return {"the keys that --cfg hydra shows"}
-    found = {name for name in keys_of(conf) if name.startswith(f"{section}.")}
-    return found or {name for name in keys_of(conf) if "." not in name}
+    found = {name for name in keys_of() if name.startswith(f"{section}.")}
+    return found or {name for name in keys_of() if "." not in name}
 
 
-def keys_of(conf: Path) -> set[str]:
+def keys_of() -> set[str]:
     """Every key in the files of conf/: at the top, in sections, in the groups' options."""
     found: set[str] = set()
-    for path in sorted(conf.rglob("*.yaml")):
-        group = "" if path.parent == conf else f"{path.parent.name}."
+    for path in sorted(CONF.rglob("*.yaml")):
+        group = "" if path.parent == CONF else f"{path.parent.name}."
         found.add(group.rstrip("."))
         for key, value in read_tree(path).items():
             if key in ("defaults", "hydra") or str(key).startswith("_"):

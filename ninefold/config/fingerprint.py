@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from ninefold.files import ROOT
+
 # Packages of which every module may take part in a run; the others are found by their imports.
 NAMED_IN_CONF = ("dataset", "logger", "model", "parallel", "task")
 # `import ninefold.x`, and `from ninefold.x import a, b` with or without parentheses.

@@ -40,7 +40,6 @@ from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.ranks import started_by
 from ninefold.types import MAY_CHANGE, NO_EFFECT
 
-ROOT = Path(__file__).parents[2]
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 # Keys and groups that result.json has as fields.
 FIELDS = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "experiments")
@@ -336,7 +335,7 @@ def problems(asked: Asked) -> list[Failure]:
     found = rules.problems(
         {**asked.resolved, **asked.of_command},
         schema.top_level(asked.evaluates) | asked.of_command.keys(),
-        rules.inner_keys(ROOT / "conf", asked.choices, asked.evaluates),
+        rules.inner_keys(asked.choices, asked.evaluates),
         schema.required(asked.evaluates),
     )
     # Options that are more than a name would lead out of conf/, or of the output folder.
@@ -429,7 +428,7 @@ def _checkpoint(given: Any) -> Path:
 
 def _leave_out_keys_of_other_strategies(composed: DictConfig, strategy: Any) -> None:
     """In a sweep over strategies, a key that some of them have is set for these alone."""
-    own = rules.keys_of_option(ROOT / "conf", "parallel", strategy)
+    own = rules.keys_of_option("parallel", strategy)
     node = composed.get("parallel")
     if own is None or not isinstance(node, DictConfig):
         return

@@ -23,9 +23,8 @@ from ninefold import types
 from ninefold.config.combinations import Combination
 from ninefold.config.schema import BY_OPTION, GROUPS, KEYS, OPTIONS, Key, documented
 from ninefold.errors import ConfigError, located
-from ninefold.files import read_text
+from ninefold.files import CONF, read_text
 
-CONF = Path(__file__).parents[2] / "conf"
 # What a field's annotation may name; with any other name the field is skipped.
 NAMES = {**vars(types), "types": types}
 TYPED = r"\bninefold\.types\b|\bninefold import .*\btypes\b|\bmsgspec\b"  # in a module with such

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ninefold.config.options import CONF
 from ninefold.config.rules import NAME, OF_A_COMMAND
-from ninefold.files import flat
+from ninefold.files import CONF, flat
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence, Set
-from pathlib import Path
 from traceback import walk_tb
 from typing import Any, NoReturn
 
@@ -23,6 +22,7 @@ from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS
 from ninefold.config.spelling import nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure, ResourceError, not_installed
+from ninefold.files import CONF
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 READ_FLAGS = {"hydra._internal.hydra", "hydra._internal.utils"}
@@ -35,11 +35,11 @@ EXTRAS = {  # of plugins
 }
 
 
-def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Failure]:
+def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
     """All problems of a command line that can be found before the configuration is composed.
 
     Hydra stops at the first mistake and accepts some, such as two values for one key.
-    `command` is the name of the configuration in the folder `conf`.
+    `command` is the name of a configuration in conf/.
     """
     if odd := letters.problems(arguments):
         return odd
@@ -47,9 +47,9 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
         flags = _parser(command).parse_args(letters.quoted(arguments))
     except ConfigError as failure:
         return [failure]
-    found = [] if flags.config_path else own_options.problems(flags, conf)
+    found = [] if flags.config_path else own_options.problems(flags)
     if flags.config_path or (flags.config_name or command) != command:
-        conf, command = Path(), ""  # a configuration folder of the user, whose keys are unknown
+        command = ""  # a configuration folder of the user, whose keys are unknown
     elif flags.config_dir or any("hydra.searchpath=" in text for text in flags.overrides):
         command = ""  # options may be in those folders too
     if flags.shell_completion:
@@ -61,9 +61,9 @@ def of_arguments(arguments: Sequence[str], command: str, conf: Path) -> list[Fai
     )
     parser = OverridesParser.create()
     looks = bool(command and flags.overrides)
-    groups = groups_of(conf, command) if looks else {}
+    groups = groups_of(command) if looks else {}
     sections = (
-        read_tree(conf / f"{command}.yaml").keys() - {"defaults", "hydra"} if looks else set()
+        read_tree(CONF / f"{command}.yaml").keys() - {"defaults", "hydra"} if looks else set()
     )
     for text in flags.overrides:
         try:
@@ -251,23 +251,20 @@ def _wrong_key(
     ]
 
 
-def of_hydra(error: Exception, conf: Path, given: Sequence[str] = ()) -> Failure | None:
+def of_hydra(error: Exception, given: Sequence[str]) -> Failure | None:
     """The failure if `error` came from Hydra, OmegaConf or a plugin; None if it did not.
 
-    conf: the folder with the known keys. given: the command's arguments.
+    given: the command's arguments.
     """
     if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
-        return of_composition(error, conf, given)
+        return _of_composition(error, given)
     if isinstance(error, OSError):
         return None  # what the system refused to a plugin is told as it is to others
     return _of_flags(error, given) or _of_plugin(error)
 
 
-def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> ConfigError:
-    """The failure of a configuration that could not be composed.
-
-    conf: the folder with the known keys. given: the command's arguments.
-    """
+def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
+    """The failure of a configuration that could not be composed."""
     if isinstance(error, yaml.YAMLError):
         mark = getattr(error, "problem_mark", None)
         return ConfigError(
@@ -300,7 +297,7 @@ def of_composition(error: Exception, conf: Path, given: Sequence[str] = ()) -> C
                 )
     if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
         key = match.group(1).partition("=")[0]
-        if key in (near := keys_near(key, conf)):
+        if key in (near := keys_near(key)):
             return ConfigError(
                 key,
                 _given(key, given),

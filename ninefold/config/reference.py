@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from ninefold.config.conf_files import STUDIES
 from ninefold.config.options import option_keys
 from ninefold.config.schema import (
     BY_OPTION,
@@ -26,11 +27,9 @@ from ninefold.config.schema import (
     own_keys,
 )
 from ninefold.config.untrusted import EVALUATED
+from ninefold.files import CONF, ROOT
 from ninefold.types import MAY_CHANGE, words
 
-ROOT = Path(__file__).parents[2]
-CONF = ROOT / "conf"
-STUDIES = "experiments"
 COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}
 USAGE = {
     "train": "python train.py [-m] [GROUP=OPTION ...] [KEY=VALUE ...]",

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ninefold.config import resume, rules
-from ninefold.config.job import ROOT
+from ninefold.files import ROOT
 
 
 def register() -> None:

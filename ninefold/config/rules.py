@@ -13,6 +13,7 @@ from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.config.spelling import spelled, suggestion
 from ninefold.config.stored import ADDED
 from ninefold.errors import ConfigError, Failure
+from ninefold.files import CONF
 from ninefold.types import Call, accepts, allowed
 
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
@@ -94,20 +95,20 @@ def _breach(field: str, key: Key, value: Any) -> list[Failure]:
     ]
 
 
-def inner_keys(conf: Path, choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str]]:
-    """The keys of the sections, and of the groups whose chosen option is a file in `conf`."""
+def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str]]:
+    """The keys of the sections, and of the groups whose chosen option is a file in conf/."""
     found = in_sections(evaluates)
     for group in ("parallel", "amp", "dataset", "model", "task"):
-        keys = keys_of_option(conf, group, choices.get(group))
+        keys = keys_of_option(group, choices.get(group))
         if keys is not None:
             later = {n.partition(".")[2] for n in ADDED if n.startswith(f"{group}.")}
             found[group] = keys | later
     return found
 
 
-def keys_of_option(conf: Path, group: str, option: object) -> set[str] | None:
+def keys_of_option(group: str, option: object) -> set[str] | None:
     """The keys in the yaml of an option; None if it is in another folder, of the user."""
-    path = conf / group / f"{option}.yaml"
+    path = CONF / group / f"{option}.yaml"
     return set(map(str, _load(path))) if path.is_file() else None
 
 

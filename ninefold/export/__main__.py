@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ninefold.checkpoint import manifest
 from ninefold.config import overrides
-from ninefold.config.job import ROOT, Checked, asked
+from ninefold.config.job import Checked, asked
 from ninefold.errors import CheckpointError, ConfigError, Refused
 from ninefold.files import require_regular
 from ninefold.launch.command import carried_out, composed
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(arguments: Sequence[str]) -> None:
     """Raises Failure, and Refused for problems of the configuration."""
     own, rest = taken(arguments)
-    if wrong := overrides.of_arguments(rest, "evaluate", ROOT / "conf"):
+    if wrong := overrides.of_arguments(rest, "evaluate"):
         raise Refused(wrong)
     config = composed("evaluate", rest, EXAMPLE)
     job = checked(asked(config, config.hydra))

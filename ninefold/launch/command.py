@@ -11,8 +11,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from ninefold.config import letters, resolvers
-from ninefold.config.job import ROOT
 from ninefold.errors import ConfigError, Failure, Refused
+from ninefold.files import CONF
 from ninefold.launch.run import failure_of
 from ninefold.process import (
     OutputClosed,
@@ -71,7 +71,7 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
     resolvers.register()
     if folder is not None:
         overrides.append(f"hydra.searchpath=[file://{folder}]")
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name=command):
+    with initialize_config_dir(str(CONF), version_base="1.3", job_name=command):
         return compose(command, overrides, return_hydra_config=True)
 
 

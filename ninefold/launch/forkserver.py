@@ -7,14 +7,13 @@ import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver, process
-from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ResourceError
+from ninefold.files import ROOT
 from ninefold.machine import gpu_driver
 from ninefold.process import SAFE_PATH, prepended, replaced, scratch, starting
 
-ROOT = Path(__file__).parents[2]
 TOLD = "NINEFOLD_FORKSERVER"  # see launch.preload, which must not be imported here
 # The first optimizer of a process imports torch._dynamo, which takes 0.8 s.
 PRELOADED = ["ninefold.launch.preload", "ninefold.launch.worker", "torch._dynamo"]

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from ninefold import process, ranks
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config import needs, overrides
-from ninefold.config.job import ROOT, Asked, Checked, Settled, check, settle
+from ninefold.config.job import Asked, Checked, Settled, check, settle
 from ninefold.config.resume import holds_a_run
 from ninefold.config.spec import RunSpec
 from ninefold.errors import (
@@ -79,7 +79,6 @@ def run(
         require_undisturbed()
         if isinstance(job, Asked):
             job = ready(job, folder)
-        freeze(job, folder)
         spec = spec_of(
             job,
             folder,
@@ -89,6 +88,7 @@ def run(
             quiet=quiet,
             seat=seat() if concurrent and takes_one_gpu(job.stored) else None,
         )
+        freeze(spec)
         start(spec, job)
         return Outcome(0, result=None if job.evaluates else Result.read(folder))
     except Refused as refused:
@@ -231,10 +231,10 @@ def _occupied(job: Asked, folder: Path) -> list[Failure]:
     ]
 
 
-def freeze(job: Settled, folder: Path) -> None:
-    """Write `job` to config.yaml in `folder`. Raises Busy."""
-    with exclusive(folder, rank=0):
-        write_durably(folder / "config.yaml", job.text().encode())
+def freeze(spec: RunSpec) -> None:
+    """Write the job of `spec` to config.yaml in its folder. Raises Busy."""
+    with exclusive(spec.folder, rank=0):
+        write_durably(spec.folder / "config.yaml", spec.job.encode())
 
 
 def start(spec: RunSpec, job: Settled) -> None:
@@ -302,5 +302,5 @@ def first_to_report(failure: Failure) -> bool:
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
     """Convert an error of the launcher to a Failure. argv: the arguments of its command."""
-    of_hydra = overrides.of_hydra(error, ROOT / "conf", argv)
+    of_hydra = overrides.of_hydra(error, argv)
     return failures.failure_of(Raised(error, of_hydra=of_hydra))

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from ninefold import signals
 from ninefold.errors import Failure, one_line, require_package
-from ninefold.files import read_text, write_durably
+from ninefold.files import ROOT, read_text, write_durably
 from ninefold.logger import Run
 from ninefold.process import safe_path
 from ninefold.progress import say
@@ -90,8 +90,7 @@ class Tracked:
 
     def _started(self) -> subprocess.Popen[bytes]:
         """Start the client's process. Raises OSError."""
-        own = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         answers, theirs = os.pipe()
         try:
             with safe_path():

@@ -10,9 +10,10 @@ from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from ninefold.config import combinations, letters, rules
-from ninefold.config.composition import CONF, Composition
+from ninefold.config.composition import Composition
 from ninefold.config.job import GROUPS, UNSAID, not_a_name
 from ninefold.errors import Failure
+from ninefold.files import CONF
 from ninefold.ranks import started_by
 from ninefold.study import plan, start, values
 

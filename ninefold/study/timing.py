@@ -370,8 +370,9 @@ class Timing:
                 )
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
-        freeze(job, own)
-        return spec_of(job, own, command="time", quiet=True)
+        spec = spec_of(job, own, command="time", quiet=True)
+        freeze(spec)
+        return spec
 
     def _drop(self, cell: Cell, failure: Failure, folder: Path) -> None:
         """Report and record a failure of a cell, which is not timed any more."""

@@ -20,7 +20,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
 from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_line
-from ninefold.files import write_json
+from ninefold.files import CONF, write_json
 from ninefold.parallel import Parallel, Place, device_names, of_rank_0, of_rank_0_text
 from ninefold.secrets import redact, redacted
 from ninefold.task import Objective
@@ -230,7 +230,7 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
             merged[group] = wanted[group]
             merged.choices[group] = wanted.choices[group]
         elif merged[group] is None and group in ASSUMED:
-            merged[group] = OmegaConf.load(untrusted.CONF / group / f"{ASSUMED[group]}.yaml")
+            merged[group] = OmegaConf.load(CONF / group / f"{ASSUMED[group]}.yaml")
             merged.choices[group] = ASSUMED[group]
         if merged[group] is None:
             raise ConfigError(

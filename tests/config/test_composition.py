@@ -13,7 +13,8 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import resolvers
-from ninefold.config.composition import CONF, VERSION, compose, flags_of
+from ninefold.config.composition import VERSION, compose, flags_of
+from ninefold.files import CONF
 
 
 class Composed(BaseException):

@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 
 from ninefold.config import letters, overrides
-from tests.conftest import ROOT
 
 
 def line(arguments: list[str]) -> str:
-    (found,) = overrides.of_arguments(arguments, "train", ROOT / "conf")
+    (found,) = overrides.of_arguments(arguments, "train")
     return str(found)
 
 
 @pytest.mark.parametrize("path", ["/data/dé/x", "/数据", "/data/a é", "~/å=b"])
 def test_a_path_with_letters_outside_ascii_needs_no_quotes(path: str) -> None:
-    assert overrides.of_arguments([f"hydra.run.dir={path}"], "train", ROOT / "conf") == []
+    assert overrides.of_arguments([f"hydra.run.dir={path}"], "train") == []
     assert letters.quoted([f"hydra.run.dir={path}"]) == [f"hydra.run.dir='{path}'"]
 
 

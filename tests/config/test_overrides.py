@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ninefold.config import overrides
-from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize(
@@ -21,7 +20,7 @@ from tests.conftest import ROOT
     ],
 )
 def test_only_of_loggers_may_a_command_choose_several(argument: str, problem: str | None) -> None:
-    found = [str(each) for each in overrides.of_arguments([argument], "train", ROOT / "conf")]
+    found = [str(each) for each in overrides.of_arguments([argument], "train")]
     assert len(found) == (problem is not None)
     assert not found or found[0].startswith(f"error: {problem}")
 
@@ -31,7 +30,7 @@ def test_only_of_loggers_may_a_command_choose_several(argument: str, problem: st
 def test_an_override_behind_a_flag_and_one_before_it_is_told_to_come_after_it(
     flag: str, last: str
 ) -> None:
-    (found,) = overrides.of_arguments(["seed=0", flag, last], "train", ROOT / "conf")
+    (found,) = overrides.of_arguments(["seed=0", flag, last], "train")
     assert str(found) == (
         f"error: arguments={last}: it stands behind a flag, others before it; "
         "flags are allowed before all key=value or behind them; put the flags first"

@@ -13,7 +13,7 @@ CONF = ROOT / "conf"
 
 
 def lines(*arguments: str, command: str = "train") -> list[str]:
-    return list(map(str, overrides.of_arguments(arguments, command, CONF)))
+    return list(map(str, overrides.of_arguments(arguments, command)))
 
 
 @pytest.mark.parametrize("name", ["model/convnet.yaml", "logger/quiet.yaml", "train.yaml"])

@@ -169,7 +169,7 @@ def test_a_mistyped_key_in_a_section_is_told_where_its_keys_are_known() -> None:
 
 
 def test_the_keys_of_an_option_are_those_in_its_file_and_later_ones_of_its_group() -> None:
-    inner = inner_keys(ROOT / "conf", {"amp": "fp32", "dataset": "digits"}, False)
+    inner = inner_keys({"amp": "fp32", "dataset": "digits"}, False)
     assert inner["amp"] == set(OmegaConf.load(ROOT / "conf" / "amp" / "fp32.yaml"))
     digits = set(OmegaConf.load(ROOT / "conf" / "dataset" / "digits.yaml"))
     assert inner["dataset"] == digits | {

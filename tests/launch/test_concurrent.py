@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from ninefold.config.job import ROOT
 from ninefold.launch import concurrent
 from ninefold.launch.concurrent import gpus_shown, show_one_gpu, takes_one_gpu
-from tests.conftest import Shell
+from tests.conftest import ROOT, Shell
 
 SEAT = "from ninefold.launch.concurrent import seat; print(seat(), seat())"
 ANNOUNCE = (

@@ -21,13 +21,6 @@ def test_the_parts_of_the_noise_are_found() -> None:
     assert found.turns == 15
 
 
-def test_more_turns_pay_where_a_process_is_dear_and_turns_are_noisy() -> None:
-    assert Components(0.015, 0.012, 5).best_turns(20) == 6
-    assert Components(0.015, 0.012, 5).best_turns(80) == 11
-    assert Components(0.002, 0.012, 5).best_turns(4) == 1
-    assert Components(0.015, None, 5).best_turns(20) is None
-
-
 def test_without_rounds_in_common_the_noise_between_processes_is_not_known() -> None:
     found = components({"a": {0: [1.0, 1.01, 1.02]}, "b": {1: [1.0, 1.01, 1.02]}})
     assert found.process is None

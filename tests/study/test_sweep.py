@@ -11,7 +11,7 @@ from ninefold.config import overrides as messages
 from ninefold.errors import Busy
 from ninefold.launch.run_folder import exclusive
 from ninefold.study import sweep
-from tests.conftest import ROOT, Shell
+from tests.conftest import Shell
 from tests.study.conftest import Sweep
 
 
@@ -47,13 +47,13 @@ def test_the_printed_resume_command_can_be_pasted(
         assert sorted(words) == sorted(
             ["-m", "seed=0,1", budget, *given[-2:], f"study.resume={made.folder}"]
         )
-        assert messages.of_arguments(words, "train", ROOT / "conf") == []
+        assert messages.of_arguments(words, "train") == []
 
 
 @pytest.mark.parametrize("flags", [[], ["-m"]])
 def test_a_command_that_names_two_studies_is_refused(flags: list[str]) -> None:
     given = [*flags, "experiments=nine_way,cifar10_cpu"]
-    (failure,) = messages.of_arguments(given, "train", ROOT / "conf")
+    (failure,) = messages.of_arguments(given, "train")
     assert "a command runs one study; give them one after the other" in str(failure)
 
 

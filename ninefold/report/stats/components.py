@@ -26,15 +26,6 @@ class Components:
     process: float | None
     turns: int
 
-    def best_turns(self, cost: float) -> int | None:
-        """Return how many turns of a process get most from a given time; None if unknown.
-
-        Kalibera and Jones 2013. cost: of starting a process, in turns
-        """
-        if not self.turn or not self.process:
-            return None
-        return max(1, round(math.sqrt(cost) * self.turn / self.process))
-
 
 def components(cells: Mapping[Name, Mapping[int, Sequence[float]]]) -> Components:
     """Return the parts of the noise. cells: seconds of the turns, by cell and timing round."""
