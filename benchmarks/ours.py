@@ -18,11 +18,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from ninefold.config import resolvers
-from ninefold.config.job import ROOT, Settled, asked, check
+from ninefold.config.job import Settled, asked, check
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import Gathered, Source
 from ninefold.dataset.resident import Resident
 from ninefold.errors import Refused
+from ninefold.files import ROOT
 from ninefold.signals import Stop
 from ninefold.study.compose import Composer
 from ninefold.task import Scores, Task

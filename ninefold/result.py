@@ -17,7 +17,6 @@ NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size o
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 SCORE = "accuracy"  # the score's name in results that name none
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
-ONE_PROCESS = ("none", "dp", "split")  # strategies whose cells are called the same with any number
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 TIMING_LOOKS = (3, 4, 6, 8, 11, 15, 20)  # after which of these a study looks at the times so far
 # A further figure whose name ends in one of these words is an error in that unit.
@@ -25,11 +24,11 @@ UNITS = ("mm", "cm", "m", "px", "voxels", "degrees", "s")
 
 
 def strategy_name(parallel: str, processes: int | str | None) -> str:
-    """Return what a cell's strategy is called where a study swept the processes: `ddp x4`.
+    """Return what a cell's strategy is called: `ddp x4`, if a study swept the processes.
 
-    processes: None where they were not swept.
+    processes: None where they were not swept, or the strategy has one whatever is asked for.
     """
-    return parallel if processes is None or parallel in ONE_PROCESS else f"{parallel} x{processes}"
+    return parallel if processes is None else f"{parallel} x{processes}"
 
 
 def are_numbers(values: object) -> bool:
@@ -62,6 +61,7 @@ class Result:
     backend: of the process group, nccl or gloo; None: there was none.
     threads: CPU threads of all processes together.
     loader_workers: threads of each process that read batches ahead.
+    random_inputs: whether the examples were drawn at random, so that a score says nothing.
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
     turns: counted turns of a timing run; None of a run that was trained as a whole.
     turn_seconds: seconds per step of each of these turns.
@@ -120,6 +120,7 @@ class Result:
     devices: list[str] = field(default_factory=list)
     threads: int | None = None
     loader_workers: int | None = None
+    random_inputs: bool | None = None
     resident_bytes: int | None = None
     batch_size: int | None = None
     epochs: Number | None = None
@@ -191,3 +192,29 @@ class Result:
 
     def write(self, folder: Path) -> None:
         write_json(folder / FILE, redacted(asdict(self)))
+
+
+# What files of older versions told by the names of options alone; options declare it now.
+OLDER_ONE_PROCESS = ("none", "dp", "split")
+OLDER_GROUPS = ("ddp", "fsdp", "tensor")  # whose processes had a process group
+
+
+def had_one_process(parallel: object) -> bool:
+    """Whether older files name a strategy so that has one process, whatever is asked for."""
+    return parallel in OLDER_ONE_PROCESS
+
+
+def add_older_facts(result: Result) -> None:
+    """Set the fields of a result that its version did not record yet."""
+    if result.max_processes is None and had_one_process(result.parallel):
+        result.max_processes = 1
+    if result.random_inputs is None:
+        result.random_inputs = result.dataset == "synthetic"
+    if result.status != "ok":
+        return
+    if result.no_op is None:
+        result.no_op = result.parallel == "dp" and result.replicas == 1
+        if result.backend is None and result.parallel in OLDER_GROUPS:
+            result.backend = "nccl" if set(result.devices) - {"cpu"} else "gloo"
+    if result.tf32 is None:
+        result.tf32 = result.amp == "tf32"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ninefold.result import PROCESSES, are_numbers, strategy_name
+from ninefold.result import PROCESSES, are_numbers, had_one_process, strategy_name
 
 FILE = "sweep.json"  # in a study's folder
 SUPERSEDED = "superseded"  # folder of runs that were repeated, in a study's
@@ -102,7 +102,8 @@ class StudyRecord:
     swept: the keys with several values, and those values as written.
     segments: code, machine and launcher; a new one begins where a study is resumed after one of
         them changed. Runs of different segments are never put into one table.
-    planned_cells: parallel, amp and the swept keys of each cell.
+    planned_cells: parallel, amp and the swept keys of each cell; of a strategy with one process no
+        number of processes.
     planned_rounds: at most, according to the last command; 0: the sweep has no rounds.
     looks: how often repeats=auto may look at the results, over all commands.
     burn_in: folder of the run before the first round.
@@ -246,9 +247,18 @@ def upgrade(stored: object) -> object:
         values = {key: _list(swept[key]) for key in swept if key != "seed"}
         every = itertools.islice(itertools.product(*values.values()), MOST_CELLS)
         found["planned_cells"] = [dict(zip(values, each, strict=True)) for each in every]
+    if isinstance(cells := found.get("planned_cells"), list):
+        found["planned_cells"] = [_planned_cell(cell) for cell in cells]
     if isinstance(searches := found.get("max_batch"), dict):
         found["max_batch"] = {cell: _search(searches[cell]) for cell in searches}
     return found
+
+
+def _planned_cell(cell: object) -> object:
+    """A cell, to which older versions gave a number of processes even if its strategy has one."""
+    if not isinstance(cell, dict) or not had_one_process(cell.get("parallel")):
+        return cell
+    return {key: value for key, value in cell.items() if key != PROCESSES}
 
 
 def _round(entry: object) -> object:

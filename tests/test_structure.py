@@ -256,11 +256,7 @@ OTHER_MEANINGS = {
     ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
     ("launch/forkserver", "torchvision"),
 }  # fmt: skip
-# Where an option is still asked about by its name, in place of a fact that it declares.
-STILL_BY_NAME = {
-    "config/job", "config/needs", "report/answer/caveats", "result",
-    "report/data/runs",  # what older recordings tell by names alone
-}  # fmt: skip
+OF_OLDER_FILES = {"result"}  # the one place for what these told by the names of options alone
 
 
 def option_names() -> set[str]:
@@ -342,7 +338,7 @@ def test_comparisons_with_an_option_are_found() -> None:
 
 
 def test_nothing_asks_for_an_option_by_its_name_where_the_option_can_say_it() -> None:
-    found = {(module, text) for module, text in by_name() if module not in STILL_BY_NAME}
+    found = {(module, text) for module, text in by_name() if module not in OF_OLDER_FILES}
     assert found - OTHER_MEANINGS == set()
 
 

@@ -83,13 +83,18 @@ class Asked:
     def evaluates(self) -> bool:
         return self.command == "evaluate"
 
-    def only_jsonl(self) -> Asked:
-        """This job with metrics.jsonl as its only logger: an attempt is no run of a tracker."""
+    def as_attempt(self) -> Asked:
+        """This job with the loggers that attempts have, too: one is no run of a tracker."""
+        kept = {
+            name: node
+            for name, node in self.stored["logger"].items()
+            if options.declares(str(node["_target_"]), "of_attempts")
+        }
         composed = self.composed.copy()
         with open_dict(composed.logger):
-            for name in [name for name in composed.logger if name != "jsonl"]:
+            for name in set(composed.logger) - kept.keys():
                 composed.logger.pop(name)
-        own = {"logger": {k: v for k, v in self.stored["logger"].items() if k == "jsonl"}}
+        own = {"logger": kept}
         resolved, stored = {**self.resolved, **own}, {**self.stored, **own}
         return replace(self, composed=composed, resolved=resolved, stored=stored)
 

@@ -7,14 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from ninefold.checkpoint import manifest
-from ninefold.config import untrusted
+from ninefold.config import options, untrusted
 from ninefold.errors import ConfigError, require_package
-
-PACKAGES = {  # by a module; the package's name is that of its extra and of the option too
-    "ninefold.logger.mlflow": "mlflow",
-    "ninefold.logger.wandb": "wandb",
-    "ninefold.model.timm": "timm",
-}
 
 
 def require_packages(job: Mapping[str, Any]) -> None:
@@ -26,7 +20,7 @@ def require_packages(job: Mapping[str, Any]) -> None:
     nodes = [("model", job["model"]["net"])]
     nodes += [("logger", node) for node in (job["logger"] or {}).values()]
     for group, node in nodes:
-        if package := PACKAGES.get(str(node["_target_"]).rpartition(".")[0]):
+        if package := options.extra_of(str(node["_target_"])):
             require_package(group, package, package, package)
 
 

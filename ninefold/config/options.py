@@ -91,6 +91,19 @@ def declares(target: str, fact: str) -> bool:
 
 
 @functools.cache
+def extra_of(target: str) -> str | None:
+    """The package that our option with the dotted name `target` needs, which is no dependency.
+
+    Its module says so, as `EXTRA = "mlflow"`: so are the package, its extra and the option called.
+    """
+    module = target.rpartition(".")[0]
+    if not module.startswith("ninefold."):
+        return None
+    said = re.search(r'(?m)^EXTRA = "(\w+)"', _source(module))
+    return said and said[1]
+
+
+@functools.cache
 def refused_by(target: str) -> tuple[Combination, ...]:
     """The combinations that an option refuses: `REFUSED` in NAME_combinations.py.
 

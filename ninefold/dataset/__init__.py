@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -66,7 +66,11 @@ class Dataset:
     val: the share of the training examples to select on, where there is no validation split.
     resident: whether to copy the examples to a GPU once, see `ninefold.dataset.resident`.
     cache, cache_dir: whether and where decoded examples are kept, see `ninefold.dataset.cache`.
+
+    random_inputs: whether they were drawn at random, so that a score says nothing.
     """
+
+    random_inputs: ClassVar[bool] = False
 
     root: str | None = None
     limit: int | None = None

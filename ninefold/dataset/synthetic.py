@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class Synthetic(Dataset):
     """Test examples of dataset=synthetic."""
     classes: int = 10
     shape: Sequence[int] = (3, 32, 32)
+    random_inputs: ClassVar[bool] = True
 
     def load(self, split: Split) -> Examples:
         count = self.train_count if split == "train" else self.test_count

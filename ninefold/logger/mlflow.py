@@ -15,6 +15,7 @@ from ninefold.logger import Run
 from ninefold.logger.tracking import Point, Tracked
 from ninefold.process import locked, until
 
+EXTRA = "mlflow"
 DEFAULT = Path("outputs", "mlflow.db")
 SQLITE = "sqlite:///"
 FILE = "tracking_file"  # in the run folder: the database, if it was named relatively
@@ -41,7 +42,7 @@ def logger(run: Run, uri: str | None, experiment: str, wait: float) -> Tracked:
                 path.parent.mkdir(exist_ok=True)
         uri = f"{SQLITE}{path}"
     local = uri.startswith("sqlite:")
-    return Tracked(run, "mlflow", "mlflow", wait, local, uri=uri, experiment=experiment)
+    return Tracked(run, EXTRA, wait, local, uri=uri, experiment=experiment)
 
 
 def database(run: Run, path: Path) -> Path:

@@ -59,15 +59,13 @@ class Client(Protocol):
 class Tracked:
     """The logger's side: hands everything on without waiting for it, until the run has ended."""
 
-    def __init__(
-        self, run: Run, name: str, package: str, wait: float, local: bool, **options: Any
-    ) -> None:
+    def __init__(self, run: Run, name: str, wait: float, local: bool, **options: Any) -> None:
         """Start the process of the client, ninefold.logger.NAME.Client.
 
         wait: seconds after the end of the run for a server; where all is `local`, at least LOCAL.
-        options: for the client. Raises ConfigError if the library `package` is not installed.
+        options: for the client. Raises ConfigError if its library is not installed.
         """
-        require_package("logger", name, package, name)
+        require_package("logger", name, name, name)
         about = {
             "tracker": name,
             "id": identity(run.folder, run.first_step > 0),

@@ -10,6 +10,7 @@ from ninefold import secrets
 from ninefold.logger import Run
 from ninefold.logger.tracking import Point, Tracked
 
+EXTRA = "wandb"
 OFFLINE = ("offline", "dryrun")
 KEY = "WANDB_API_KEY"
 
@@ -32,8 +33,7 @@ def logger(
     mode = mode or os.environ.get("WANDB_MODE") or "online"
     return Tracked(
         run,
-        "wandb",
-        "wandb",
+        EXTRA,
         wait,
         local=mode in OFFLINE,
         project=project,

@@ -11,6 +11,7 @@ from torch import nn
 from ninefold.errors import CheckpointError, ConfigError, DataError, one_line, require_package
 from ninefold.model import Input, Pretrained, hub
 
+EXTRA = "timm"
 FIELD = "model.net.pretrained"
 
 
@@ -42,7 +43,7 @@ def settings(name: str) -> Any:
 
     A name leads to no other place, as `hf-hub:OWNER/NAME` would. Raises ConfigError.
     """
-    require_package("model", "timm", "timm", "timm")
+    require_package("model", EXTRA, EXTRA, EXTRA)
     import timm
 
     if not timm.is_model(str(name)):

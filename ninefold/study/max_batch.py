@@ -74,7 +74,7 @@ def of_job(
         screen.running(f"{name}  trying {size}")
         run = folder / str(size)
         run.mkdir(parents=True, exist_ok=True)
-        job = job_with(*ATTEMPT, f"batch_size={size}").only_jsonl()
+        job = job_with(*ATTEMPT, f"batch_size={size}").as_attempt()
         outcome = launch.run(job, run, quiet=quiet)
         for failure in outcome.failures:
             raise failure

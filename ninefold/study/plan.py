@@ -32,7 +32,8 @@ Compose = Callable[[Sequence[str]], DictConfig]
 class Cell:
     """A configuration that is run once in each round, with that round's seed.
 
-    keys: parallel, amp and the keys with several values in the study, with this cell's values.
+    keys: parallel, amp and the keys with several values in the study, with this cell's values; of a
+        strategy that has one process, no number of processes.
     overrides: of the command, without the seed.
     """
 
@@ -184,6 +185,8 @@ class Plan:
         own = dict(key_and_value(text) for text in overrides)
         choices = config.hydra.runtime.choices
         axes = {axis: str(choices.get(axis)) for axis in ("parallel", "amp")}
+        if config.parallel.get("max_processes") == 1 and own.get(PROCESSES, "").isdigit():
+            del own[PROCESSES]
         return {**axes, **{key: own[key] for key in own if key in self.swept and key not in axes}}
 
 

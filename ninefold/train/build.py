@@ -216,6 +216,7 @@ def training(
         layout=layout,
         profile=Profile(folder / "profile", place) if job.profile else None,
         loading=how,
+        random_inputs=dataset.random_inputs,
         config=text,
         notes=[*state.origin, *frozen],
         clip=clip(

@@ -130,6 +130,7 @@ def conditions(
         "threads": int(threads),
         "loader_workers": run.loading.workers,
         "resident_bytes": run.loading.resident,
+        "random_inputs": run.random_inputs,
         "batch_size": job.batch_size,
         "planned_epochs": in_epochs(run.last_step, run.batches.steps_per_epoch),
         "score": run.objective.task.score,

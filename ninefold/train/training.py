@@ -47,6 +47,7 @@ class Training:
     val: the examples that patience and best.pt are selected on; None: those of `test`.
     prepare: turns bytes of the evaluated sets into the network's input.
     clip: called after the backward passes of a step; clips the gradients, if asked to.
+    random_inputs: whether the examples were drawn at random.
     batch_size: global. accumulate: equal micro-batches that a batch is computed in.
     evaluation_batch: examples in a batch of an evaluation, global.
     last_step: the optimizer step to stop after.
@@ -103,6 +104,7 @@ class Training:
     ceiling_steps: int = 0
     link_seconds: float = 0
     layout: str = "contiguous_format"
+    random_inputs: bool = False
     compile_seconds: float | None = None
     ceiling_images_per_second: float | None = None
     link: Link | None = None

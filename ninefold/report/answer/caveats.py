@@ -113,7 +113,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         found.append(uneven)
     if waits := host_caveat(evidence):
         found.append(waits)
-    if evidence.group.dataset == "synthetic":
+    if any(run.random_inputs for run in evidence.group.runs):
         score = evidence.group.score
         found.append(f"The images are random: their {score} says nothing about a real dataset.")
     return found

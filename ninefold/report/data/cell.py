@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ninefold.result import strategy_name
+
 # In the order in which they are shown, the simplest first; others follow by their names.
 PARALLEL = ("none", "dp", "ddp", "fsdp", "tensor")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
@@ -22,7 +24,7 @@ class Cell(NamedTuple):
     @property
     def strategy(self) -> str:
         """The strategy with its processes: `ddp x4`."""
-        return self.parallel if self.processes is None else f"{self.parallel} x{self.processes}"
+        return strategy_name(self.parallel, self.processes)
 
     def __str__(self) -> str:
         return f"{self.strategy}-{self.amp}"

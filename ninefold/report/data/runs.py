@@ -15,7 +15,7 @@ from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
-from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result
+from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result, add_older_facts
 
 NAMES = (
     "status",
@@ -210,17 +210,10 @@ def _unreadable(name: str, text: str) -> ValueError:
 def upgrade(run: Run) -> Run:
     """Return a run with the facts that older versions did not record.
 
-    They told some of them by the names of options alone. The time of a timing run was a mean of its
-    fast turns, which is not what a long run takes: it is that of all its turns.
+    The time of a timing run was a mean of its fast turns, which is not what a long run takes: it is
+    that of all its turns.
     """
-    if run.max_processes is None and run.parallel in ("none", "dp", "split"):
-        run.max_processes = 1
-    if run.ok and run.no_op is None:
-        run.no_op = run.parallel == "dp" and run.replicas == 1
-        if run.backend is None and run.parallel in ("ddp", "fsdp", "tensor"):
-            run.backend = "nccl" if set(run.devices) - {"cpu"} else "gloo"
-    if run.ok and run.tf32 is None:
-        run.tf32 = run.amp == "tf32"
+    add_older_facts(run)
     if run.turn_seconds and run.steps and (step := fmean(run.turn_seconds)) > 0:
         run.train_seconds = run.steps * step
         run.images_per_second = run.batch_size / step if run.batch_size else None
