@@ -29,6 +29,7 @@ from ninefold.config.composition import (
     only_shows,
 )
 from ninefold.config.job import Settled, asked
+from ninefold.config.parse import key_of
 from ninefold.errors import Failure, Interrupted, Refused, left_by
 from ninefold.files import CONF
 from ninefold.launch import concurrent
@@ -198,8 +199,8 @@ class Command:
     def _find(self, what: str, job: Settled, composition: Composition, folder: Path) -> None:
         """Find a value of `job`, and print it with the command that trains with it."""
         lines, override = find.find(what, job, composition.config, folder)
-        key = override.partition("=")[0]
-        given = [word for word in self.argv if not word.startswith(("find", f"{key}=", "hydra."))]
+        own = ("find", f"{key_of(override)}=", "hydra.")
+        given = [word for word in self.argv if not word.startswith(own)]
         print("\n".join([*lines, f"train with it: {sweep.typed([*given, override])}"]), flush=True)
 
     # Sweeps

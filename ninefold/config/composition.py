@@ -14,13 +14,13 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, run_job
 from hydra.errors import SearchPathException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from ninefold.config.parse import parsed
 from ninefold.files import CONF
 
 VERSION = "1.3"  # whose defaults Hydra is to have
@@ -62,8 +62,7 @@ class Composition:
 
     def parsed(self, overrides: Sequence[str]) -> list[Override]:
         """Parse overrides, which may glob the options of a group."""
-        parser = OverridesParser.create(config_loader=self.context.config_loader)
-        return parser.parse_overrides(list(overrides))
+        return parsed(overrides, self.context.config_loader)
 
     def in_run_folder(self, action: Callable[[], object]) -> JobReturn:
         """Have Hydra make the folder of a run, with .hydra/, and then call `action`.
@@ -125,8 +124,7 @@ def compose(command: str, flags: Namespace) -> Composition:
         warnings.warn("-m replaces hydra.mode=RUN by hydra.mode=MULTIRUN", stacklevel=2)
     if mode != tried:
         config = composed(mode)  # a sweep may leave out an option that each run is to have
-    parsed = OverridesParser.create().parse_overrides(given)
-    ConfigLoaderImpl.validate_sweep_overrides_legal(parsed, mode, from_shell=True)
+    ConfigLoaderImpl.validate_sweep_overrides_legal(parsed(given), mode, from_shell=True)
     if said != mode:
         config.hydra.mode = mode
         config.hydra.overrides.hydra.append(f"hydra.mode={mode.name}")

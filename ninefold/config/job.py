@@ -33,6 +33,7 @@ from ninefold.config import (
 )
 from ninefold.config import overrides as messages
 from ninefold.config import stored as older
+from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
 from ninefold.config.spelling import spelled
 from ninefold.config.yaml_text import yaml_text
@@ -448,7 +449,7 @@ def variant(overrides: Sequence[str]) -> list[str]:
     return [
         text
         for text in overrides
-        if (key := text.lstrip("+~").split("=")[0]) not in UNSAID
+        if (key := key_of(text)) not in UNSAID
         and (key not in FIELDS or "={" in text)  # a mapping is no name of an option
         and key.partition(".")[0] not in rules.OF_A_COMMAND
     ]

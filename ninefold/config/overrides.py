@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 import yaml
 from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -18,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import letters, own_options
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
+from ninefold.config.parse import key_and_value, key_of, parsed, value_of
 from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS
 from ninefold.config.spelling import nearest, spelled, suggestion
@@ -59,7 +59,6 @@ def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
     sweeps = flags.multirun or any(
         word.lstrip("+").startswith((f"{STUDIES}=", "hydra.mode=")) for word in flags.overrides
     )
-    parser = OverridesParser.create()
     looks = bool(command and flags.overrides)
     groups = groups_of(command) if looks else {}
     sections = (
@@ -67,7 +66,7 @@ def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
     )
     for text in flags.overrides:
         try:
-            override = parser.parse_override(text)
+            (override,) = parsed([text])
         except Exception:  # those of ANTLR, of Hydra, and ValueError for a number of 5,000 digits
             override = None
         if override is None or not override.key_or_group:
@@ -170,9 +169,7 @@ def _parser(command: str) -> ArgumentParser:
 
 def _value(override: Override) -> str:
     """The value of an override as typed."""
-    if override.is_delete():
-        return "~"
-    return str(override.input_line or "").partition("=")[2]
+    return "~" if override.is_delete() else value_of(override)
 
 
 def _wrong_value(override: Override, key: str, multirun: bool, known: bool) -> list[Failure]:
@@ -313,7 +310,7 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     key = getattr(cause, "full_key", None)
     if not key:  # some of Hydra's errors name it in their text only
-        known = [word.lstrip("+~").partition("=")[0] for word in given if not word.startswith("-")]
+        known = [key_of(word) for word in given if not word.startswith("-")]
         key = next((word for word in known if word and word in text), "config")
     what = str(cause).partition("\n")[0]
     return ConfigError(key, _given(key, given), f"{what}; see conf/; correct the override")
@@ -364,8 +361,8 @@ def _following(flag: str, given: Sequence[str]) -> str:
 def _given(key: str, given: Sequence[str]) -> str:
     """The value that the command line gives to `key`."""
     for word in given:
-        name, _, value = word.partition("=")
-        if name.lstrip("+~") == key:
+        name, value = key_and_value(word)
+        if name == key:
             return value
     return "?"
 

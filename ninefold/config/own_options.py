@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
+from ninefold.config.parse import key_and_value
 from ninefold.errors import ConfigError, Failure
 from ninefold.files import CONF, ROOT, read_bytes
 
@@ -15,7 +16,7 @@ SEARCHED = "hydra.searchpath"
 def problems(flags: Namespace) -> list[Failure]:
     """What is wrong with the folders that a command adds to conf/, or takes from it."""
     for text in flags.overrides:
-        key, _, value = text.lstrip("+~").partition("=")
+        key, value = key_and_value(text)
         kept = "${project_root:}" in value or f"file://{ROOT}" in value
         if key == SEARCHED and not kept:
             return [

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
 from ninefold.config import environment, schema, stored, untrusted
 from ninefold.config.options import marked
+from ninefold.config.parse import key_of, parsed
 from ninefold.config.rules import OF_A_COMMAND
 from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
@@ -77,7 +77,7 @@ def read(folder: Path, known: set[str]) -> Stored:
 def named(overrides: list[str]) -> list[str]:
     """The keys that the overrides of a command set, and the groups that they choose from."""
     found: list[str] = []
-    for override in OverridesParser.create().parse_overrides(overrides):
+    for override in parsed(overrides):
         key, value = override.key_or_group, override.value()
         if isinstance(value, dict) and value and not override.is_delete():
             found += flat(value, key)
@@ -98,7 +98,7 @@ def all_overrides(folder: Path, now: list[str]) -> list[str]:
     except (OSError, ValueError, yaml.YAMLError):
         before = []  # the run was moved without it
     texts = [text for text in before if isinstance(text, str)] if isinstance(before, list) else []
-    return list({text.lstrip("+~").partition("=")[0]: text for text in (*texts, *now)}.values())
+    return list({key_of(text): text for text in (*texts, *now)}.values())
 
 
 def differences(run: Stored, keys: list[str], now: Tree, values: Tree, choices: Tree) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from ninefold.checkpoint import manifest
 from ninefold.config import overrides
 from ninefold.config.job import Checked, asked
+from ninefold.config.parse import key_of
 from ninefold.errors import CheckpointError, ConfigError, Refused
 from ninefold.files import require_regular
 from ninefold.launch.command import carried_out, composed
@@ -67,7 +68,7 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     rest = []
     for word in arguments:
         key, equals, value = word.partition("=")
-        first = key.lstrip("+~").partition(".")[0]
+        first = key_of(word).partition(".")[0]
         if key in OWN and equals:
             require_allowed(key, value)
             if key in own:

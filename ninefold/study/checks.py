@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from ninefold.config import combinations, letters, rules
 from ninefold.config.composition import Composition
 from ninefold.config.job import GROUPS, UNSAID, not_a_name
+from ninefold.config.parse import value_of
 from ninefold.errors import Failure
 from ninefold.files import CONF
 from ninefold.ranks import started_by
@@ -68,7 +69,7 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
     for override in overrides:
         group = override.key_or_group
         if group in UNSAID and override.is_sweep_override():
-            found.append(plan.in_one_cell(group, str(override.input_line).partition("=")[2]))
+            found.append(plan.in_one_cell(group, value_of(override)))
         if group not in (*GROUPS, "experiments"):
             continue
         swept = override.is_sweep_override()

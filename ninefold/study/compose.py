@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from hydra._internal.config_loader_impl import get_overrides_dirname
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+from ninefold.config.parse import parsed
 
 
 class Composer:
@@ -23,13 +24,11 @@ class Composer:
     def __init__(self, loader: ConfigLoader, sweep: DictConfig) -> None:
         """`sweep`: the configuration of the whole sweep, as Hydra gives it to its sweeper."""
         self._loader, self._sweep = loader, sweep
-        self._parser = OverridesParser.create()
-        self._parsed: dict[str, Override] = {}
         self._composed: dict[tuple[str, ...], bytes] = {}
 
     def __call__(self, texts: Sequence[str]) -> DictConfig:
         """The configuration of the run with these overrides. Raises what Hydra raises."""
-        overrides = [self._parse(text) for text in texts]
+        overrides = parsed(texts)
         groups = self._sweep.hydra.runtime.choices
         # The order of other overrides matters to values in the same section, but a group's option
         # is chosen before all values are set.
@@ -56,11 +55,6 @@ class Composer:
         job = config.hydra.job
         job.override_dirname = get_overrides_dirname(own, **job.config.override_dirname)
         return config
-
-    def _parse(self, text: str) -> Override:
-        if text not in self._parsed:
-            self._parsed[text] = self._parser.parse_override(text)
-        return self._parsed[text]
 
 
 def _section(override: Override) -> str:

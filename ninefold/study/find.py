@@ -10,6 +10,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config.job import Asked, Settled, asked
+from ninefold.config.parse import key_and_value
 from ninefold.errors import (
     Interrupted,
     NumericsError,
@@ -19,7 +20,6 @@ from ninefold.errors import (
 from ninefold.files import read_json, write_json
 from ninefold.launch.run import spec_of, start
 from ninefold.study import max_batch
-from ninefold.study.plan import key_and_value
 from ninefold.study.screen import Announcements
 
 RATES = "lr.json"  # what find=lr leaves in its folder, besides lr.png

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ninefold.config.job import Asked
+from ninefold.config.parse import key_of
 from ninefold.config.resolvers import file_name
 from ninefold.errors import KILLED, Failure, Interrupted, Preempted, Refused, ResourceError
 from ninefold.launch import run as launch
 from ninefold.machine import available_memory
-from ninefold.study.plan import Cell, Plan, key_of
+from ninefold.study.plan import Cell, Plan
 from ninefold.study.screen import Screen
 from ninefold.study_record import LargestBatch
 

@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -19,6 +18,7 @@ from ninefold.config import rules
 from ninefold.config.conf_files import read_tree
 from ninefold.config.job import UNSAID, Asked, asked
 from ninefold.config.overlay import overlay_of
+from ninefold.config.parse import key_and_value, key_of, parsed
 from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure
 from ninefold.result import PROCESSES, are_numbers, strategy_name
@@ -117,7 +117,7 @@ class Plan:
         """
         own = [*cell.overrides, f"seed={spelled(self.seeds[number])}"]
         keys = tuple(f"{key_of(text)}." for text in instead)
-        kept = [text for text in own if not f"{key_of(text)}.".lstrip("~").startswith(keys)]
+        kept = [text for text in own if not f"{key_of(text)}.".startswith(keys)]
         return [*kept, *instead]
 
     def job(self, cell: Cell, number: int, *instead: str) -> Asked:
@@ -195,17 +195,6 @@ def subdir(config: DictConfig) -> str:
     return str(OmegaConf.select(config, "hydra.sweep.subdir"))
 
 
-def key_and_value(override: str) -> tuple[str, str]:
-    """The key of an override, without the + or ++ before it, and its value as written."""
-    key, _, value = override.lstrip("+").partition("=")
-    return key, value
-
-
-def key_of(override: str) -> str:
-    """The key of an override, without the + or ++ before it."""
-    return key_and_value(override)[0]
-
-
 def in_one_cell(key: str, values: str) -> ConfigError:
     """The error for sweeping a key that does not distinguish cells in the results."""
     return ConfigError(
@@ -262,9 +251,8 @@ def _seeds(jobs: Sequence[Sequence[str]], cells: Sequence[DictConfig]) -> list[A
     """The seeds that `jobs` name, each once, or else those of `cells`; the first is changed."""
     seeds: list[Any] = []
     config = cells[0]
-    parser = OverridesParser.create()
     for text in dict.fromkeys(text for job in jobs for text in job if key_of(text) == "seed"):
-        OmegaConf.update(config, "seed", parser.parse_override(text).value())
+        OmegaConf.update(config, "seed", parsed([text])[0].value())
         seeds += [config.seed] * (config.seed not in seeds)
     return seeds or list(dict.fromkeys(cell.seed for cell in cells))
 

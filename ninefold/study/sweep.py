@@ -20,6 +20,7 @@ from ninefold import study_record
 from ninefold.config import rules
 from ninefold.config.composition import Composition
 from ninefold.config.job import asked
+from ninefold.config.parse import key_of
 from ninefold.errors import Failure, Refused
 from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Outcome
@@ -199,7 +200,7 @@ def finish(folder: Path, study: str | None, argv: Sequence[str], started: float,
 def resume_command(study: Study, argv: Sequence[str]) -> str:
     """The command that resumes a study that was started with `argv`."""
     replaced = ["study.resume", "hydra.sweep.dir", *["study.budget"] * study.cut_short]
-    words = [word for word in argv if plan.key_of(word) not in replaced]
+    words = [word for word in argv if key_of(word) not in replaced]
     if study.cut_short:
         words.append("study.budget=null")  # the study's configuration may have a budget, too
     folder = study.folder

@@ -8,6 +8,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override, RangeSweep
 
+from ninefold.config.parse import key_and_value
 from ninefold.errors import ConfigError, Failure
 
 MOST = 100_000  # runs of a sweep: more are a mistake, and listing them fills the memory
@@ -54,10 +55,8 @@ def _count(override: Override) -> int:
 
 
 def _wrong(override: Override, wrong: str) -> ConfigError:
-    key, _, text = str(override.input_line or "").lstrip("+").partition("=")
     return ConfigError(
-        key,
-        text,
+        *key_and_value(override.input_line or ""),
         f"{wrong}; values with commas are allowed, range(START,STOP[,STEP]) with START before "
         "STOP, and glob(PATTERN) of a group's options; correct it",
     )
