@@ -22,7 +22,7 @@ from ninefold.dataset.batches import Batches
 from ninefold.dataset.hf import HF
 from ninefold.dataset.loader import Gathered
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.train.process import keep_freed
+from ninefold.train.process_settings import keep_freed
 
 COUNT = 1024
 EPOCHS = 20  # of ours in a turn that reads the cache: one takes some milliseconds

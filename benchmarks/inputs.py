@@ -31,7 +31,7 @@ from ninefold.measure.clock import Clock
 from ninefold.model.convnet import ConvNet
 from ninefold.model.resnet18 import resnet18
 from ninefold.parallel import Place
-from ninefold.train.process import keep_freed
+from ninefold.train.process_settings import keep_freed
 
 BATCH = 64
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

@@ -313,7 +313,7 @@ KINDS: dict[str, type[Failure]] = {
 
 
 @dataclass(frozen=True)
-class Report:
+class FailureReport:
     """A failure on its way from one process of a run to another, as JSON or as it is.
 
     kind, parts: its class name; its field, value, wrong, allowed and do.
@@ -328,11 +328,11 @@ class Report:
     time: float
 
     @classmethod
-    def of(cls, failure: Failure, rank: int, attempt: int = 0) -> Report:
+    def of(cls, failure: Failure, rank: int, attempt: int = 0) -> FailureReport:
         return cls(type(failure).__name__, failure.parts, rank, attempt, time.time())
 
     @classmethod
-    def read(cls, text: str) -> Report:
+    def read(cls, text: str) -> FailureReport:
         return cls(**json.loads(text))
 
     @property

@@ -164,7 +164,7 @@ class Command:
 
     def _show(self) -> None:
         """Let Hydra print what is asked for: help, the configuration and the like."""
-        run = plugins.Task(self.runs)
+        run = plugins.HydraTask(self.runs)
 
         def task(config: DictConfig) -> float | None:
             return run(config)  # for --experimental-rerun alone

@@ -25,7 +25,7 @@ from ninefold.ranks import started_by
 from ninefold.study.runner import Launch
 
 
-class Task:
+class HydraTask:
     """The function that Hydra calls for each run, here or in a process that a launcher starts.
 
     It returns the run's best score. A failure is printed at once and gives None, so that the other
@@ -73,7 +73,7 @@ def sweep(composition: Composition, runs: Runs) -> None:
     if is_concurrent(composition):
         announce(composition)
     sweeper = Plugins.instance().instantiate_sweeper(
-        hydra_context=composition.context, task_function=Task(runs), config=composition.config
+        hydra_context=composition.context, task_function=HydraTask(runs), config=composition.config
     )
     sweeper.sweep(composition.overrides())
 
@@ -82,7 +82,7 @@ def launch_of(composition: Composition, runs: Runs) -> Launch:
     """The function of the chosen launcher that makes runs of a study."""
     announce(composition)
     launcher = Plugins.instance().instantiate_launcher(
-        hydra_context=composition.context, task_function=Task(runs), config=composition.config
+        hydra_context=composition.context, task_function=HydraTask(runs), config=composition.config
     )
 
     def launch(jobs: Sequence[Sequence[str]], number: int) -> None:

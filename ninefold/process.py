@@ -204,7 +204,7 @@ class OutputClosed(BrokenPipeError):
     """stdout is a pipe that nobody reads any more."""
 
 
-class Output(io.FileIO):
+class OutputStream(io.FileIO):
     """A descriptor to print to, whose reader may go away.
 
     A terminal that was closed takes what is printed without an error, so that a run which it hung
@@ -245,7 +245,7 @@ def open_streams() -> None:
 def _stream(stream: IO[str] | None, descriptor: int, needed: bool) -> io.TextIOWrapper:
     if stream is not None:
         stream.flush()
-    raw = Output(descriptor, needed)
+    raw = OutputStream(descriptor, needed)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(stream, "encoding", "utf-8"),

@@ -51,30 +51,30 @@ DEFECTS = [
         "            torch.cuda.synchronize(gpu)\n", "            pass\n",
     ),
     Defect(
-        "a batch that is copied in another stream than it is read in", "train/graph.py",
+        "a batch that is copied in another stream than it is read in", "train/cuda_graph.py",
         "        self.inputs.copy_(inputs, non_blocking=True)\n",
         "        with torch.cuda.stream(torch.cuda.Stream()):\n"
         "            self.inputs.copy_(inputs, non_blocking=True)\n",
     ),
     Defect(
-        "targets that a replayed step does not get", "train/graph.py",
+        "targets that a replayed step does not get", "train/cuda_graph.py",
         "        self.targets.copy_(targets, non_blocking=True)\n", "",
     ),
     Defect(
-        "a replayed step with the rate it was recorded with", "train/graph.py",
+        "a replayed step with the rate it was recorded with", "train/cuda_graph.py",
         'if group["lr"] != self._values[number]:', "if self._values[number] is None:",
     ),
     Defect(
-        "the loss of a replayed step, overwritten by the next", "train/graph.py",
+        "the loss of a replayed step, overwritten by the next", "train/cuda_graph.py",
         "return self.loss.clone()", "return self.loss",
     ),
     Defect(
-        "a recording that outlives what is restored", "train/graph.py",
+        "a recording that outlives what is restored", "train/cuda_graph.py",
         "self._restores, self._recording = self._state.restores, None",
         "self._restores = self._state.restores",
     ),
     Defect(
-        "an optimizer that is recorded as for the host", "train/graph.py",
+        "an optimizer that is recorded as for the host", "train/cuda_graph.py",
         'group["capturable"] = True', "pass",
     ),
     Defect(
@@ -118,7 +118,7 @@ DEFECTS = [
         "        torch.cuda.set_rng_state(state.clone(), device)\n", "        pass\n",
     ),
     Defect(
-        "a loss that is not finite and goes unnoticed", "train/losses.py",
+        "a loss that is not finite and goes unnoticed", "train/loss_tracker.py",
         "            torch._amp_foreach_non_finite_check_and_unscale_([loss], self._found_bad, "
         "self._one)\n",
         "            pass\n",

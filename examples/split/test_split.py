@@ -44,7 +44,7 @@ from tests.conftest import ROOT, Shell, metrics, only_run, result
 from tests.parallel.test_dp import classification, landmarks, segmentation
 from tests.report.test_report import result as reported
 from tests.report.test_report import row, table_of
-from tests.train.test_graph import same, trained
+from tests.train.test_cuda_graph import same, trained
 
 CPU = torch.device("cpu")
 GPUS = (torch.device("cuda", 0), torch.device("cuda", 1))

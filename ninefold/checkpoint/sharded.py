@@ -48,7 +48,7 @@ def write(folder: Path, content: Mapping[str, Any]) -> Listing:
     mine = {name: t for name, t in taken.items() if isinstance(t, DTensor) or rank() == 0}
     files = HashedFiles()
     together(lambda: on_rank_0(lambda: write_outline(folder, outline, files)))
-    writer = Writer(folder, sync_files=True)
+    writer = ShardWriter(folder, sync_files=True)
     writer.fs = files
     try:
         with alone_without_a_word():
@@ -82,7 +82,7 @@ def require_there(folder: Path, files: Listing) -> None:
     sync(folder)
 
 
-class Writer(dcp.FileSystemWriter):
+class ShardWriter(dcp.FileSystemWriter):
     """torch's, without the path and the random number that it puts into the metadata."""
 
     def storage_meta(self) -> None:

@@ -131,7 +131,7 @@ class Staging:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._block: Block | None = None
+        self._block: Pages | None = None
         self._shapes: list[Shape] = []
         self._parts: list[Tensor] = []
 
@@ -161,7 +161,7 @@ class Staging:
         places, size = arranged([shape.nbytes for shape in shapes])
         if self._block is None or size > self._block.size:
             self._parts, self._block = [], None  # freed before as much is taken again
-            self._block = Block(size, self._device)
+            self._block = Pages(size, self._device)
         self._shapes = shapes
         self._parts = [
             self._block.part(place, shape) for place, shape in zip(places, shapes, strict=True)
@@ -197,7 +197,7 @@ def arranged(sizes: Sequence[int]) -> tuple[list[int], int]:
     return places, end
 
 
-class Block:
+class Pages:
     """`size` bytes of memory that is not malloc's: whole pages, page-locked for a GPU."""
 
     def __init__(self, size: int, device: torch.device) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ninefold.errors import NumericsError
-from ninefold.export.graph import Source
+from ninefold.export.graph import Exported
 from ninefold.task import Task
 
 ALLOWED, RELATIVE = 1e-4, 1e-6  # the larger: rounding of float32 grows with the outputs
@@ -18,7 +18,7 @@ AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OutputComparison:
     """How outputs of a file compare with those of the network.
 
     difference: the largest. allowed: the largest that is. decisions: their number, None for a task
@@ -49,8 +49,8 @@ class Comparison:
 
 @torch.no_grad()
 def compared(
-    source: Source, opened: Callable[[Tensor], Tensor], task: Task, name: str
-) -> Comparison:
+    source: Exported, opened: Callable[[Tensor], Tensor], task: Task, name: str
+) -> OutputComparison:
     """Compare what `opened` and the network return for the examples, in batches of several sizes.
 
     Raises NumericsError, for the format `name`, if the shapes differ.
@@ -75,7 +75,7 @@ def compared(
         if choices is not None:
             count, others = compared_choices(choices(expected), choices(found))
             decisions, changed = (decisions or 0) + count, changed + others
-    return Comparison(
+    return OutputComparison(
         len(source.inputs), difference, max(ALLOWED, RELATIVE * largest), decisions, changed
     )
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint import tensors
 from ninefold.errors import ConfigError, memory_failure, not_installed
-from ninefold.export.graph import Source
+from ninefold.export.graph import Exported
 
 INPUT, OUTPUT = "input", "output"
 LARGEST_ONNX = 2**31 - 2**20  # bytes of weights: a file of protobuf holds less than 2 GiB
@@ -30,13 +30,13 @@ class Format(Protocol):
     def require(self) -> None:
         """Raise ConfigError unless what it needs is installed."""
 
-    def made(self, source: Source, about: dict[str, str]) -> bytes:
+    def made(self, source: Exported, about: dict[str, str]) -> bytes:
         """The file, in memory: libraries abort, or hide the reason, where a disk is full.
 
         about: short texts to store in it. Raises ConfigError.
         """
 
-    def open(self, source: Source, path: Path) -> Callable[[Tensor], Tensor]:
+    def open(self, source: Exported, path: Path) -> Callable[[Tensor], Tensor]:
         """The function in the file, from a batch of `source.inputs` to the prediction."""
 
 
@@ -48,10 +48,10 @@ class SafeTensors:
     def require(self) -> None:
         tensors.package("format", "safetensors")
 
-    def made(self, source: Source, about: dict[str, str]) -> bytes:
+    def made(self, source: Exported, about: dict[str, str]) -> bytes:
         return tensors.packed(source.model.state_dict(), about)
 
-    def open(self, source: Source, path: Path) -> Callable[[Tensor], Tensor]:
+    def open(self, source: Exported, path: Path) -> Callable[[Tensor], Tensor]:
         found, own = tensors.read(path, "export"), source.model.state_dict()
         assert found.keys() == own.keys(), "tensors are missing in the file"
         assert all(torch.equal(found[name], own[name]) for name in own), "tensors differ in it"
@@ -70,13 +70,13 @@ class PT2:
     def require(self) -> None:
         pass
 
-    def made(self, source: Source, about: dict[str, str]) -> bytes:
+    def made(self, source: Exported, about: dict[str, str]) -> bytes:
         file = io.BytesIO()
         with quiet():
             torch.export.save(program(source, "pt2"), file, extra_files=about)
         return file.getvalue()
 
-    def open(self, source: Source, path: Path) -> Callable[[Tensor], Tensor]:
+    def open(self, source: Exported, path: Path) -> Callable[[Tensor], Tensor]:
         with quiet():
             module: nn.Module = torch.export.load(str(path)).module()
         return module
@@ -94,7 +94,7 @@ class ONNX:
             except ImportError as error:
                 raise not_installed("format", "onnx", name, "onnx") from error
 
-    def made(self, source: Source, about: dict[str, str]) -> bytes:
+    def made(self, source: Exported, about: dict[str, str]) -> bytes:
         size = sum(t.numel() * t.element_size() for t in source.graph.state_dict().values())
         if size > LARGEST_ONNX:
             raise ConfigError(
@@ -117,7 +117,7 @@ class ONNX:
             data: bytes = found.model_proto.SerializeToString()
         return data
 
-    def open(self, source: Source, path: Path) -> Callable[[Tensor], Tensor]:
+    def open(self, source: Exported, path: Path) -> Callable[[Tensor], Tensor]:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -137,7 +137,7 @@ class ONNX:
 FORMATS: dict[str, Format] = {"safetensors": SafeTensors(), "onnx": ONNX(), "pt2": PT2()}
 
 
-def program(source: Source, name: str) -> Any:
+def program(source: Exported, name: str) -> Any:
     """The graph with a batch of any size, for the format `name`. Raises ConfigError."""
     batch = torch.export.Dim("batch")
     with quiet(), refusing(name), torch.no_grad():

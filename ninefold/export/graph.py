@@ -68,7 +68,7 @@ class Prepare(nn.Module):
 
 
 @dataclass(frozen=True)
-class Source:
+class Exported:
     """What is exported, and what it is compared with.
 
     model: the plain network with its weights, on the CPU, in evaluation mode.
@@ -99,7 +99,7 @@ def source(
     targets: Tensor,
     prepare: Preparation,
     prepares: bool,
-) -> Source:
+) -> Exported:
     """What to export of `model`, and examples to compare with.
 
     predicting: the model, or what returns a part of its output. raw, targets: examples as the
@@ -111,10 +111,10 @@ def source(
     network = copy.deepcopy(predicting).to(memory_format=torch.contiguous_format)
     if not prepares:
         inputs = prepared.contiguous()
-        return Source(model, network, predicting, inputs, prepared, targets, False)
+        return Exported(model, network, predicting, inputs, prepared, targets, False)
     own = own_preparation(raw, prepared, prepare)
     graph = nn.Sequential(own, network).eval()
-    return Source(model, graph, predicting, raw, prepared, targets, True)
+    return Exported(model, graph, predicting, raw, prepared, targets, True)
 
 
 def own_preparation(raw: Tensor, prepared: Tensor, prepare: Preparation) -> Prepare:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ninefold.errors import Failure, Interrupted, NumericsError, PeerError, Preempted, Report
+from ninefold.errors import Failure, FailureReport, Interrupted, NumericsError, PeerError, Preempted
 from ninefold.launch.rank_facts import RankFacts
 from ninefold.launch.store_client import Lost, StoreClient
 from ninefold.process import until
@@ -54,7 +54,7 @@ class FailureAgreement:
         self.silence, self.grace = silence, 30.0
         self.without_rank_0 = False
         self._client, self._name = client, name
-        self._cause: Report | None = None
+        self._cause: FailureReport | None = None
         self._printed: bool | None = None  # by this rank, once it has told a failure
         self._left = False
         self._lost: Lost | None = None  # the store: it is asked for nothing more
@@ -129,7 +129,7 @@ class FailureAgreement:
             if self._cause is None:
                 said = self._client.compare_and_set(f"{self._name}/cause", mine.text)
                 self._put("news", "cause")
-                self._cause = Report.read(said)
+                self._cause = FailureReport.read(said)
         except Lost as error:
             self._lost, self.without_rank_0 = error, True
             if self._cause is None:
@@ -159,7 +159,7 @@ class FailureAgreement:
                         self._put(f"here/{self.ranks.rank}", "yes")
                         called = True
                     if (said := self._get("cause")) is not None:
-                        self._cause = self._cause or Report.read(said)
+                        self._cause = self._cause or FailureReport.read(said)
                         self._put(f"done/{self.ranks.rank}", "yes")
                 answered = time.monotonic()
             except Lost as error:
@@ -204,7 +204,7 @@ class FailureAgreement:
 
         def told() -> bool:
             if self._cause is None and (said := self._get("cause")) is not None:
-                self._cause = Report.read(said)
+                self._cause = FailureReport.read(said)
             return self._cause is not None
 
         if until(told, ROLL_CALL, look=0.1):
@@ -241,8 +241,8 @@ class FailureAgreement:
             "then resume",
         )
 
-    def _as_cause(self, failure: Failure) -> Report:
-        return Report.of(self._with_host(failure), self.ranks.rank)
+    def _as_cause(self, failure: Failure) -> FailureReport:
+        return FailureReport.of(self._with_host(failure), self.ranks.rank)
 
     def _with_host(self, failure: Failure) -> Failure:
         """`failure` with the name of this host, if there are several and it does not say one."""

@@ -16,7 +16,7 @@ from collections.abc import Container
 from dataclasses import asdict
 from pathlib import Path
 
-from ninefold.errors import KINDS, Failure, Report
+from ninefold.errors import KINDS, Failure, FailureReport
 from ninefold.files import write_json
 from ninefold.signals import failure as ending
 
@@ -53,16 +53,17 @@ def _lives(process: int) -> bool:
 
 def write(folder: Path, rank: int, attempt: int, failure: Failure) -> None:
     """In a worker: write its failure for the launcher."""
-    write_json(folder / f"rank{rank}.{attempt}.json", asdict(Report.of(failure, rank, attempt)))
+    report = FailureReport.of(failure, rank, attempt)
+    write_json(folder / f"rank{rank}.{attempt}.json", asdict(report))
 
 
-def read(folder: Path) -> list[Report]:
+def read(folder: Path) -> list[FailureReport]:
     """The failures of all attempts, those of the newest attempt first, then the earliest first."""
-    found = [Report.read(path.read_text()) for path in folder.glob("rank*.json")]
+    found = [FailureReport.read(path.read_text()) for path in folder.glob("rank*.json")]
     return sorted(found, key=lambda report: (-report.attempt, report.time))
 
 
-def latest(folder: Path, final: Container[str] = ()) -> list[Report]:
+def latest(folder: Path, final: Container[str] = ()) -> list[FailureReport]:
     """The failures of the newest attempt, earliest first, then the final ones of older attempts.
 
     final: class names of failures that a restart cannot mend.

@@ -88,7 +88,7 @@ def run(
             quiet=quiet,
             seat=seat() if concurrent and takes_one_gpu(job.stored) else None,
         )
-        freeze(spec)
+        write_job(spec)
         start(spec, job)
         return Outcome(0, result=None if job.evaluates else Result.read(folder))
     except Refused as refused:
@@ -231,7 +231,7 @@ def _occupied(job: Asked, folder: Path) -> list[Failure]:
     ]
 
 
-def freeze(spec: RunSpec) -> None:
+def write_job(spec: RunSpec) -> None:
     """Write the job of `spec` to config.yaml in its folder. Raises Busy."""
     with exclusive(spec.folder, rank=0):
         write_durably(spec.folder / "config.yaml", spec.job.encode())

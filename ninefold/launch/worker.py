@@ -25,11 +25,11 @@ from ninefold.errors import (
     ConfigError,
     DataError,
     Failure,
+    FailureReport,
     Interrupted,
     NumericsError,
     PeerError,
     Preempted,
-    Report,
 )
 from ninefold.launch import forkserver, mailbox
 from ninefold.launch.concurrent import show_one_gpu
@@ -123,7 +123,7 @@ def tell(spec: RunSpec, failure: Failure) -> None:
     ranks = found(os.environ)
     with suppress(FileNotFoundError, BrokenPipeError):  # the launcher has given up, and ended
         if spec.launcher is not None:
-            spec.launcher.send(Report.of(failure, ranks.rank, ranks.attempt))
+            spec.launcher.send(FailureReport.of(failure, ranks.rank, ranks.attempt))
         elif spec.mailbox is not None:
             mailbox.write(spec.mailbox, ranks.rank, ranks.attempt, failure)
         else:

@@ -19,7 +19,7 @@ from typing import Any
 from torch.distributed import TCPStore
 
 from ninefold.config.spec import RunSpec
-from ninefold.errors import KILLED, Failure, PeerError, Report, ResourceError
+from ninefold.errors import KILLED, Failure, FailureReport, PeerError, ResourceError
 from ninefold.launch import worker
 from ninefold.launch.run_folder import stopped
 from ninefold.process import Child, ready, until
@@ -93,8 +93,10 @@ class Workers:
         """
         whose = {self._processes[rank]: rank for rank in ranks}
         found = {whose[child]: child.receive() for child in ready(whose, seconds)}
-        if any(said is None or isinstance(said, Report) for said in found.values()):
-            raise self._failure([said for said in found.values() if isinstance(said, Report)])
+        if any(said is None or isinstance(said, FailureReport) for said in found.values()):
+            raise self._failure(
+                [said for said in found.values() if isinstance(said, FailureReport)]
+            )
         return found
 
     def signal(self, number: int) -> None:
@@ -108,7 +110,7 @@ class Workers:
         for child in self._processes:
             child.close()
 
-    def _failure(self, reports: list[Report]) -> Failure:
+    def _failure(self, reports: list[FailureReport]) -> Failure:
         """The run's failure: waits up to TO_EXIT seconds for reports, then kills what is left."""
         left = set(self._processes)
 
@@ -117,7 +119,7 @@ class Workers:
                 said = child.receive()
                 if said is None:
                     left.remove(child)
-                elif isinstance(said, Report):
+                elif isinstance(said, FailureReport):
                     reports.append(said)
             return not left
 
@@ -133,7 +135,7 @@ class Workers:
 
 
 def first_failure(
-    reports: Sequence[Report],
+    reports: Sequence[FailureReport],
     exits: Mapping[int, int],
     hung: Collection[int],
     spec: RunSpec,

@@ -36,7 +36,7 @@ class DP(Parallel):
         model.to(place.device)
         if not place.gpus:
             return WithoutGPU(model)
-        return (Replicas if self.loss_in_forward else Gathered)(model, place.gpus)
+        return (Replicas if self.loss_in_forward else GatheredObjective)(model, place.gpus)
 
     def no_op(self, place: Place) -> bool:
         return place.replicas == 1
@@ -76,7 +76,7 @@ class Replicas(nn.DataParallel[nn.Module]):
         return [self.gather(list(parts), output_device) for parts in zip(*outputs, strict=True)]
 
 
-class Gathered(nn.Module):
+class GatheredObjective(nn.Module):
     """DataParallel over the network of an objective: outputs and loss of a batch on one GPU."""
 
     def __init__(self, objective: nn.Module, gpus: Sequence[int]) -> None:
@@ -85,7 +85,7 @@ class Gathered(nn.Module):
         # In a tuple, so that it is no submodule: its parameters are those of `module`.
         self._outputs = (nn.DataParallel(objective.get_submodule("network"), gpus),)
 
-    def train(self, mode: bool = True) -> Gathered:
+    def train(self, mode: bool = True) -> GatheredObjective:
         self._outputs[0].train(mode)
         return super().train(mode)
 

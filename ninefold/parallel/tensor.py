@@ -48,7 +48,7 @@ class TensorParallel(Spread):
             if getattr(module, "inplace", False) is True:
                 module.inplace = False  # type: ignore[assignment]  # a part cannot be changed so
         model.to(place.device)
-        # It prints a traceback where a plan does not fit, which `Planned` says in a line.
+        # It prints a traceback where a plan does not fit, which `SplitObjective` says in a line.
         logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
         assert dist.group.WORLD is not None
         mesh = DeviceMesh.from_group(dist.group.WORLD, place.device.type)
@@ -57,7 +57,7 @@ class TensorParallel(Spread):
             parallelize_module(modules[name], mesh, ColwiseParallel(use_local_output=False))
         for name in rowwise:
             parallelize_module(modules[name], mesh, RowwiseParallel())
-        return Planned(model, f"colwise={listed(colwise)} rowwise={listed(rowwise)}")
+        return SplitObjective(model, f"colwise={listed(colwise)} rowwise={listed(rowwise)}")
 
     def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic | None:
         return None  # parts of activations, of a size that only a step tells
@@ -68,7 +68,7 @@ class TensorParallel(Spread):
         return []
 
 
-class Planned(nn.Module):
+class SplitObjective(nn.Module):
     """The objective with layers that are split; says so if the network does not go with that."""
 
     def __init__(self, objective: nn.Module, plan: str) -> None:

@@ -30,14 +30,23 @@ from ninefold.report.data.recording import (
     read_runs,
     record,
 )
-from ninefold.report.render import progress
+from ninefold.report.render import cell_progress
+from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.figure import draw
 from ninefold.report.render.page import page
-from ninefold.report.render.progress import Standing
 from ninefold.report.render.text import console_text, gate_text, report_text, table_text
 from ninefold.report.stats.verdicts import OPEN
 
-__all__ = ["Standing", "TimingState", "compare", "place", "settled", "standings", "timing", "write"]
+__all__ = [
+    "CellProgress",
+    "TimingState",
+    "compare",
+    "place",
+    "settled",
+    "standings",
+    "timing",
+    "write",
+]
 
 OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
 DERIVED = ("table.md", "figure.png", "report.json", "report.md", "report.html", str(OVERLAY))
@@ -114,9 +123,9 @@ def timing(folder: Path, pairs: str) -> TimingState:
     return timing_state([gather_evidence(group, (), sweep, None) for group in found], sweep, pairs)
 
 
-def standings(folder: Path) -> list[Standing]:
+def standings(folder: Path) -> list[CellProgress]:
     """Return how each cell of a study stands after the runs that it has so far."""
-    return progress.standings(*read_runs(folder))
+    return cell_progress.standings(*read_runs(folder))
 
 
 def compare(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:

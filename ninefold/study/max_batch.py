@@ -11,7 +11,7 @@ from ninefold.config.resolvers import file_name
 from ninefold.errors import KILLED, Failure, Interrupted, Preempted, Refused, ResourceError
 from ninefold.launch import run as launch
 from ninefold.machine import available_memory
-from ninefold.study.plan import Cell, Plan
+from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.screen import Screen
 from ninefold.study_record import LargestBatch
 
@@ -42,12 +42,14 @@ ENDED, NO_SEARCH = "the search ended: ", "there was no search: "  # how `why` of
 Refuses = Callable[[int], str | None]  # batch size -> why it does not fit, or None
 
 
-def what_matters(cell: Cell) -> frozenset[tuple[str, str]]:
+def what_matters(cell: PlannedCell) -> frozenset[tuple[str, str]]:
     """The keys and values of `cell` that its largest batch depends on."""
     return frozenset((key, text) for key, text in cell.keys.items() if key not in ANY_VALUE)
 
 
-def of_cell(plan: Plan, cell: Cell, study: Path, screen: Screen, quiet: bool) -> LargestBatch:
+def of_cell(
+    plan: Plan, cell: PlannedCell, study: Path, screen: Screen, quiet: bool
+) -> LargestBatch:
     """The largest batch of `cell` on this machine. Raises Refused if a signal stops the search.
 
     quiet: whether what the attempts print goes to their logs only.

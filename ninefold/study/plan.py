@@ -29,7 +29,7 @@ Compose = Callable[[Sequence[str]], DictConfig]
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedCell:
     """A configuration that is run once in each round, with that round's seed.
 
     keys: parallel, amp and the keys with several values in the study, with this cell's values; of a
@@ -97,7 +97,7 @@ class Plan:
         """
         return len(self.cells) > 1 and self.stages[-1] > 1
 
-    def order(self, number: int, shuffled: bool) -> list[Cell]:
+    def order(self, number: int, shuffled: bool) -> list[PlannedCell]:
         """The cells of round `number`, in the order in which they are run.
 
         Every second shuffled round reverses the order of the one before. A steady change of the
@@ -110,7 +110,7 @@ class Plan:
                 cells.reverse()
         return cells
 
-    def overrides(self, cell: Cell, number: int, *instead: str) -> list[str]:
+    def overrides(self, cell: PlannedCell, number: int, *instead: str) -> list[str]:
         """Overrides of the run of `cell` in round `number`.
 
         `instead` replaces the same keys, and those below them: logger=quiet has no logger.mlflow.
@@ -120,7 +120,7 @@ class Plan:
         kept = [text for text in own if not f"{key_of(text)}.".startswith(keys)]
         return [*kept, *instead]
 
-    def job(self, cell: Cell, number: int, *instead: str) -> Asked:
+    def job(self, cell: PlannedCell, number: int, *instead: str) -> Asked:
         """The job of the run of `cell` in round `number`, not settled: see `overrides`."""
         config = self._compose(self.overrides(cell, number, *instead))
         return asked(config, config.hydra)
@@ -135,7 +135,7 @@ class Plan:
             config.hydra.job.id = config.hydra.job.num = run
         return config
 
-    def folder_name(self, cell: Cell, number: int, run: int) -> str:
+    def folder_name(self, cell: PlannedCell, number: int, run: int) -> str:
         """The folder of the run of `cell` in round `number` if it is the study's `run`th."""
         overrides = self.overrides(cell, number)
         config = self.config(overrides, run)
@@ -171,15 +171,15 @@ class Plan:
 
     def _cell(
         self, overrides: tuple[str, ...], config: DictConfig, study: Mapping[str, Any]
-    ) -> Cell:
+    ) -> PlannedCell:
         """The cell of these overrides; with weak scaling its batch grows with its processes."""
         keys = self._keys(config, overrides)
         batch, processes = config.batch_size, config.parallel.get("processes")
         numbers = isinstance(batch, int) and isinstance(processes, int)
         if not (self._scales and study["scaling"] == "weak" and numbers):
-            return Cell(keys, overrides)
+            return PlannedCell(keys, overrides)
         others = tuple(text for text in overrides if key_of(text) != "batch_size")
-        return Cell(keys, (*others, f"batch_size={batch * processes}"))
+        return PlannedCell(keys, (*others, f"batch_size={batch * processes}"))
 
     def _keys(self, config: DictConfig, overrides: Sequence[str]) -> dict[str, str]:
         own = dict(key_and_value(text) for text in overrides)

@@ -14,7 +14,7 @@ from ninefold.study.screen import duration
 from ninefold.study_record import Round
 
 
-class Schedule:
+class RoundSchedule:
     """The rounds and runs still to be made in this segment, until the plan or the budget ends.
 
     settings: the section `study` of the configuration.

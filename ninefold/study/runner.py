@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold.study.max_batch import what_matters
-from ninefold.study.plan import Cell, Plan
+from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import BURN_IN, StudyFolder
-from ninefold.study.rounds import Schedule
+from ninefold.study.rounds import RoundSchedule
 from ninefold.study.screen import End, Screen
 from ninefold.study.timing import Timing
 from ninefold.study_record import LargestBatch, Round
 
 if TYPE_CHECKING:
-    from ninefold.report import Standing
+    from ninefold.report import CellProgress
 
 # Makes runs with these overrides; the number is that of the first.
 Launch = Callable[[Sequence[Sequence[str]], int], None]
@@ -42,7 +42,7 @@ class Study:
         recording: StudyFolder,
         settings: dict[str, Any],
         launch: Launch,
-        largest: Callable[[Cell], LargestBatch],
+        largest: Callable[[PlannedCell], LargestBatch],
         timing: Timing | None,
         concurrent: bool,
         screen: Screen,
@@ -55,7 +55,7 @@ class Study:
         # Where their times decide nothing, a slow minute does no harm.
         self._compares_times = plan.compares and settings["ask"] is None
         self._guarded = self._compares_times and not concurrent
-        self._schedule = Schedule(plan, recording, settings, self._guarded, screen.note)
+        self._schedule = RoundSchedule(plan, recording, settings, self._guarded, screen.note)
         self.finished = False
 
     @property
@@ -150,7 +150,7 @@ class Study:
         for _, group in groupby(enumerate(indices), lambda pair: pair[1] - pair[0]):
             yield [index for _, index in group]
 
-    def _prepare(self, entry: Round, index: int, cell: Cell) -> list[str]:
+    def _prepare(self, entry: Round, index: int, cell: PlannedCell) -> list[str]:
         """The overrides of a run of a round, whose folder is made ready for it.
 
         An interrupted run with a checkpoint is resumed in its folder. Any other folder that exists
@@ -238,7 +238,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "\\'") + "'"
 
 
-def _standings(folder: Path) -> list[Standing]:
+def _standings(folder: Path) -> list[CellProgress]:
     from ninefold import report  # here, because it imports SciPy
 
     return report.standings(folder)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from ninefold.result import SCORE, Result
 
 if TYPE_CHECKING:
-    from ninefold.report import Standing
+    from ninefold.report import CellProgress
 
 SILENCE = 60.0  # seconds without a line, after which there is one of what begins
 
@@ -73,7 +73,7 @@ class Screen(Protocol):
     def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
         """What `running` announced has ended; ends: the runs of it. left: as in `running`."""
 
-    def update(self, rows: Sequence[Standing], measured: Collection[str] | None = None) -> None:
+    def update(self, rows: Sequence[CellProgress], measured: Collection[str] | None = None) -> None:
         """All figures so far. measured: the cells that runs are still made of; None: all."""
 
     def note(self, text: str) -> None:
@@ -108,7 +108,7 @@ class Lines:
         words = [what, *([str(ends[0])] if len(ends) == 1 else [])]
         self.note("  ".join(filter(None, [*words, time_left(left, "|  ")])))
 
-    def update(self, rows: Sequence[Standing], measured: Collection[str] | None = None) -> None:
+    def update(self, rows: Sequence[CellProgress], measured: Collection[str] | None = None) -> None:
         return
 
     def note(self, text: str) -> None:

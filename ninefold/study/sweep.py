@@ -35,7 +35,7 @@ from ninefold.study.screen import Announcements, Lines, Screen
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedStudy:
     """A study that can be run. Nothing of it is written yet.
 
     config: of the whole sweep. folder: its own. plan: its cells and rounds.
@@ -56,7 +56,7 @@ class Planned:
         return self.launcher != "basic"
 
 
-def planned(composition: Composition) -> Planned:
+def planned(composition: Composition) -> PlannedStudy:
     """The study that a sweep is. Raises Refused if no cell can be run, Failure, Hydra's errors."""
     config = composition.config
     if problems := plan.problems(config):
@@ -78,12 +78,12 @@ def planned(composition: Composition) -> Planned:
     cells = plan.Plan(jobs, compose, settings["study"])
     if launcher == "basic" and (failures := refused(cells, folder)):
         raise Refused(failures)
-    return Planned(config, folder, cells, settings, resumed is not None, launcher)
+    return PlannedStudy(config, folder, cells, settings, resumed is not None, launcher)
 
 
 @contextmanager
 def begun(
-    planned: Planned,
+    planned: PlannedStudy,
     launch: Launch,
     screen: Screen,
     failed: Callable[[Outcome, Path], None],

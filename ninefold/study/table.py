@@ -18,7 +18,7 @@ from ninefold.result import SCORE
 from ninefold.study.screen import End, duration
 
 if TYPE_CHECKING:
-    from ninefold.report import Standing
+    from ninefold.report import CellProgress
 
 STYLES = {"faster": "green", "slower": "red", "safe": "green", "worse": "red", "tie": "cyan"}
 GLYPHS = {"faster": "▲", "slower": "▼", "safe": "✓", "worse": "▼", "tie": "="}
@@ -39,7 +39,7 @@ class Table:
         self._console = console or Console(file=sys.stdout, highlight=False, emoji=False)
         self._live: Live | None = None
         self._cells: list[str] = []
-        self._rows: dict[str, Standing] = {}
+        self._rows: dict[str, CellProgress] = {}
         self._ends: dict[str, End] = {}  # last run of each cell that has no row yet
         self._measured: Collection[str] | None = None
         self._running: Collection[str] = ()
@@ -61,7 +61,7 @@ class Table:
         self._running, self._left = (), _until(left)
         self._draw()
 
-    def update(self, rows: Sequence[Standing], measured: Collection[str] | None = None) -> None:
+    def update(self, rows: Sequence[CellProgress], measured: Collection[str] | None = None) -> None:
         self._rows, self._measured = {row.cell: row for row in rows}, measured
         self._draw()
 

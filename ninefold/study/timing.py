@@ -21,11 +21,11 @@ from ninefold.config.job import Asked, Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, Refused, ResourceError
 from ninefold.launch import Outcome
-from ninefold.launch.run import freeze, ready, spec_of
+from ninefold.launch.run import ready, spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
 from ninefold.study.load import Load
-from ninefold.study.plan import Cell, Plan
+from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
 from ninefold.study.turn_plan import (
@@ -42,7 +42,7 @@ from ninefold.study_record import Round
 if TYPE_CHECKING:
     from ninefold.launch.turns import Paused, Turns
 
-    Runs = list[tuple[Cell, Paused]]
+    Runs = list[tuple[PlannedCell, Paused]]
 
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
 
@@ -200,7 +200,7 @@ class Timing:
             recording.timing.append(entry)
 
     def _group(
-        self, turns: Turns, left: list[Cell], folder: Path, what: str, every: int, load: Load
+        self, turns: Turns, left: list[PlannedCell], folder: Path, what: str, every: int, load: Load
     ) -> list[Paused]:
         """Time as many cells of `left` as fit into memory together, and remove them from it.
 
@@ -226,7 +226,7 @@ class Timing:
             seconds = self._take_turns(runs, training, what)
         alone: dict[str, float] = {}
 
-        def stretch(cell: Cell, run: Paused) -> None:
+        def stretch(cell: PlannedCell, run: Paused) -> None:
             if cell.name in chosen:
                 (lead, _), each = self._steps[cell.name], fmean(seconds[cell.name])
                 steps = stretch_steps(each)
@@ -236,7 +236,7 @@ class Timing:
         self._let(runs, stretch)
         self._turned = time.monotonic()
 
-        def end(cell: Cell, run: Paused) -> None:
+        def end(cell: PlannedCell, run: Paused) -> None:
             run.end(seconds[cell.name], alone.get(cell.name))
             self._set_steps(cell, fmean(seconds[cell.name]))  # of its turns in the next round
 
@@ -254,7 +254,7 @@ class Timing:
         found: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
         counts = {name: self._count(name, training / len(runs)) for name in found}
 
-        def take(cell: Cell, run: Paused) -> None:
+        def take(cell: PlannedCell, run: Paused) -> None:
             found[cell.name].append(run.turn(*self._steps[cell.name], self._each[cell.name]))
 
         while waiting := [
@@ -280,7 +280,7 @@ class Timing:
         late = time.monotonic() - self._began > self._budget + LATE / 2
         return len(turns) < (1 if late and self._settings["turns"] == "auto" else count)
 
-    def _to_stretch(self, cells: Sequence[Cell], own: float) -> tuple[list[str], float]:
+    def _to_stretch(self, cells: Sequence[PlannedCell], own: float) -> tuple[list[str], float]:
         """The cells that train a long stretch in this round, and the seconds that these take.
 
         They are the first cell of each strategy (and of what else is swept), none-fp32 among them,
@@ -303,7 +303,7 @@ class Timing:
             long, self._stretched = long + takes, self._stretched + takes
         return chosen, long
 
-    def _let(self, runs: Runs, take: Callable[[Cell, Paused], None], *those: int) -> None:
+    def _let(self, runs: Runs, take: Callable[[PlannedCell, Paused], None], *those: int) -> None:
         """Let runs of these indices, or all, do something; removes those that fail."""
         for cell, run in [runs[index] for index in those] or list(runs):
             try:
@@ -312,7 +312,7 @@ class Timing:
                 self._drop(cell, failure, run.spec.folder)
                 runs.remove((cell, run))
 
-    def _first_turn(self, cell: Cell, run: Paused) -> None:
+    def _first_turn(self, cell: PlannedCell, run: Paused) -> None:
         """A turn that does not count."""
         if cell.name in self._steps:
             lead, _ = self._steps[cell.name]
@@ -320,13 +320,13 @@ class Timing:
         else:
             self._set_steps(cell, run.turn(*TRIAL))
 
-    def _set_steps(self, cell: Cell, seconds: float) -> None:
+    def _set_steps(self, cell: PlannedCell, seconds: float) -> None:
         """Set how many steps a turn of a cell has whose steps take so many seconds."""
         several = self._jobs[cell.name].processes > 1
         steps = steps_of_turn(seconds, self._settings["slice"], several)
         self._steps[cell.name], self._each[cell.name] = steps, sum(steps) * seconds
 
-    def _start(self, turns: Turns, left: list[Cell], folder: Path, what: str) -> Runs:
+    def _start(self, turns: Turns, left: list[PlannedCell], folder: Path, what: str) -> Runs:
         """Start as many cells of `left` as fit into memory together, and remove them from it.
 
         One after another: at once, their warm-up steps would take each other's cores. So each also
@@ -352,7 +352,7 @@ class Timing:
             left.remove(cell)
         return ready
 
-    def _spec(self, cell: Cell, folder: Path) -> RunSpec:
+    def _spec(self, cell: PlannedCell, folder: Path) -> RunSpec:
         """What the processes of a cell run. Raises the first failure of its job."""
         own = folder / cell.folder
         own.mkdir(parents=True, exist_ok=True)
@@ -371,10 +371,10 @@ class Timing:
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
         spec = spec_of(job, own, command="time", quiet=True)
-        freeze(spec)
+        write_job(spec)
         return spec
 
-    def _drop(self, cell: Cell, failure: Failure, folder: Path) -> None:
+    def _drop(self, cell: PlannedCell, failure: Failure, folder: Path) -> None:
         """Report and record a failure of a cell, which is not timed any more."""
         self._failed(Outcome(failure.code, (failure,)), folder)
         if cell in self._cells:

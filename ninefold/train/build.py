@@ -42,12 +42,12 @@ from ninefold.train.activations import checkpoint_activations
 from ninefold.train.average import Average
 from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
+from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
-from ninefold.train.graph import step_graph
 from ninefold.train.kernels import choose_kernels, memory_format
-from ninefold.train.losses import LossTracker
+from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.optimizer import parameter_groups, require_options, start_momentum
-from ninefold.train.process import give_back_freed, keep_freed, seed_generators
+from ninefold.train.process_settings import give_back_freed, keep_freed, seed_generators
 from ninefold.train.reading import memory_of, reading
 from ninefold.train.restore import restore
 from ninefold.train.schedule import schedule

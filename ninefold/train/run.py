@@ -23,7 +23,7 @@ from ninefold.parallel import Place, device_names, gather
 from ninefold.progress import say
 from ninefold.result import FILE, Result
 from ninefold.signals import Stop
-from ninefold.train import build, compiled, graph, kernels, loop
+from ninefold.train import build, compiled, cuda_graph, kernels, loop
 from ninefold.train.evaluation import Evaluations
 from ninefold.train.training import Training, closing, wait_for_writer
 
@@ -84,7 +84,7 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
         *run.parallel.notes(place),
         *amp.notes(place.device),
         *compiled.notes(job.compile.mode, place.device),
-        *graph.notes(job.graph, place.device),
+        *cuda_graph.notes(job.graph, place.device),
         *kernels.notes(
             job.model.memory_format,
             run.layout,

@@ -17,7 +17,7 @@ from ninefold.checkpoint.trees import copied
 from ninefold.errors import one_line
 from ninefold.parallel import Parallel, Place, gather
 from ninefold.train.average import Average
-from ninefold.train.losses import LossTracker
+from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.schedule import Schedule
 
 COUNTERS = ("step", "measured", "best_step", "skipped")

@@ -32,7 +32,7 @@ from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
 from ninefold.task import Objective
 from ninefold.train.clip import NoClip
-from ninefold.train.graph import NoGraph
+from ninefold.train.cuda_graph import NoGraph
 from ninefold.train.state import State
 
 log = logging.getLogger(__name__)

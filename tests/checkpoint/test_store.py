@@ -30,7 +30,7 @@ from ninefold.errors import CheckpointError, ConfigError, ResourceError
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.train.average import Average
-from ninefold.train.losses import LossTracker
+from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.restore import restore
 from ninefold.train.schedule import Schedule
 from ninefold.train.state import State

@@ -40,7 +40,7 @@ from ninefold.task.classification import Classification
 from ninefold.train import loop, training
 from ninefold.train.average import Average
 from ninefold.train.clip import NoClip
-from ninefold.train.losses import LossTracker
+from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.schedule import Schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training

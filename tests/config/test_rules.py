@@ -15,7 +15,14 @@ from torch.distributed import DistBackendError
 from ninefold.config.rules import breach, inner_keys, problems
 from ninefold.config.schema import KEYS
 from ninefold.config.spelling import suggestion
-from ninefold.errors import KINDS, ConfigError, Failure, Report, ResourceError, memory_failure
+from ninefold.errors import (
+    KINDS,
+    ConfigError,
+    Failure,
+    FailureReport,
+    ResourceError,
+    memory_failure,
+)
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.study.max_batch import of_memory
 
@@ -297,9 +304,9 @@ def test_every_kind_of_failure_can_be_relayed() -> None:
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind: type[Failure]) -> None:
     failure = kind("loss", "nan", "not finite", "a number", "lower the rate")
-    report = Report.of(failure, rank=3)
-    assert Report.read(report.text) == report
-    relayed = Report.read(report.text).failure
+    report = FailureReport.of(failure, rank=3)
+    assert FailureReport.read(report.text) == report
+    relayed = FailureReport.read(report.text).failure
     assert type(relayed) is kind
     assert str(relayed) == str(failure)
     assert (relayed.code, relayed.status) == (failure.code, failure.status)

@@ -277,14 +277,14 @@ def test_a_network_that_no_graph_can_hold_is_refused_in_a_line(
 def test_outputs_that_are_not_finite_are_not_the_same() -> None:
     nan = torch.full((5, 3), torch.nan)
     model = torch.nn.Identity()
-    source = graph.Source(model, model, model, torch.ones(5, 3), torch.ones(5, 3), nan, False)
+    source = graph.Exported(model, model, model, torch.ones(5, 3), torch.ones(5, 3), nan, False)
     found = check.compared(source, lambda inputs: nan[: len(inputs)], Classification(3), "")
     assert not found.difference <= found.allowed
 
 
 def test_a_file_that_returns_another_shape_is_refused_with_its_format() -> None:
     model, ones = torch.nn.Identity(), torch.ones(5, 3)
-    source = graph.Source(model, model, model, ones, ones, ones, False)
+    source = graph.Exported(model, model, model, ones, ones, ones, False)
     with pytest.raises(NumericsError, match=r"^error: export=onnx: the file returns torch.float32"):
         check.compared(source, lambda inputs: inputs[:, :2], Classification(3), "onnx")
 

@@ -32,7 +32,7 @@ from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import read
 from ninefold.config import untrusted
 from ninefold.dataset import Examples
-from ninefold.errors import DataError, Report
+from ninefold.errors import DataError, FailureReport
 from ninefold.report.__main__ import main as report
 from ninefold.task import named
 from ninefold.train.evaluate import class_names
@@ -619,7 +619,9 @@ def test_a_failure_holds_no_secret_whoever_prints_it(monkeypatch: pytest.MonkeyP
     line = "error: f=${oc.env:A}: x ${oc.env:A}; ${oc.env:A}; ${oc.env:A}"
     failure = DataError("f", "two  words", "x two words; two  words; two\nwords")
     assert str(failure) == line
-    told = Report("DataError", ["f", "two  words", "x", "y", "z"], rank=0, attempt=0, time=0.0)
+    told = FailureReport(
+        "DataError", ["f", "two  words", "x", "y", "z"], rank=0, attempt=0, time=0.0
+    )
     assert str(told.failure).startswith("error: f=${oc.env:A}: ")
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.parallel.dp import Gathered, Replicas
+from ninefold.parallel.dp import GatheredObjective, Replicas
 from ninefold.task import Objective, Scores, Task
 from ninefold.task.classification import Classification
 from tests.task.toy import IGNORED, Segmentation
@@ -96,9 +96,9 @@ def gathering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.DataParallel, "gather", lambda _, outputs, device: torch.cat(outputs))
 
 
-def gathered(objective: Objective) -> Gathered:
+def gathered(objective: Objective) -> GatheredObjective:
     """loss_in_forward=false, with its DataParallel on the CPU."""
-    wrapped = Gathered(objective, [])
+    wrapped = GatheredObjective(objective, [])
     wrapped._outputs = (ThreeGathered(objective.network, 3),)
     return wrapped
 

@@ -20,7 +20,7 @@ from ninefold.config.job import as_yaml, asked
 from ninefold.result import Result
 from ninefold.study import start
 from ninefold.study.compose import Composer
-from ninefold.study.plan import Cell, Plan
+from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.runner import Study
 from ninefold.study.screen import Lines
 from ninefold.study_record import LargestBatch
@@ -69,7 +69,7 @@ class Sweep:
             )
         return Study(planned, recording, study, self.launch, self.largest, None, False, Lines())
 
-    def largest(self, cell: Cell) -> LargestBatch:
+    def largest(self, cell: PlannedCell) -> LargestBatch:
         self.names.append(cell.name)
         time.sleep(0.001)
         return self.found

@@ -10,7 +10,7 @@ from torch import nn
 
 from ninefold.amp import Amp
 from ninefold.train.average import Average
-from ninefold.train.losses import LossTracker
+from ninefold.train.loss_tracker import LossTracker
 
 CPU = torch.device("cpu")
 

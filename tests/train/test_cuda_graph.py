@@ -25,7 +25,7 @@ from ninefold.model.convnet import ConvNet
 from ninefold.parallel import Place
 from ninefold.result import NUMERICS
 from ninefold.signals import Stop
-from ninefold.train import build, graph
+from ninefold.train import build, cuda_graph
 from ninefold.train.loop import train
 from ninefold.train.training import Training, closing
 from tests.conftest import Shell, metrics, only_run, result
@@ -82,7 +82,7 @@ def training(
         if recorder is not None:
             run.state.losses.reads_at_once = False  # as on a GPU: what is read is not recorded
             run.state.losses.start_epoch(run.state.losses.total, run.state.losses.bad)
-            run.graph = graph.Graph(run.state, run.clock, recorder, CPU)
+            run.graph = cuda_graph.Graph(run.state, run.clock, recorder, CPU)
         with closing(run):
             yield run
 
@@ -133,11 +133,14 @@ HOW: dict[str, tuple[str, ...]] = {
     "clipping by value": ("clip_grad_value=0.001",),
     "micro-batches": ("accumulate=4", "clip_grad_norm=0.05"),
     "dp": ("parallel=dp",),
-    "skipped losses": ("on_nonfinite=skip", "model.net._target_=tests.train.test_graph.Failing"),
+    "skipped losses": (
+        "on_nonfinite=skip",
+        f"model.net._target_={__name__}.Failing",
+    ),
     "no warm-up": ("clock.warmup=0",),
     "losses that are read together": ("log_every=7",),
     "no samples": ("clock.sample=0",),
-    "dropout": ("model.net._target_=tests.train.test_graph.Dropping",),
+    "dropout": ("model.net._target_=tests.train.test_cuda_graph.Dropping",),
 }
 
 
@@ -281,7 +284,7 @@ def test_a_step_that_waits_for_the_device_is_one_line_that_says_so(tmp_path: Pat
         wait_in_steps(run)
         with pytest.raises(RuntimeError, match="stream is capturing") as caught:
             train(run)
-    failure = graph.explained(caught.value)
+    failure = cuda_graph.explained(caught.value)
     assert isinstance(failure, ConfigError)
     assert str(failure).startswith(
         "error: graph=true: the training step cannot be recorded (CUDA error: operation not "
@@ -291,19 +294,19 @@ def test_a_step_that_waits_for_the_device_is_one_line_that_says_so(tmp_path: Pat
 
 def test_memory_that_runs_out_in_a_recording_is_told_as_such() -> None:
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    assert memory_failure(graph.explained(error), "") is not None
+    assert memory_failure(cuda_graph.explained(error), "") is not None
     failure = Failure("task", "mine", "wrong; nothing; nothing")
-    assert graph.explained(failure) is failure
+    assert cuda_graph.explained(failure) is failure
 
 
 def test_several_gpus_are_refused_and_a_cpu_computes_the_steps_as_written(tmp_path: Path) -> None:
     with training(tmp_path) as run:
         two = Place(0, 1, torch.device("cuda", 0), replicas=2)
         with pytest.raises(ConfigError, match=r"^error: graph=true: .*; the run has 2; "):
-            graph.step_graph(True, run.state, run.clock, two)
+            cuda_graph.step_graph(True, run.state, run.clock, two)
         for wanted, device in ((False, "cuda:0"), (True, "cpu")):
             place = Place(0, 1, torch.device(device))
-            assert not graph.step_graph(wanted, run.state, run.clock, place).records
+            assert not cuda_graph.step_graph(wanted, run.state, run.clock, place).records
 
 
 def test_on_a_cpu_a_run_says_that_there_is_no_graph(shell: Shell) -> None:
@@ -333,7 +336,10 @@ ON_GPU: dict[str, tuple[str, ...]] = {
     "averages and clipping": ("ema=0.9", "ema_warmup=true", "clip_grad_norm=0.05"),
     "micro-batches": ("accumulate=4",),
     "dp": ("parallel=dp", "parallel.devices=[0]"),
-    "skipped losses": ("on_nonfinite=skip", "model.net._target_=tests.train.test_graph.Failing"),
+    "skipped losses": (
+        "on_nonfinite=skip",
+        f"model.net._target_={__name__}.Failing",
+    ),
     "dropout": HOW["dropout"],
     "warm-up of the rate": ("scheduler.warmup=4",),
 }

@@ -92,7 +92,7 @@ def explained(error: Exception) -> Exception:
     return failure
 
 
-class Rates:
+class RateTensors:
     """An optimizer's learning rates as tensors, which a recorded step reads anew each time.
 
     Outside `in_force` the optimizer has its rates as numbers, so that schedule, logs and
@@ -135,7 +135,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Recording:
+class CapturedStep:
     """A recorded step: the tensors it reads and writes, what executes it, and what it has fixed."""
 
     inputs: Tensor
@@ -199,9 +199,9 @@ class Graph(NoGraph):
         self._state = state
         self._clock = clock
         self._recorder = recorder
-        self._rates = Rates(state.optimizer, device)
+        self._rates = RateTensors(state.optimizer, device)
         self._restores: int | None = None  # `state.restores` as of the latest step
-        self._recording: Recording | None = None
+        self._recording: CapturedStep | None = None
         self._off = False
 
     def computing(self, update: Update) -> Update:
@@ -231,10 +231,10 @@ class Graph(NoGraph):
         finally:
             self._off = before
 
-    def _record(self, update: Update, inputs: Tensor, targets: Tensor) -> Recording:
+    def _record(self, update: Update, inputs: Tensor, targets: Tensor) -> CapturedStep:
         inputs, targets = inputs.clone(), targets.clone()
         loss, execute = self._recorder.record(lambda: update(inputs, targets))
-        return Recording(inputs, targets, loss, execute, self._rates.others())
+        return CapturedStep(inputs, targets, loss, execute, self._rates.others())
 
 
 def step_graph(wanted: bool, state: State, clock: Clock, place: Place) -> NoGraph:

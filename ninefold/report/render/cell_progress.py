@@ -21,7 +21,7 @@ WIDEST = 10  # times the lower end of an interval; a wider one is not shown
 
 
 @dataclass(frozen=True)
-class Standing:
+class CellProgress:
     """One cell so far. A text is empty where nothing is known.
 
     cell: what the study calls it.
@@ -45,7 +45,7 @@ class Standing:
     safety: str = ""
 
 
-def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[Standing]:
+def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
     """Return a row for each cell with runs, in each group of comparable runs."""
     return [
         row
@@ -54,7 +54,7 @@ def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[Standing]:
     ]
 
 
-def _rows(evidence: Evidence, sweep: StudyRecord) -> list[Standing]:
+def _rows(evidence: Evidence, sweep: StudyRecord) -> list[CellProgress]:
     seconds, scores = evidence.values(SECONDS), evidence.accuracy
     decimals = decimals_for(min((min(known.values()) for known in seconds.values()), default=1.0))
     pairs = Pairs(evidence.comparison)
@@ -63,7 +63,7 @@ def _rows(evidence: Evidence, sweep: StudyRecord) -> list[Standing]:
         own = evidence.runs(cell)
         value, low, high = pairs.ratio(PLAIN, cell) or (None, None, None)
         rows.append(
-            Standing(
+            CellProgress(
                 name_of(own[0], sweep) or str(cell),
                 max(len(seconds.get(cell, ())), len(scores.get(cell, ()))),
                 evidence.bad.get(cell),

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from ninefold.train.process import seeds_of
+from ninefold.train.process_settings import seeds_of
 from tests.conftest import ROOT
 
 CODE = """
 import resource
 import numpy as np
-from ninefold.train.process import give_back_freed, keep_freed
+from ninefold.train.process_settings import give_back_freed, keep_freed
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
