@@ -129,10 +129,6 @@ def unlike_sharded(job: Job) -> bool:
     return fused and target not in FUSED
 
 
-def full_precision(job: Job) -> bool:
-    return job["amp.dtype"] in (None, "float32")
-
-
 # Rows that are alike.
 
 

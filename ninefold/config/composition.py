@@ -20,11 +20,10 @@ from hydra.errors import SearchPathException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from ninefold.config.parse import parsed
+from ninefold.config.parse import likely_a_sweep, parsed
 from ninefold.files import CONF
 
 VERSION = "1.3"  # whose defaults Hydra is to have
-SAYS_MODE = ("experiments=", "hydra.mode=")  # an overlay of experiments/ makes it a sweep
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,7 @@ def compose(command: str, flags: Namespace) -> Composition:
             name, given, mode, with_log_configuration=True, validate_sweep_overrides=False
         )
 
-    words = [text.lstrip("+") for text in given]
-    likely = flags.multirun or any(word.startswith(SAYS_MODE) for word in words)
-    tried = RunMode.MULTIRUN if likely else RunMode.RUN
+    tried = RunMode.MULTIRUN if likely_a_sweep(flags) else RunMode.RUN
     config = composed(tried)
     said = config.hydra.mode
     mode = RunMode.MULTIRUN if flags.multirun else said or RunMode.RUN

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import letters, own_options
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
-from ninefold.config.parse import key_and_value, key_of, parsed, value_of
+from ninefold.config.parse import key_and_value, key_of, likely_a_sweep, parsed, value_of
 from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS
 from ninefold.config.spelling import nearest, spelled, suggestion
@@ -55,10 +55,6 @@ def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
     if flags.shell_completion:
         return []
     given: dict[str, Override] = {}
-    # An overlay of experiments/ sets the mode itself; if it does not, Hydra notices.
-    sweeps = flags.multirun or any(
-        word.lstrip("+").startswith((f"{STUDIES}=", "hydra.mode=")) for word in flags.overrides
-    )
     looks = bool(command and flags.overrides)
     groups = groups_of(command) if looks else {}
     sections = (
@@ -70,24 +66,33 @@ def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
         except Exception:  # those of ANTLR, of Hydra, and ValueError for a number of 5,000 digits
             override = None
         if override is None or not override.key_or_group:
-            key, _, value = text.partition("=")
-            found.append(
-                ConfigError(
-                    key.strip() if re.fullmatch(r"\s*[^\s=]+\s*", key) else "override",
-                    value if re.fullmatch(r"\s*[^\s=]+\s*", key) else repr(text),
-                    "not an override; key=value is allowed, the value in quotes where it holds , "
-                    f": = or brackets{'' if text.isascii() else ', or letters such as é'}; "
-                    "correct it, and quote it for your shell",
-                )
-            )
+            found.append(_not_an_override(text))
             continue
         key = override.get_key_element().lstrip("+~")
         before = given.setdefault(key, override)
         if before is not override and not before.is_delete():
             found.append(given_twice(key, _value(override), _value(before)))
-        found += _wrong_value(override, key, sweeps, known=bool(command))
+        found += _wrong_value(override, key, likely_a_sweep(flags), known=bool(command))
         if looks:
             found += _wrong_key(override, key, groups, sections)
+    return [*found, *_said_twice(given)]
+
+
+def _not_an_override(text: str) -> ConfigError:
+    key, _, value = text.partition("=")
+    is_key = re.fullmatch(r"\s*[^\s=]+\s*", key)
+    return ConfigError(
+        key.strip() if is_key else "override",
+        value if is_key else repr(text),
+        "not an override; key=value is allowed, the value in quotes where it holds , "
+        f": = or brackets{'' if text.isascii() else ', or letters such as é'}; "
+        "correct it, and quote it for your shell",
+    )
+
+
+def _said_twice(given: Mapping[str, Override]) -> list[Failure]:
+    """Two keys of a command, each with its override, that say the same thing."""
+    found: list[Failure] = []
     if "compile" in given and "compile.mode" in given:
         found.append(
             ConfigError(
@@ -97,27 +102,18 @@ def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
                 "well; leave one of them out",
             )
         )
-    resumed = given["resume"].value() if "resume" in given else None
-    if "hydra.run.dir" in given and resumed not in (None, "auto"):
-        found.append(
-            ConfigError(
-                "hydra.run.dir",
-                _value(given["hydra.run.dir"]),
-                f"a resumed run goes on in its folder; resume={_value(given['resume'])} says "
-                "which; leave hydra.run.dir out",
+    for folder, key, none, what in (
+        ("hydra.run.dir", "resume", (None, "auto"), "a resumed run goes on in its folder"),
+        ("hydra.sweep.dir", "study.resume", (None,), "a study that goes on does so in its folder"),
+    ):
+        if folder in given and key in given and given[key].value() not in none:
+            found.append(
+                ConfigError(
+                    folder,
+                    _value(given[folder]),
+                    f"{what}; {key}={_value(given[key])} says which; leave {folder} out",
+                )
             )
-        )
-    resumed = given["study.resume"].value() if "study.resume" in given else None
-    if "hydra.sweep.dir" in given and resumed is not None:
-        found.append(
-            ConfigError(
-                "hydra.sweep.dir",
-                _value(given["hydra.sweep.dir"]),
-                "a study that goes on does so in its folder; "
-                f"study.resume={_value(given['study.resume'])} says which; leave hydra.sweep.dir "
-                "out",
-            )
-        )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from argparse import Namespace
 from collections.abc import Iterable
 
 from hydra.core.config_loader import ConfigLoader
@@ -26,6 +27,12 @@ def parsed(texts: Iterable[str], loader: ConfigLoader | None = None) -> list[Ove
 @functools.cache
 def _parse(text: str) -> Override:
     return OverridesParser.create().parse_override(text)
+
+
+def likely_a_sweep(flags: Namespace) -> bool:
+    """Whether a command says so itself, or chooses a study of experiments/, which says so then."""
+    told = ("experiments=", "hydra.mode=")
+    return flags.multirun or any(text.lstrip("+").startswith(told) for text in flags.overrides)
 
 
 def key_and_value(text: str) -> tuple[str, str]:

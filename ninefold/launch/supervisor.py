@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 from ninefold.errors import Interrupted, PeerError, Preempted
 from ninefold.launch import mailbox
@@ -45,12 +45,7 @@ class Supervisor:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._handled.__exit__(None, None, None)
         self._over.set()
         self._thread.join()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from ninefold.config.spec import RunSpec
@@ -119,12 +118,7 @@ class Turns:
     def __enter__(self) -> Turns:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.clear()
 
     def start(self, spec: RunSpec, processes: int) -> Paused:
