@@ -68,7 +68,7 @@ class Failure(Exception):
 
     @property
     def parts(self) -> list[str]:
-        """field, value, wrong, allowed, do: with the class name, all that a `Report` needs."""
+        """field, value, wrong, allowed, do: all that a `FailureReport` needs besides the class."""
         return [self.field, self.value, self.wrong, self.allowed, self.do]
 
 
@@ -110,7 +110,7 @@ class PeerError(Failure):
 
 
 class Unended(PeerError):
-    """A process has done its work, and something of the user's does not let it end."""
+    """A process has done its work and cannot exit: the user's code left a thread or process."""
 
 
 class NoReader(Failure):
@@ -179,8 +179,9 @@ NO_TASK = ("can't start new thread", "Resource temporarily unavailable", "Thread
 
 
 def limit_failure(error: BaseException, found: str) -> ResourceError | None:
-    """The failure if `error`, or its cause, is that a process may open no more files, or start no
-    more processes and threads; None if it is not.
+    """A ResourceError if a limit on open files, processes or threads was reached; else None.
+
+    error: it, or what it was raised from, says so. found: what the line says was found.
     """
     for each in chain(error):
         number = each.errno if isinstance(each, OSError) else None
@@ -199,8 +200,7 @@ def limit_failure(error: BaseException, found: str) -> ResourceError | None:
 
 
 def memory_failure(error: BaseException, found: str) -> ResourceError | None:
-    """The failure if `error`, or its cause, is that memory ran out, or open files or processes as
-    `limit_failure` says; None if it is not.
+    """A ResourceError if memory ran out, or what `limit_failure` looks for; None for other errors.
 
     Only Python has an exception for it: torch raises RuntimeError, the linker ImportError. Of a
     text of many lines, such as NCCL's, the line that says so is quoted.
@@ -278,9 +278,8 @@ def unbuilt(field: str, target: object, error: Exception, group: str) -> ConfigE
 
 
 def left_by(error: BaseException) -> ConfigError | None:
-    """The failure of the user's code that ends this process, as sys.exit does; None for others.
-
-    That is anything raised there that is no Exception, but Ctrl-C.
+    """The failure of user's code that raised SystemExit, or another BaseException that would end
+    this process; None for an Exception, for Ctrl-C, and for what no code of the user's raised.
     """
     line = users_line(error)
     if line is None or isinstance(error, Exception | KeyboardInterrupt):

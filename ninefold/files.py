@@ -31,14 +31,14 @@ KINDS = {
 
 
 class TooLarge(OSError, ValueError):
-    """A file that has more bytes than anything of its kind, so that it is none of that kind."""
+    """A file is larger than any valid file of its kind can be."""
 
 
 def opener(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
     """An opener for open(): opens regular files only, and follows no symbolic link to write.
 
-    A folder may come from anybody. What is a link in it would have somebody else's file written,
-    a FIFO would wait for ever, and a device has no end. Raises OSError for these.
+    A folder may come from anybody: a symbolic link in it could lead to a file of somebody else's,
+    opening a FIFO could block for ever, and a device has no end. Raises OSError for these.
     """
     writes = flags & os.O_ACCMODE != os.O_RDONLY
     try:
@@ -147,10 +147,10 @@ def require_stored(file: IO[bytes]) -> None:
 
 
 def _members(file: IO[bytes], size: int) -> list[zipfile.ZipInfo]:
-    """The parts that an archive lists at its very end.
+    """The directory of a zip archive, which stands at the end of the file.
 
-    torch begins to read the list where the archive says, Python where it must be to end there:
-    these have to be the same.
+    torch looks for it at the offset that the archive states, Python's zipfile right before the end
+    of the file. Raises BadZipFile if these are two places, as the two would read different lists.
     """
 
     def field(place: int, sign: bytes, layout: str) -> tuple[int, ...]:
@@ -171,7 +171,7 @@ def _members(file: IO[bytes], size: int) -> list[zipfile.ZipInfo]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text that a reader may find half written. Raises OSError."""
+    """Write a text in place: not atomic, so a reader may see a part of it. Raises OSError."""
     with open(path, "w", encoding="utf-8", newline="\n", opener=opener) as file:
         file.write(text)
 

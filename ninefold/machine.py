@@ -207,9 +207,10 @@ def require_gpus(field: str, value: object, wanted: Sequence[int], there: Sequen
 
 
 def require_compiler(mode: str, gpu: bool) -> None:
-    """Raise ConfigError unless there is one that compiles against Python's headers.
+    """Check that torch.compile has the compiler that it calls, and Python's headers for it.
 
-    For a CPU torch's inductor writes C++, for a GPU Triton writes its launchers in C.
+    For a CPU, torch's inductor writes C++; for a GPU, Triton writes its launchers in C. mode: of
+    torch.compile, for the error line. Raises ConfigError.
     """
     if gpu:
         language, variable, default = "c", "CC", "cc"

@@ -37,10 +37,10 @@ OWN_END = 10.0  # seconds that a command has to exit once it has ended, or after
 
 
 def until(found: Callable[[], Answer], seconds: float = math.inf, look: float = 0.05) -> Answer:
-    """Ask `found` every `look` seconds until its answer is true, or `seconds` have passed.
+    """Poll: call `found` every `look` seconds until it returns something true; wait for `seconds`.
 
-    Returns its last answer, and raises what it raises. A signal whose handler raises ends the wait,
-    so one without a limit ends with the command.
+    Returns its last answer, and raises what it raises. Every wait in a loop is this function. A
+    signal whose handler raises ends it, so a wait without a limit still ends with the command.
     """
     deadline = time.monotonic() + seconds
     while not (answer := found()) and (left := deadline - time.monotonic()) > 0:
@@ -186,10 +186,10 @@ class Child:
 
 
 def ready(children: Iterable[Child], seconds: float | None = None) -> list[Child]:
-    """Those that have sent a message or have ended: once there is one, or after `seconds`.
+    """Wait until a child has sent a message or has ended, for `seconds` at most; returns those.
 
-    Not by the end of the pipe alone: what the user's code forks there has it open, too. The
-    forkserver tells of the end of its processes.
+    The end of a pipe does not tell that its process has ended, as processes that the user's code
+    forked there have it open, too. So each child's sentinel is waited for as well.
     """
     whose = {
         end: child for child in children for end in (child._connection, child._process.sentinel)

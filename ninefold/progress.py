@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def bar(*arguments: Any, **options: Any) -> tqdm[Any]:
-    """A tqdm bar on stderr, shown on a terminal only, that locks among this process's threads.
+    """A tqdm progress bar on stderr, shown on a terminal only, with a lock of threads.
 
     tqdm's own lock is a named semaphore, which a process that is killed leaves behind.
     """

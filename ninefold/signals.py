@@ -45,7 +45,7 @@ def follow_parent(parent: int | None = None, number: int = signal.SIGKILL) -> No
 
 
 def heeded() -> dict[signal.Signals, Any]:
-    """The handlers of those SIGNALS that are not ignored (nohup ignores SIGHUP)."""
+    """The present handler of each of the SIGNALS, without those ignored (as nohup does SIGHUP)."""
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     return {number: handler for number, handler in handlers.items() if handler not in IGNORED}
 

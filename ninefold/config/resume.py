@@ -1,4 +1,15 @@
-"""Resume a run: find it, compare the command with it, and take over what may change."""
+"""Resume a run: find it, compare the command with it, and take over what may change.
+
+Who decides that a run is resumed:
+
+- its command, by resume=FOLDER or resume=auto: `check` and `settle` in config/job.py
+- Slurm, which requeues the command: `ready` in launch/run.py
+- torchrun, which restarts all ranks: `of_restart` in launch/per_rank.py
+- torch elastic, which restarts the workers (launch.max_restarts): `work` in launch/worker.py
+- a study that is resumed, for a run that it had begun: `_prepare` in study/runner.py
+
+The last four resume a run that has saved a checkpoint, and start it anew if it has none.
+"""
 
 from __future__ import annotations
 

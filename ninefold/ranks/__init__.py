@@ -19,7 +19,7 @@ STORE_TIMEOUT = 5  # seconds; the agent serves its store before it starts this p
 
 
 class Met:
-    """What launch.meeting finds: for the run of this process, once its ranks have met.
+    """What `launch.meeting` tells a run once its ranks have met: how to form the process group.
 
     init_method: the URL through which torch forms the process group; None: the environment says.
     cores: the CPUs that the ranks of this host may use together; None: those that this one may.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -381,3 +382,17 @@ def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path)
     found = resume.unfinished(tmp_path)
     assert [folder.name for folder in found] == ["a", "d", "e", "f"]
     assert resume.saved_step(tmp_path / "e") == 4
+
+
+def test_the_places_that_decide_to_resume_a_run_are_those_that_the_module_names() -> None:
+    named = dict(re.findall(r"`(\w+)` in ([\w/]+\.py)", resume.__doc__ or ""))
+    assert len(named) == 5
+    for function, file in named.items():
+        assert f"def {function}(" in (ROOT / "ninefold" / file).read_text()
+    asking = {
+        path.relative_to(ROOT / "ninefold").as_posix()
+        for path in (ROOT / "ninefold").rglob("*.py")
+        if "has_checkpoint(" in path.read_text()
+    }
+    others = {"checkpoint/manifest.py", "config/resume.py", "launch/run_folder.py"}
+    assert asking - others <= set(named.values())
