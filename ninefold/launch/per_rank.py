@@ -45,6 +45,8 @@ class PerRank(Launcher):
         spec = replace(spec, hosts=met.hosts)
         if spec.command == "train":
             met.remember(str(spec.folder))
+            assert met.agreement is not None
+            met.agreement.on_remote_failure = lambda failure: record_end(spec, failure)
         met.hand_out(spec.plain())
         share_cache(spec, lambda: spec.cache)
         work(spec, met)
@@ -91,8 +93,13 @@ def log_end(spec: RunSpec, agreement: FailureAgreement, failure: Failure) -> Non
     with suppress(OSError), open(path, "a", opener=opener) as file:
         print(f"the run ends: {failure}", file=file)
     if agreement.without_rank_0 and agreement.reports_for_host and spec.command == "train":
-        job = yaml.safe_load(spec.job)
-        record([failure], job.pop("choices"), job, spec.folder, spec.started)
+        record_end(spec, failure)
+
+
+def record_end(spec: RunSpec, failure: Failure) -> None:
+    """Write the result.json of a run that another rank's failure ends."""
+    job = yaml.safe_load(spec.job)
+    record([failure], job.pop("choices"), job, spec.folder, spec.started)
 
 
 def meet(argv: Sequence[str]) -> None:

@@ -242,17 +242,12 @@ def start(spec: RunSpec, job: Settled) -> None:
     # Imported here, because they import torch.
     from ninefold.launch.elastic import Elastic
     from ninefold.launch.inline import Inline
-    from ninefold.launch.meeting import here
     from ninefold.launch.per_rank import PerRank
     from ninefold.launch.srun import Srun
 
     settings = job.resolved["launch"]
     launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Srun, Elastic)
     launcher = next(kind for kind in launchers if kind.applies(settings, job.in_a_step))
-    if launcher is PerRank and not job.evaluates and (agreement := here().agreement) is not None:
-        agreement.on_remote_failure = lambda failure: record(
-            [failure], job.choices, job.resolved, spec.folder, spec.started
-        )
     launcher(settings).run(spec, 1 if spec.command == DRY else job.processes)
 
 
