@@ -146,4 +146,8 @@ def test_every_model_trains_a_step_on_images_of_another_size(shell: Shell) -> No
         "hydra.sweep.dir=s", "logger=quiet", "clock.warmup=0",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(list((shell.folder / "s").glob("*/result.json"))) == 4
+    found = [result(path.parent) for path in (shell.folder / "s").glob("*/result.json")]
+    assert sorted((each["dataset"], each["random_inputs"]) for each in found) == [
+        *[("digits", False)] * 2,
+        *[("synthetic", True)] * 2,
+    ]

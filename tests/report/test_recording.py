@@ -167,6 +167,16 @@ def test_what_older_results_told_by_the_names_of_options_is_read_from_these(
     assert (run.max_processes, run.no_op, run.backend) == known
 
 
+def test_whether_inputs_are_random_is_told_by_the_result_and_in_older_ones_by_the_dataset() -> None:
+    for dataset, said, known in (
+        ("synthetic", None, True),
+        ("digits", None, False),
+        ("a", True, True),
+    ):
+        run = run_of(row_of(result(dataset=dataset, random_inputs=said) | {"folder": "a"}))
+        assert run.random_inputs is known
+
+
 def test_runs_recorded_before_there_were_rounds_are_read() -> None:
     [recorded] = (ROOT / "experiments" / "cifar10_cpu").glob("*-cores/runs.csv")
     runs = read_csv(recorded)

@@ -10,11 +10,13 @@ from dataclasses import asdict
 import pytest
 
 from ninefold import machine
+from ninefold.config.job import asked
 from ninefold.errors import ConfigError, Failure, Interrupted, ResourceError
 from ninefold.study import max_batch
 from ninefold.study.max_batch import WHOLE_SET, expected_too_large, largest_batch, search
 from ninefold.study_record import LargestBatch
 from tests.conftest import Shell
+from tests.study.conftest import Sweep
 
 EXHAUSTED = ResourceError("memory", "exhausted", "out of memory; a traceback; lower batch_size")
 GB = 2**30
@@ -114,6 +116,13 @@ def test_free_memory_is_less_than_all_there_is() -> None:
     assert free is not None
     assert there is not None
     assert 0 < free <= there
+
+
+def test_an_attempt_has_the_loggers_that_say_so_and_no_tracker(made: Sweep) -> None:
+    config = made.compose(["logger=[console,jsonl,tensorboard,mlflow]"])
+    attempt = asked(config, config.hydra).as_attempt()
+    for tree in (attempt.composed, attempt.resolved, attempt.stored):
+        assert list(tree["logger"]) == ["jsonl"]
 
 
 @pytest.mark.slow
