@@ -281,8 +281,9 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
                 f"no such option; {', '.join(options)} are allowed; "
                 f"{nearest(option, options) if options else 'see conf/'}",
             )
+        flags, _ = get_args_parser().parse_known_args(list(given))
         for flag in ("--config-name", "--config-path", "--config-dir"):
-            if word := _following(flag, given):
+            if word := getattr(flags, flag.lstrip("-").replace("-", "_")):
                 return ConfigError(
                     flag,
                     word,
@@ -343,15 +344,6 @@ def _of_flags(error: Exception, given: Sequence[str]) -> ConfigError | None:
         f"{error!s}; Hydra does not accept this combination; correct them; --hydra-help lists "
         "all flags",
     )
-
-
-def _following(flag: str, given: Sequence[str]) -> str:
-    for word, following in zip(given, [*given[1:], ""], strict=True):
-        if word == flag:
-            return following
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return ""
 
 
 def _given(key: str, given: Sequence[str]) -> str:
