@@ -97,7 +97,10 @@ def test_names_of_before_in_densenets_file_are_those_of_today(cache: Path) -> No
 @pytest.mark.slow
 def test_head_and_first_layer_are_found_in_each_of_torchvisions_models() -> None:
     for name in models.list_models(module=models):
-        with torch.device("meta"):
+        computes = name.startswith("regnet")  # with tensors, in its constructor: not on meta
+        if computes and not name.endswith("_400mf"):  # the others have the same layers
+            continue
+        with torch.device("cpu" if computes else "meta"):
             model = torchvision.network(name, classes=7, channels=1, size=224)
         head = model.get_submodule(torchvision.head(model))
         first = model.get_submodule(torchvision.first_convolution(model))
