@@ -53,7 +53,7 @@ from ninefold.study.runner import Launch
 
 def main(name: str) -> NoReturn:
     """Run the command `name` (train or evaluate) and exit with its documented code."""
-    sys.argv[1:] = letters.quoted(sys.argv[1:])
+    sys.argv[1:] = overrides.last_of_each(letters.quoted(sys.argv[1:]))
     command = Command(name, sys.argv[1:])
     open_streams()
     resolvers.register()

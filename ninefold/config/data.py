@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from omegaconf.errors import InterpolationKeyError
 
 from ninefold.config import environment
 from ninefold.errors import ConfigError, left_by, memory_failure, unbuilt
@@ -127,9 +128,20 @@ def _built(node: Mapping[str, Any]) -> Dataset:
     return as_dataset(instantiate({**node}, _convert_="all"))
 
 
+def refers_elsewhere(dataset: Mapping[str, Any]) -> bool:
+    """Whether a configuration refers to keys outside of it, such as the seed."""
+    with environment.noted():
+        try:
+            _resolved(dataset)
+        except InterpolationKeyError:
+            return True
+    return False
+
+
 def _resolved(dataset: Mapping[Any, Any]) -> dict[str, Any]:
     """A configuration without references: an evaluation's is resolved only here."""
-    tree = OmegaConf.to_container(OmegaConf.create({**dataset}), resolve=True)
+    whole = OmegaConf.create({"dataset": {**dataset}})  # what it refers to begins with `dataset.`
+    tree = OmegaConf.to_container(whole.dataset, resolve=True)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
 

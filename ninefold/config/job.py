@@ -25,6 +25,7 @@ from ninefold.config import (
     environment,
     needs,
     options,
+    own,
     processes,
     resume,
     rules,
@@ -215,13 +216,9 @@ class Checked:
         composed = self.asked.composed
         resolved, stored = copy.deepcopy(self.resolved), copy.deepcopy(self.stored)
         node, evaluates = resolved.get("dataset"), self.asked.evaluates
-        if node is None:
-            return (
-                composed,
-                resolved,
-                stored,
-                lambda threads: None,
-            )  # it takes that of its checkpoint
+        if node is None or (evaluates and data.refers_elsewhere(node)):
+            # It takes that of its checkpoint, or refers to something that only the checkpoint has.
+            return composed, resolved, stored, lambda threads: None
         workers = resolved["loader"]["workers"]
         dataset, cache, classes = data.prepare(node, self.choices["dataset"], workers)
         if classes is not None:
@@ -395,13 +392,17 @@ def _taken_up(job: Checked, place: str) -> Checked:
     try:
         with environment.noted():
             run = resume.read(folder, known)
-        untrusted.require_known_targets(
-            run.frozen,
-            "resume",
-            folder,
-            "repeat it on the command line if you trust it",
-            user=untrusted.targets_in(job.resolved),
-        )
+        targets = untrusted.targets_in(run.frozen)
+        if (origin := own.origin(folder, run.text)) is not None:
+            origin.use(targets.values(), "resume", folder)
+        else:
+            untrusted.require_known_targets(
+                run.frozen,
+                "resume",
+                folder,
+                "repeat it on the command line if you trust it",
+                user=untrusted.targets_in(job.resolved),
+            )
     except CheckpointError as failure:
         raise Refused([failure]) from failure
     keys = resume.named(job.overrides)

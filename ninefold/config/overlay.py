@@ -59,7 +59,8 @@ def overlay_of(config: DictConfig) -> dict[str, Any] | None:
     }
     values = {key: value for key, value in differing.items() if can_be_repeated(key, value)}
     # Only of the groups: other keys may be missing because they were added later.
-    options = [key for key in before if key.partition(".")[0] in named]
+    # A group itself is among them where its option is the user's own, which conf/ does not have.
+    options = [key for key in before if key.partition(".")[0] in named and key not in named]
     return {
         "choices": named,
         "values": tree_of(values),

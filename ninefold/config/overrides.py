@@ -117,6 +117,34 @@ def _said_twice(given: Mapping[str, Override]) -> list[Failure]:
     return found
 
 
+def last_of_each(arguments: Sequence[str]) -> list[str]:
+    """The arguments without those whose key has another plain value later: the last one wins.
+
+    Lists of values for a sweep, and keys that are added or taken away, are all left as they are.
+    """
+    kept: list[str | None] = []
+    place: dict[str, int] = {}  # of the last one
+    for before, word in zip(["", *arguments], arguments, strict=False):
+        of_flag = before.startswith("-") and before not in ("-m", "--multirun")
+        if re.match(r"[\w./@]+=", word) and not of_flag and not _is_swept(word):
+            key = word.partition("=")[0]
+            if key in place:
+                kept[place[key]] = None
+            place[key] = len(kept)
+        kept.append(word)
+    return [word for word in kept if word is not None]
+
+
+def _is_swept(word: str) -> bool:
+    value = word.partition("=")[2]
+    if not re.search(r"[,(]", value):
+        return False
+    try:
+        return any(override.is_sweep_override() for override in parsed([word]))
+    except Exception:  # see `of_arguments`, which tells it
+        return True
+
+
 def given_twice(key: str, value: str, before: str) -> ConfigError:
     """The failure of an argument whose key has another before it."""
     return ConfigError(
@@ -291,6 +319,14 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
                 )
     if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
         key = match.group(1).partition("=")[0]
+        group = key.partition(".")[0]
+        if _given("ckpt", given) != "?" and group in groups_of("evaluate"):
+            return ConfigError(
+                key,
+                _given(key, given),
+                f"{group} is taken from the checkpoint as a whole; a command that changes a key of "
+                f"it names its option too; add {group}=OPTION",
+            )
         if key in (near := keys_near(key)):
             return ConfigError(
                 key,

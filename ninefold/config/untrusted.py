@@ -2,7 +2,7 @@
 
 To instantiate a `_target_` is to run code. From a stored configuration only those that `conf/`
 names at the same place are built, at `task.loss` PyTorch's own losses too, and only references to
-the environment are resolved.
+the environment are resolved. What this user's own command froze (`own`) may name what that named.
 """
 
 from __future__ import annotations
@@ -100,14 +100,19 @@ def targets_in(tree: Any) -> dict[str, Any]:
     return {place: node["_target_"] for place, node in _nodes(tree, "") if "_target_" in node}
 
 
-def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str, Any]:
+def for_evaluation(
+    text: str, path: Path, named: Mapping[str, Any], own: bool = False
+) -> dict[str, Any]:
     """The groups that an evaluation takes from the configuration in a checkpoint.
 
     They are those that the command does not choose itself. They are checked as the module says;
-    only dataset.root may refer to the environment. Raises CheckpointError.
+    only dataset.root may refer to the environment. `others` are the rest of it, as plain data that
+    the command's own groups may refer to, such as the seed. Raises CheckpointError.
 
     named: the groups as the command has them, None where it chooses nothing. A target that it
         names itself may be in the checkpoint at the same place.
+    own: whether a command of this user froze that configuration: it may name, give and refer to
+        what it did then.
     """
     try:
         tree = parse(text)
@@ -118,13 +123,14 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
             f"its configuration cannot be read; {error!s}; see config.yaml of a run of ours",
         ) from error
     replaced = {group for group in EVALUATED if named.get(group) is not None}
-    require_known_targets(
-        {group: node for group, node in tree.items() if group not in replaced},
-        "ckpt",
-        path,
-        "if you trust it, name it on the command line or in a yaml there",
-        user=targets_in(_plain_tree(named)),
-    )
+    if not own:
+        require_known_targets(
+            {group: node for group, node in tree.items() if group not in replaced},
+            "ckpt",
+            path,
+            "if you trust it, name it on the command line or in a yaml there",
+            user=targets_in(_plain_tree(named)),
+        )
     taken = {
         group: tree[group]
         for group in EVALUATED
@@ -134,7 +140,8 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
     if isinstance(dataset, dict):  # a command says where examples are kept
         for key in ("cache", "cache_rate", "cache_dir", "resident"):
             dataset.pop(key, None)
-    for wrong in (*_references(taken), *_foreign_keys(taken), *_misfits(taken)):
+    strange = () if own else (*_references(taken), *_foreign_keys(taken))
+    for wrong in (*strange, *_misfits(taken)):
         raise CheckpointError(
             "ckpt",
             path,
@@ -151,7 +158,12 @@ def for_evaluation(text: str, path: Path, named: Mapping[str, Any]) -> dict[str,
     taken["choices"] = {
         group: name if rules.NAME.fullmatch(name) else "unknown" for group, name in names.items()
     }
-    return taken
+    others = {
+        key: node
+        for key, node in tree.items()
+        if key not in (*EVALUATED, "choices") and not any("${" in text for _, text in strings(node))
+    }
+    return {**taken, **({"others": others} if others else {})}
 
 
 def edited(saved: object, now: str) -> list[str]:

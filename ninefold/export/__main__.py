@@ -71,8 +71,6 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         first = key_of(word).partition(".")[0]
         if key in OWN and equals:
             require_allowed(key, value)
-            if key in own:
-                raise overrides.given_twice(key, value, own[key])
             own[key] = value
         elif equals and not word.startswith("-") and first not in PASSED_ON:
             raise overrides.unknown_key(key, value, {*OWN, *PASSED_ON})

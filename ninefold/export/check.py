@@ -22,7 +22,8 @@ class OutputComparison:
     """How outputs of a file compare with those of the network.
 
     difference: the largest. allowed: the largest that is. decisions: their number, None for a task
-    that does not say what it decides. changed: how many are others.
+    that does not say what it decides. changed: how many are others. samples: whether the network
+    draws random numbers, so that it does not return the same for the same input.
     """
 
     examples: int
@@ -30,6 +31,7 @@ class OutputComparison:
     allowed: float
     decisions: int | None
     changed: int
+    samples: bool = False
 
     def require_same(self, name: str) -> None:
         """Raise NumericsError unless the file, of the format `name`, may be used."""
@@ -39,6 +41,14 @@ class OutputComparison:
             wrong = f"{self.changed} of {self.decisions} decisions are others"
         else:
             return
+        if self.samples:
+            raise NumericsError(
+                "export",
+                name,
+                f"{wrong}, as the network samples: it draws other random numbers than the file "
+                "does; networks without, and format=safetensors, can be verified; no file was "
+                "written; return what it samples around unless self.training",
+            )
         raise NumericsError(
             "export",
             name,
@@ -58,8 +68,8 @@ def compared(
     difference, largest, decisions, changed = 0.0, 0.0, None, 0
     choices = getattr(task, "choices", None)
     for rows in batches(len(source.inputs)):
-        expected = source.expected(source.prepared[rows])
-        found = opened(source.inputs[rows].contiguous())
+        expected = seeded(source.expected, source.prepared[rows])
+        found = seeded(opened, source.inputs[rows].contiguous())
         if found.shape != expected.shape or found.dtype != expected.dtype:
             raise NumericsError(
                 "export",
@@ -75,9 +85,22 @@ def compared(
         if choices is not None:
             count, others = compared_choices(choices(expected), choices(found))
             decisions, changed = (decisions or 0) + count, changed + others
+    samples = [seeded(source.expected, source.prepared[:2], seed) for seed in (0, 1)]
     return OutputComparison(
-        len(source.inputs), difference, max(ALLOWED, RELATIVE * largest), decisions, changed
+        len(source.inputs),
+        difference,
+        max(ALLOWED, RELATIVE * largest),
+        decisions,
+        changed,
+        not torch.equal(*samples),
     )
+
+
+def seeded(call: Callable[[Tensor], Tensor], inputs: Tensor, seed: int = 0) -> Tensor:
+    """What `call` returns if torch's generator begins with a seed."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        return call(inputs)
 
 
 def compared_choices(expected: Tensor, found: Tensor) -> tuple[int, int]:

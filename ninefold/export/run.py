@@ -99,7 +99,8 @@ def export(wanted: Wanted) -> None:
         write_json(description, redacted({**entry, "others": others(path, wanted.file.name)}))
         os.replace(new, wanted.file)  # now that there is room for both
         replace_durably(description, path)
-    for note in found.notes:
+    sampled = "The network samples; outputs were compared with the same random numbers."
+    for note in [*found.notes, *[sampled] * comparison.samples]:
         print(f"note: {note}")
     taken, given = (
         "{dtype} {shape}".format(**entry[key][0]).replace("'", "") for key in ("inputs", "outputs")

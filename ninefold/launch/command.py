@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from ninefold.config import letters, resolvers
+from ninefold.config import letters, overrides, resolvers
 from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.files import CONF
 from ninefold.launch.run import failure_of
@@ -28,7 +28,7 @@ def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], s
 
     stopped: what is wrong after a signal, such as "packing was stopped". Nothing is left then.
     """
-    arguments = list(arguments)
+    arguments = overrides.last_of_each(arguments)
     failures: list[Failure]
     debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     try:
@@ -58,10 +58,10 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
 
     arguments: overrides, and --config-dir. example: of how they are typed. Raises ConfigError.
     """
-    overrides, folder = _config_folder(letters.quoted(arguments))
+    words, folder = _config_folder(letters.quoted(arguments))
     if wrong := letters.problems(arguments):
         raise Refused(wrong)
-    if odd := [word for word in overrides if word.startswith("-")]:
+    if odd := [word for word in words if word.startswith("-")]:
         raise ConfigError(
             "arguments",
             odd[0],
@@ -70,9 +70,9 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
         )
     resolvers.register()
     if folder is not None:
-        overrides.append(f"hydra.searchpath=[file://{folder}]")
+        words.append(f"hydra.searchpath=[file://{folder}]")
     with initialize_config_dir(str(CONF), version_base="1.3", job_name=command):
-        return compose(command, overrides, return_hydra_config=True)
+        return compose(command, words, return_hydra_config=True)
 
 
 def _config_folder(arguments: Sequence[str]) -> tuple[list[str], str | None]:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ninefold import process, ranks
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import needs, overrides
+from ninefold.config import needs, overrides, own, untrusted
 from ninefold.config.job import Asked, Checked, Settled, check, settle
 from ninefold.config.resume import holds_a_run
 from ninefold.config.spec import RunSpec
@@ -26,7 +26,7 @@ from ninefold.errors import (
     ResourceError,
     resource_failure,
 )
-from ninefold.files import require_regular, write_durably
+from ninefold.files import read_text, require_regular, write_durably
 from ninefold.launch import Launcher, Outcome, failures, forkserver, limits
 from ninefold.launch.concurrent import seat, takes_one_gpu
 from ninefold.launch.failures import Raised
@@ -232,9 +232,14 @@ def _occupied(job: Asked, folder: Path) -> list[Failure]:
 
 
 def write_job(spec: RunSpec) -> None:
-    """Write the job of `spec` to config.yaml in its folder. Raises Busy."""
+    """Write the job of `spec` to config.yaml in its folder, that of a run signed. Raises Busy."""
     with exclusive(spec.folder, rank=0):
-        write_durably(spec.folder / "config.yaml", spec.job.encode())
+        path = spec.folder / "config.yaml"
+        if spec.command == "train":
+            targets = untrusted.targets_in(untrusted.parse(spec.job)).values()
+            before = read_text(path) if spec.resume else None
+            own.sign(spec.folder, spec.job, targets, before)
+        write_durably(path, spec.job.encode())
 
 
 def start(spec: RunSpec, job: Settled) -> None:

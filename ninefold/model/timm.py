@@ -16,15 +16,21 @@ FIELD = "model.net.pretrained"
 
 
 def network(
-    name: str, classes: int, channels: int = 3, size: int | None = None, pretrained: bool = False
+    name: str,
+    classes: int,
+    channels: int = 3,
+    size: int | None = None,
+    pretrained: bool = False,
+    **options: Any,
 ) -> nn.Module:
     """The model that timm calls `name`, from [n, channels, h, w] to logits [n, classes].
 
     size: of the images, for models that take one size; None: as published.
     pretrained: without effect here, as nothing is read or fetched: see the function `pretrained`.
+    options: timm's own arguments of the model, such as drop_path_rate.
     Raises ConfigError.
     """
-    return create(name, classes, channels, size)
+    return create(name, classes, channels, size, **options)
 
 
 def create(name: str, classes: int, channels: int, size: int | None, **options: Any) -> nn.Module:
@@ -81,6 +87,7 @@ def pretrained(
     channels: int = 3,
     size: int | None = None,
     pretrained: bool = True,
+    **options: Any,
 ) -> Pretrained:
     """The weights that `fetch` has fetched, to be loaded into `model`.
 
@@ -93,7 +100,7 @@ def pretrained(
         source: dict[str, Any] = {"file": str(path), "custom_load": True}
     else:
         source = {"state_dict": read(path)}
-    options = {"pretrained": True, "pretrained_cfg_overlay": source}
+    options = {**options, "pretrained": True, "pretrained_cfg_overlay": source}
     try:
         fitted = create(name, cfg.num_classes, channels, size, **options)
     except RuntimeError as error:

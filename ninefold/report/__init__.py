@@ -6,14 +6,16 @@ render writes it. Each imports only those before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
-from ninefold.files import write_text
+from ninefold.files import ROOT, write_text
 from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
+from ninefold.report.answer.caveats import FOLDERS
 from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.answer.recommend import Recommendation, is_settled, recommend
 from ninefold.report.answer.timing import TimingState, timing_state
@@ -30,6 +32,7 @@ from ninefold.report.data.recording import (
     read_runs,
     record,
 )
+from ninefold.report.data.words import command
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.figure import draw
@@ -67,7 +70,7 @@ def write(folder: Path) -> str:
             _forget_links(target, recording=gathered)
             if gathered:
                 record(recording, target)
-            return _derive(read_recording(target), target)
+            return _derive(read_recording(target), target, recording.words)
         except OSError as problem:
             raise ResourceError(
                 "folder",
@@ -148,8 +151,11 @@ def _forget_links(target: Path, recording: bool) -> None:
             path.unlink()
 
 
-def _derive(recording: Recording, target: Path) -> str:
-    """Write the files that follow from the recorded ones, and return the console's text."""
+def _derive(recording: Recording, target: Path, words: Mapping[str, Sequence[str]]) -> str:
+    """Write the files that follow from the recorded ones, and return the console's text.
+
+    words: those that train each cell, as the console shows them: with all folders.
+    """
     found = evidence_of(recording)
     goals = recommend(found[0]) if found else []
     report = build(recording, found, goals)
@@ -159,7 +165,22 @@ def _derive(recording: Recording, target: Path) -> str:
     draw(target / "figure.png", report)
     _write_overlay(recording, winner(goals), report.answer.train, target / OVERLAY)
     write_text(target / "report.html", page(report))
+    best = winner(goals)
+    if best and (typed := words.get(str(best.cell))):
+        here = script(Path.cwd())
+        train = command(typed, recording.environment.get("report_folder") or str(target), here)
+        said = [caveat for caveat in report.answer.caveats if caveat != FOLDERS]
+        report = replace(report, answer=replace(report.answer, caveats=said, train=train))
     return console_text(report)
+
+
+def script(folder: Path) -> str:
+    """What a command in `folder` calls our train.py."""
+    ours = ROOT / "train.py"
+    try:
+        return "train.py" if (folder / "train.py").samefile(ours) else str(ours)
+    except OSError:
+        return str(ours)
 
 
 def _write_overlay(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -17,12 +18,14 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold import study_record
-from ninefold.config import rules
-from ninefold.config.composition import Composition
+from ninefold.config import own, rules
+from ninefold.config.composition import Composition, flags_of
 from ninefold.config.job import asked
-from ninefold.config.parse import key_of
+from ninefold.config.overlay import NOT_TAKEN
+from ninefold.config.parse import key_of, parsed
+from ninefold.config.schema import is_any_of
 from ninefold.errors import Failure, Refused
-from ninefold.files import stamp, write_json, write_text
+from ninefold.files import ROOT, stamp, write_json, write_text
 from ninefold.launch import Outcome
 from ninefold.launch.run import checked, ready, start_importing
 from ninefold.launch.run_folder import exclusive
@@ -32,6 +35,12 @@ from ninefold.study import max_batch, plan, start, timing
 from ninefold.study.compose import Composer
 from ninefold.study.runner import Launch, Study, quoted
 from ninefold.study.screen import Announcements, Lines, Screen
+
+# Keys of a study's command that are not of the command that trains with its answer.
+OF_A_STUDY = (
+    *(key for key in NOT_TAKEN if key not in ("seed", "logger")),
+    *("hydra.mode", "hydra.run", "hydra.sweep", "hydra.sweeper", "hydra.launcher"),
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,8 @@ def begun(
             recording = start.begin(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
+            recording.words = words_of_a_run(argv, planned.plan)
+            recording.signature = own.signature_of(json.dumps(recording.words))
             write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
         asked, quiet = settings["study"]["ask"] or [], len(planned.plan.cells) > 1
         turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
@@ -210,6 +221,29 @@ def resume_command(study: Study, argv: Sequence[str]) -> str:
     plain = re.fullmatch(r"[\w./-]+", name)
     words.append(f"study.resume={name if plain else quoted(name)}")
     return typed(words)
+
+
+def words_of_a_run(argv: Sequence[str], found: plan.Plan) -> list[str]:
+    """The words of a study's command that the command of a single run of its cells has, too.
+
+    With PYTHONPATH, where the cells need the user's own modules. experiments=NAME has become that
+    of the answer's overlay.
+    """
+    flags, words = flags_of(argv), []
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = os.pathsep.join(name for name in given if name and Path(name).absolute() != ROOT)
+    if path and own.users_modules(found.targets()):
+        words.append(f"PYTHONPATH={path}")
+    for name in ("config_path", "config_name", "config_dir"):
+        if value := getattr(flags, name):
+            words += [f"--{name.replace('_', '-')}", value]
+    for override in parsed(flags.overrides):
+        word = str(override.input_line)
+        key = key_of(word)
+        if override.is_sweep_override() or is_any_of(key.replace("/", "."), OF_A_STUDY):
+            continue
+        words.append("experiments=recommended" if key == "experiments" else word)
+    return list(map(redact, words))
 
 
 def typed(argv: Sequence[str]) -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from ninefold.amp import verify
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weights
-from ninefold.config import untrusted
+from ninefold.config import own, untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
@@ -128,6 +130,7 @@ class Restored:
 
     path: the checkpoint. job: the part of its frozen job that is used, with the command's groups.
     weights: average or raw, whichever was loaded. report: how the file's tensors fit the model.
+    imports: folders of the user's code, where the run is this user's own.
     """
 
     model: nn.Module
@@ -135,6 +138,7 @@ class Restored:
     path: Path
     weights: str
     report: LoadReport
+    imports: Sequence[str] = ()
 
     @property
     def notes(self) -> list[str]:
@@ -195,9 +199,11 @@ def restored(
         return _read(wanted, path)
     if place.rank == 0:
         found = _read(wanted, path)
-        of_rank_0_text(f"{found.weights}\n{OmegaConf.to_yaml(found.job)}", parallel, place)
+        said = found.weights, json.dumps(found.imports), OmegaConf.to_yaml(found.job)
+        of_rank_0_text("\n".join(said), parallel, place)
     else:
-        which, _, text = of_rank_0_text("", parallel, place).partition("\n")
+        which, imports, text = of_rank_0_text("", parallel, place).split("\n", 2)
+        own.search(json.loads(imports))
         job = OmegaConf.create(text)
         assert isinstance(job, DictConfig)
         found = Restored(build.network(job), job, path, which, LoadReport([], [], [], []))
@@ -210,16 +216,18 @@ def restored(
 def _read(wanted: DictConfig, path: Path) -> Restored:
     content = read(path)
     found, which = chosen(content, wanted.weights)
-    job = overlay(stored_job(content, path, wanted), wanted, path)
+    stored, imports = stored_job(content, path, wanted)
+    job = overlay(stored, wanted, path)
     if not wanted.load.partial:
         require_room(job, found, path)
     model = build.network(job)
-    return Restored(model, job, path, which, load_weights(model, found))
+    return Restored(model, job, path, which, load_weights(model, found), imports)
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
     """The `job` stored in the checkpoint at `path`, with the groups that the evaluation chose.
 
+    What these refer to is the command's, or else the stored job's, such as its seed.
     A bare state_dict has no job: fp32 and classification are assumed then.
     Raises ConfigError if neither has a model or a dataset.
     """
@@ -237,24 +245,51 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
                 group,
                 "null",
                 f"{path} does not say which {group} it is for; found "
-                f"{sorted(set(job) - {'choices'}) or 'no configuration in it'}; name one: "
-                f"{group}=...",
+                f"{sorted(set(job) & {*untrusted.EVALUATED}) or 'no configuration in it'}; name "
+                f"one: {group}=...",
             )
     for key in ("batch_size", "threads", "device", "loader", "launch"):
         merged[key] = wanted[key]
+    known = OmegaConf.create({**merged, **(job.get("others") or {})})
+    for group in untrusted.EVALUATED:
+        if wanted.get(group) is not None:
+            merged[group] = without_references(known, group)
     return merged
 
 
-def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> DictConfig:
-    """The part of the job in a checkpoint that is used; empty if there is none.
+def without_references(known: DictConfig, group: str) -> Any:
+    """A group as plain data, its references resolved. Raises ConfigError if one leads nowhere."""
+    try:
+        return OmegaConf.to_container(known[group], resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(
+            str(error.full_key or group),
+            "?",
+            f"{one_line(str(error.msg or error))}; neither the command nor the checkpoint has it; "
+            "write the value in its place",
+        ) from error
 
-    The file may come from anyone. Raises CheckpointError if it names targets that conf/ does not.
+
+def stored_job(
+    content: Mapping[str, Any], path: Path, wanted: DictConfig
+) -> tuple[DictConfig, list[str]]:
+    """The part of the job in a checkpoint that is used, empty if there is none, and the folders of
+    the user's code that it needs.
+
+    The file may come from anyone. Raises CheckpointError if it names targets that conf/ does not,
+    unless this user's own command made the run folder that it is in.
     """
     text = content.get("config")
     if not isinstance(text, str):
-        return OmegaConf.create({})
+        return OmegaConf.create({}), []
     named = {group: wanted.get(group) for group in untrusted.EVALUATED}
-    return OmegaConf.create(untrusted.for_evaluation(text, path, named))
+    origin = own.origin(path.parent.parent, text)
+    taken = untrusted.for_evaluation(text, path, named, origin is not None)
+    if origin is None:
+        return OmegaConf.create(taken), []
+    groups = {group: taken.get(group) for group in untrusted.EVALUATED}
+    imports = origin.use(untrusted.targets_in(groups).values(), "ckpt", path)
+    return OmegaConf.create(taken), imports
 
 
 def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ninefold.checkpoint.store import read
-from ninefold.config import data
+from ninefold.config import data, own
 from ninefold.dataset import train_and_val
 from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.loader import Gathered
@@ -276,20 +276,21 @@ def test_nine_cells_of_a_mapped_dataset_train_on_the_same_examples(shell: Shell)
     assert result(shell.folder / "ddp-fp32")["processes"] == 2
 
 
-def test_an_evaluation_builds_the_class_only_if_conf_or_the_command_names_it(
+def test_the_class_of_another_users_run_is_built_only_if_conf_or_the_command_names_it(
     shell: Shell,
 ) -> None:
     net = NAMED[-1]
+    trained = shell.train(*RUN, "max_steps=4", "hydra.run.dir=run")
+    assert trained.returncode == 0, trained.stderr
+    (shell.folder / "run" / own.FILE).unlink()
     commands = [
-        ["train.py", *RUN, "max_steps=4", "hydra.run.dir=run"],
         ["evaluate.py", "ckpt=run", "hydra.run.dir=unnamed"],
         ["evaluate.py", "ckpt=run", "hydra.run.dir=named", "dataset=mapped", TRAIN, TEST,
          "dataset.shape=[1,8,8]", "model=convnet", net, "task=classification",
          "task._target_=tests.faults.inject.Task", "device=cpu"],
         ["train.py", "resume=run", "max_steps=5"],
     ]  # fmt: skip
-    trained, unnamed, named, resumed = one_after_another(shell, *commands)
-    assert trained.returncode == 0, trained.stderr
+    unnamed, named, resumed = one_after_another(shell, *commands)
     for refused, do in ((unnamed, "name it on the command line"), (resumed, "repeat it")):
         assert refused.returncode == 3
         assert refused.stderr.count("\n") == 1

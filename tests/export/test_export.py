@@ -335,7 +335,7 @@ def test_without_its_package_a_format_says_what_to_install(
     [
         ([], 2, "error: format=null: nothing says what to write; safetensors, onnx, pt2 are"),
         (["format=tflite"], 2, "error: format=tflite: no such value; safetensors, onnx, pt2 are"),
-        (["format=pt2", "format=onnx"], 2, "error: format=onnx: it is given twice, before as pt2;"),
+        (["format=pt2", "format=x"], 2, "error: format=x: no such value; safetensors, onnx, pt2"),
         (["format=pt2", "wich=best"], 2, "error: wich=best: no such key; "),
         (["format=pt2", "which=best"], 3, "error: which=best: there is no such checkpoint; "),
         (["format=safetensors", "prepare=true"], 2, "error: prepare=true: a file of weights "),

@@ -730,8 +730,12 @@ def test_the_recommended_overlay_trains_as_the_run_that_it_recommends(shell: She
         "hydra.sweep.dir=sweep",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    words = (
+        "seed=3 epochs=2 dataset.limit=300 optimizer=sgd optimizer.lr=0.05 "
+        "'~optimizer.weight_decay' model.net.width=8 scheduler=cosine parallel=none amp=fp32"
+    )
+    assert f"/train.py {words}\n" in done.stdout
     command = "train.py --config-dir sweep/report experiments=recommended '~optimizer.weight_decay'"
-    assert f"\ntrain with it: python {command}\n" in done.stdout
     path = shell.folder / "sweep" / "report" / "experiments" / "recommended.yaml"
     assert "takes no key away; the command does: optimizer.weight_decay." in path.read_text()
     overlay = yaml.safe_load(path.read_text())

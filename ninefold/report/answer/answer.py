@@ -33,6 +33,7 @@ from ninefold.report.data.overlay import arguments, left_out
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run, finite
+from ninefold.report.data.words import command, has_gaps, recorded
 from ninefold.report.numbers import capitalized, listed
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SECONDS, of_score
@@ -123,7 +124,9 @@ def _answer(
         return Answer("Not enough runs: none of them names a cell and counts.", [], [], None)
     first, best = found[0], winner(goals)
     said = caveats.caveats(first, recording.sweep)
-    if keys := left_out(overlay_of(recording, best) if best else None):
+    if best and (words := recorded(recording.environment, str(best.cell))):
+        said += [caveats.FOLDERS] if has_gaps(words) else []
+    elif keys := left_out(overlay_of(recording, best) if best else None):
         said.append(caveats.values_to_give(keys))
     if len(found) > 1:
         most = first.group.ok > found[1].group.ok
@@ -163,20 +166,25 @@ def winner(goals: Sequence[Recommendation]) -> Recommendation | None:
 
 
 def train_command(recording: Recording, best: Recommendation | None) -> str | None:
-    """Return the command that trains with recommended.yaml, None where there is none.
+    """Return the command that trains the recommended cell, None where there is none.
 
-    Keys that the overlay leaves out stand in it as KEY=VALUE for the user to fill in; keys that the
-    cell's runs did not have are removed with ~KEY.
+    It has the words of the study's command, where they were recorded. Otherwise it takes
+    recommended.yaml: keys that the overlay leaves out stand in it as KEY=VALUE for the user to fill
+    in; keys that the cell's runs did not have are removed with ~KEY.
     """
-    overlay = None if best is None else overlay_of(recording, best)
-    if overlay is None:
+    if best is None:
         return None
     folder = recording.environment.get("report_folder")
     # The command is there to be pasted: nothing in it may have a meaning for a shell.
     plain = isinstance(folder, str) and re.fullmatch(r"[\w./+=@][\w./+=@-]*", folder)
+    place = str(folder) if plain else "FOLDER/report"
+    if words := recorded(recording.environment, str(best.cell)):
+        return command(words, place)
+    if (overlay := overlay_of(recording, best)) is None:
+        return None
     return " ".join(
         [
-            f"python train.py --config-dir {folder if plain else 'FOLDER/report'}",
+            f"python train.py --config-dir {place}",
             "experiments=recommended",
             *arguments(overlay),
         ]

@@ -215,6 +215,12 @@ def several_groups(group: Group, count: int, most: bool) -> str:
     )
 
 
+FOLDERS = (
+    "The command leaves out folders that a report does not publish (...): the terminal shows the "
+    "whole one, at the study's end and after python -m ninefold.report STUDY."
+)
+
+
 def values_to_give(keys: Sequence[str]) -> str:
     """Return that the command needs values which a report does not repeat."""
     return (

@@ -58,7 +58,8 @@ def answer(goals: Sequence[Recommendation]) -> str:
         text = f"Train with {text}"
     if first.unscored:
         many = len(first.unscored) > MOST_NAMED
-        which = f"{len(first.unscored)} other cells" if many else listed_and(first.unscored)
+        faster = [_with_ratio(first, other) for other in first.unscored]
+        which = f"{len(first.unscored)} other cells" if many else listed_and(faster)
         text += f" Whether the {_score(first)} is safe is still open for {which}."
     others = [goal for goal in goals[1:] if goal.cell is not None]
     same = [goal.goal.name for goal in others if goal.cell == first.cell]
@@ -115,6 +116,8 @@ def _fastest_sentence(
     """Return the recommendation for the fastest epoch, with its confidence."""
     evidence, cell = found.evidence, found.cell
     best = "the fastest safe cell" if evidence.scored else "the fastest cell"
+    if found.unscored:
+        best = "the fastest cell that is shown safe so far"
     within = f"within {100 * evidence.settings.same:g} % of {best}"
     chance = found.chance or 0.0
     within = (
@@ -137,6 +140,15 @@ def _fastest_sentence(
     if better:  # they are left out, or one of them would be recommended
         text += f"; only {listed_and(better)}, left out, is shown to do better"
     return f"{text}."
+
+
+def _with_ratio(found: Recommendation, other: Cell) -> str:
+    """A cell, and the share of the recommended one's time that it takes if it is shown faster."""
+    cell, pairs = found.cell, found.pairs
+    ratio = pairs.ratio(cell, other) if cell and pairs else None
+    if cell is None or pairs is None or ratio is None or pairs.verdict(cell, other) != "faster":
+        return str(other)
+    return f"{other} (×{ratio[0]:.2f})"
 
 
 def _percent(chance: float) -> str:

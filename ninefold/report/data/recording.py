@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
-from ninefold.report.data import numerics
+from ninefold.report.data import numerics, words
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_object, read_results, read_sweep, studies_below
@@ -36,12 +36,14 @@ class Recording:
     environment: the content of environment.json
     points: the evaluations during training
     numerics: the comparison of the first steps, the rows of numerics.csv
+    words: those that train each cell, as typed, with the folders that are not recorded
     """
 
     runs: Sequence[Run]
     environment: Mapping[str, Any]
     points: Sequence[Point]
     numerics: Sequence[numerics.Row]
+    words: words.Words = field(default_factory=dict)
 
     @functools.cached_property
     def sweep(self) -> StudyRecord:
@@ -97,18 +99,24 @@ def gather_recording(folder: Path) -> Recording | None:
         folders=(folder.resolve(), Path.cwd(), Path.home()),
         differ=(text for result in results for text in result.get("overrides") or ()),
     )
-    sweep = scrubber.value(read_sweep(folder))
+    typed = StudyRecord.of(found := read_sweep(folder))
+    sweep = scrubber.value(found)
     study = StudyRecord.of(sweep)
-    sweep.pop("overlays", None)  # those of the answer stand by themselves
+    for key in ("overlays", "words", "signature"):  # those of the answer stand by themselves
+        sweep.pop(key, None)
     runs = _placed([scrubber.value(result) for result in results], study)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
     environment["overlays"] = overlays(runs, study) or _overlays_before(folder)
+    of_cells = words.of_cells(runs, typed)
+    if of_cells:
+        environment["words"] = words.published(of_cells, scrubber)
     return Recording(
         runs,
         environment,
         read_metrics(folder, [run.folder for run in runs]),
         numerics.rows(folder, runs),
+        of_cells,
     )
 
 

@@ -1,0 +1,130 @@
+"""The words of a study's command, as those of the command that trains with its answer.
+
+A study's command may name folders and things to call, and a report may come from anybody: such
+words are repeated only if this user's own command has signed them (config.own).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ninefold.config import own
+from ninefold.config.overlay import can_be_repeated
+from ninefold.report.data.cells import groups, largest_first
+from ninefold.report.data.privacy import Scrubber
+from ninefold.report.data.rounds import name_of
+from ninefold.report.data.runs import Run
+from ninefold.result import PROCESSES, strategy_name
+from ninefold.study_record import StudyRecord
+
+OVERLAY = "experiments=recommended"  # among the words: recommended.yaml has the cell's values
+HOME = "$HOME"  # in a word: the shell puts the folder there, and no report does
+
+Words = dict[str, list[str]]  # by the names of cells
+
+
+def of_cells(runs: Sequence[Run], sweep: StudyRecord) -> Words:
+    """The words that train each cell of the largest group, if they may be repeated."""
+    words = sweep.words or []
+    if not words or not _may_be_repeated(words, sweep.signature):
+        return {}
+    planned = {_name(cell): cell for cell in sweep.planned_cells}
+    found = {}
+    for run in [run for group in largest_first(groups(runs))[:1] for run in group.runs if run.ok]:
+        name = name_of(run, sweep) or ""
+        if (keys := planned.get(name)) is None:
+            continue
+        chosen = dict(keys) if OVERLAY not in words else {}
+        batch = sweep.overlays.get(name, {}).get("values", {}).get("batch_size")
+        if chosen and sweep.scaling == "weak" and batch is not None:
+            chosen["batch_size"] = str(batch)
+        kept = [word for word in words if word.lstrip("+~").partition("=")[0] not in keys]
+        found[str(run.cell)] = [*kept, *(f"{key}={value}" for key, value in chosen.items())]
+    return found
+
+
+def published(words: Words, scrubber: Scrubber) -> dict[str, Any]:
+    """The words as environment.json holds them: without folders, but for those that need no name.
+
+    Those are inside of the working folder, and of the user's home.
+    """
+    cells = {cell: [_portable(word, scrubber) for word in found] for cell, found in words.items()}
+    return {"cells": cells, "signature": own.signature_of(_text(cells))} if cells else {}
+
+
+def recorded(environment: Mapping[str, Any], cell: str) -> list[str]:
+    """The words of a cell in an environment.json, empty if there are none to be repeated."""
+    found = environment.get("words")
+    cells = found.get("cells") if isinstance(found, dict) else None
+    words = cells.get(cell) if isinstance(cells, dict) else None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        return []
+    assert isinstance(found, dict)
+    signed = own.is_signed(_text(cells), found.get("signature"))
+    return words if signed or _all_harmless(words) else []
+
+
+def command(words: Sequence[str], folder: str, script: str = "train.py") -> str:
+    """The command with these words, for a shell. folder: of the report, with recommended.yaml."""
+    words, before = list(words), ""
+    if words[0].startswith("PYTHONPATH="):
+        before = f"PYTHONPATH={_quoted(words.pop(0).partition('=')[2])} "
+    if OVERLAY in words and "--config-dir" in words:  # Hydra takes one
+        words.append(f'hydra.searchpath=["file://{folder}","file://${{project_root:}}"]')
+    elif OVERLAY in words:
+        words = ["--config-dir", folder, OVERLAY, *(word for word in words if word != OVERLAY)]
+    return " ".join([f"{before}python", *map(_quoted, [script, *words])])
+
+
+def has_gaps(words: Sequence[str]) -> bool:
+    """Whether folders are left out of them."""
+    return any(re.search(r"\.\.\.(/|$|[^\w.])", word) for word in words)
+
+
+def _may_be_repeated(words: Sequence[str], signature: object) -> bool:
+    return _all_harmless(words) or own.is_signed(_text(words), signature)
+
+
+def _all_harmless(words: Sequence[str]) -> bool:
+    return all(map(_is_harmless, words))
+
+
+def _is_harmless(word: str) -> bool:
+    """Whether an override chooses an option or sets a plain value: anybody may have written it."""
+    key, _, value = word.lstrip("+~").partition("=")
+    plain = re.fullmatch(r"[\w./-]*|\[[\w., -]*\]", value) is not None
+    called = not can_be_repeated(key.replace("/", "."), value) and value != ""
+    return plain and not called and re.fullmatch(r"\w[\w./]*", key) is not None
+
+
+def _portable(word: str, scrubber: Scrubber) -> str:
+    home = os.path.expanduser("~")
+    for folder, name in ((str(Path.cwd()), ""), (home, f"{HOME}/")):
+        if len(folder) > 1:
+            word = re.sub(rf"(?<![\w/.-]){re.escape(folder)}/+(?=[^/])", name, word)
+            word = re.sub(rf"(?<![\w/.-]){re.escape(folder)}(?![\w/.-])", name[:-1] or ".", word)
+    return scrubber.text(word)
+
+
+def _quoted(word: str) -> str:
+    """A word for a shell, in which HOME stays what it is."""
+    return f'"{HOME}"'.join(shlex.quote(part) if part else "" for part in word.split(HOME)) or "''"
+
+
+def _name(cell: Mapping[str, str]) -> str:
+    """What a study calls a planned cell."""
+    keys = dict(cell)
+    parallel, amp = keys.pop("parallel", ""), keys.pop("amp", "")
+    if keys.get(PROCESSES, "").isdigit():
+        parallel = strategy_name(parallel, keys.pop(PROCESSES))
+    return " ".join([f"{parallel}-{amp}", *(f"{key}={text}" for key, text in keys.items())])
+
+
+def _text(tree: Any) -> str:
+    return json.dumps(tree, sort_keys=True)
