@@ -205,6 +205,15 @@ def _one_of_two_given(key: str, other: str) -> Combination:
     )
 
 
+def _mixes_targets(key: str) -> Combination:
+    return Combination(
+        key,
+        lambda job: job[key] and job["task"] and "task.label_smoothing" not in job,
+        "the task takes no mixed targets; one with the key label_smoothing does, as "
+        f"task=classification; leave {key} out",
+    )
+
+
 def _with_whole_and_parts(key: str, do: str) -> Combination:
     return Combination(
         key,
@@ -264,6 +273,14 @@ REFUSED = (
         "masks have the number {dataset.ignore} where pixels do not count, as "
         "dataset.ignore={dataset.ignore}; the same number is allowed; leave task.ignore out, and "
         "set dataset.ignore",
+    ),
+    _mixes_targets("augment.mixup"),
+    _mixes_targets("augment.cutmix"),
+    Combination(
+        "task.label_smoothing",
+        lambda job: job["task.label_smoothing"] and job["task.loss"] is not None,
+        "task.loss names another loss, and this is of the task's own; 0 is allowed with it; give "
+        "label_smoothing to that loss, if it has such an argument",
     ),
     # Devices
     Combination(

@@ -140,6 +140,9 @@ class TaskKeys(OptionKeys, kw_only=True):
     loss: Loss = None
     """A loss function in place of the task's own: a _target_ and its arguments; called with the
     network's output and the targets, and returns a number for each example."""
+    label_smoothing: FractionOrZero
+    """Share of each target that is spread evenly over all classes in the training loss. A task that
+    has this key takes shares of classes, float32 [n, classes], as targets too."""
     shape: Shape | None
     """Shape of an example: dataset.shape."""
     spacing: Spacing | None

@@ -18,8 +18,11 @@ from ninefold.types import (
     Count,
     Device,
     Fraction,
+    Magnitude,
     Names,
+    NotNegative,
     Positive,
+    Probability,
     Questions,
     RunFolder,
     Seconds,
@@ -32,6 +35,25 @@ from ninefold.types import (
 )
 
 Threads = Annotated[int, Meta(ge=1, le=1024)]  # OpenMP crashes on very many
+
+
+class AugmentKeys(Section, kw_only=True):
+    """Augmentation of training examples besides dataset.flip and dataset.crop; no evaluation has
+    it."""
+
+    mixup: NotNegative = 0
+    """Mix each example with another of its batch in a share drawn from Beta(mixup, mixup), and
+    their classes alike; 0: do not."""
+    cutmix: NotNegative = 0
+    """Replace a rectangle of each image by that of another of its batch, whose share of the area is
+    drawn from Beta(cutmix, cutmix), and their classes alike; 0: do not. With mixup, each example
+    gets one of the two."""
+    randaugment: Magnitude | None = None
+    """Magnitude of torchvision's RandAugment, which comes before flip and crop; null: none."""
+    randaugment_ops: Count = 2
+    """Operations of RandAugment on each image, one after another."""
+    erasing: Probability = 0
+    """Probability that a rectangle of a normalized image is set to 0."""
 
 
 class CheckpointKeys(Section, kw_only=True):
@@ -182,6 +204,7 @@ class TrainKeys(Section, kw_only=True):
     are then undone."""
     resume: Annotated[RunFolder, NO_EFFECT] = None
     """Folder of the run to resume in place; auto: the newest unfinished run of this job."""
+    augment: AugmentKeys
     checkpoint: Annotated[CheckpointKeys, MAY_CHANGE, NO_EFFECT]
     loader: Annotated[LoaderKeys, MAY_CHANGE]
     compile: CompileKeys

@@ -114,6 +114,7 @@ def _require_fitting(
     if "accumulate" in job:  # an evaluation's batches need not divide
         parts = parts_of_a_batch(job["parallel"], wanted)
         require_division(job["batch_size"], parts, job["accumulate"])
+        require_pairs(job["batch_size"], parts, job["augment"])
 
 
 def parts_of_a_batch(parallel: Mapping[str, Any], processes: int) -> int:
@@ -155,6 +156,19 @@ def require_division(batch_size: int, processes: int, accumulate: int = 1) -> No
         "batch_size is global: every process takes an equal part",
         f"choose {below or above} or {above}" if below and below != above else f"choose {above}",
     )
+
+
+def require_pairs(batch_size: int, processes: int, augment: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless a process can pair its examples, where `augment` mixes them."""
+    each = batch_size // processes
+    if (augment["mixup"] or augment["cutmix"]) and each % 2:
+        raise ConfigError(
+            "batch_size",
+            batch_size,
+            f"{processes} process(es) have {each} examples each, and mixup and cutmix mix pairs of "
+            "them; an even number is allowed; choose "
+            f"{' or '.join(str((each + n) * processes) for n in (-1, 1) if each + n)}",
+        )
 
 
 def _count_gpus() -> int:

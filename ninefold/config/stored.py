@@ -22,6 +22,11 @@ ADDED: dict[str, Any] = {
     "cudnn_benchmark": False,
     "graph": False,
     "checkpoint.format": "whole",
+    "augment.mixup": 0,
+    "augment.cutmix": 0,
+    "augment.randaugment": None,
+    "augment.randaugment_ops": 2,
+    "augment.erasing": 0,
     "loader.workers": 0,
     "loader.share": 0.25,
     "loader.pinned": "auto",
@@ -39,6 +44,7 @@ ADDED: dict[str, Any] = {
     "dataset.cache_dir": "~/.cache/ninefold",
     "dataset.resident": "auto",
     "task.loss": None,
+    "task.label_smoothing": 0,
     "model.output": None,
     "optimizer.groups": None,
     "scheduler.per": "epoch",
@@ -54,6 +60,8 @@ def upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
     found = copy.deepcopy(dict(stored))
     for name, value in ADDED.items():
         section, _, key = name.rpartition(".")
+        if section == "augment":  # a whole section that is newer than some runs
+            found.setdefault(section, {})
         node = found.get(section) if section else found
         if section not in GROUPS and isinstance(node, dict):
             node.setdefault(key, copy.copy(value))

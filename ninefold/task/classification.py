@@ -20,13 +20,17 @@ class Classification(nn.Module):
     """Logits float32 [n, outputs] against classes int64 [n]; scored by accuracy.
 
     classes: their number in the dataset.
+    label_smoothing: share of each target that is spread over all classes in the training loss
+        (Szegedy et al., 2016, "Rethinking the Inception architecture"); evaluations have none.
     loss: called with logits and classes, returns a number for each example, whose mean is
         minimized; a `reduction` is set to none. None: cross entropy.
     """
 
     score = "accuracy"
 
-    def __init__(self, classes: int, loss: Loss | str | None = None) -> None:
+    def __init__(
+        self, classes: int, loss: Loss | str | None = None, label_smoothing: float = 0
+    ) -> None:
         """Raises ConfigError if `loss` is a name: there is none to choose from."""
         super().__init__()
         if isinstance(loss, str):
@@ -37,11 +41,16 @@ class Classification(nn.Module):
                 "is allowed; name a class, as in task.loss={_target_: torch.nn.CrossEntropyLoss}",
             )
         self.classes = classes
+        self.label_smoothing = label_smoothing
         self.criterion = None if loss is None else unreduced(loss)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over the examples. target: classes, or shares of them float32 [n, classes]."""
+        if target.is_floating_point():  # the network may have more outputs than there are classes
+            target = F.pad(target, (0, output.shape[1] - target.shape[1]))
         if self.criterion is None:
-            return F.cross_entropy(output, target)
+            smoothing = self.label_smoothing if self.training else 0.0
+            return F.cross_entropy(output, target, label_smoothing=smoothing)
         return mean_over_examples(self.criterion(output, target), len(target))
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
@@ -50,6 +59,14 @@ class Classification(nn.Module):
         The last column counts predictions outside the dataset's classes, which a network with
         more outputs than the dataset has classes can make.
         """
+        if target.ndim != 1 or target.is_floating_point():
+            raise ConfigError(
+                "task",
+                "classification",
+                f"the targets are {str(target.dtype).removeprefix('torch.')} "
+                f"{list(target.shape[1:])}; a class number for each example is allowed; choose "
+                "another task, or return class numbers",
+            )
         predicted = output.argmax(dim=1).clamp(max=self.classes)
         cells = target * (self.classes + 1) + predicted
         counts = counted(cells, self.classes * (self.classes + 1))

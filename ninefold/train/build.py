@@ -18,6 +18,7 @@ from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, as_dataset, train_and_val
+from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.batches import Batches, evaluation_batch, shard
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import Gathered, Loading
@@ -132,6 +133,22 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
     )
 
 
+def augmented(job: DictConfig, prepare: Preparation) -> Preparation:
+    """`prepare` with the augmentation that the job asks for besides the dataset's own."""
+    asked = job.augment
+    if asked.randaugment is None and not (asked.erasing or asked.mixup or asked.cutmix):
+        return prepare
+    return Augmented(
+        prepare,
+        randaugment=asked.randaugment,
+        operations=asked.randaugment_ops,
+        erasing=asked.erasing,
+        mixup=asked.mixup,
+        cutmix=asked.cutmix,
+        classes=job.task.get("classes"),
+    )
+
+
 def training(
     job: DictConfig,
     text: str,
@@ -160,8 +177,9 @@ def training(
     prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
     how = loading_of(job, [train, test, *([] if val is None else [val])], parallel, place)
     source = source_of(train, how, place.device)
-    source, prepare = padded_once(source, prepare, memory_of(place.device))
-    batches = Batches(source, job.batch_size, job.seed, prepare, place)
+    if job.augment.randaugment is None:  # which comes before
+        source, prepare = padded_once(source, prepare, memory_of(place.device))
+    batches = Batches(source, job.batch_size, job.seed, augmented(job, prepare), place)
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))

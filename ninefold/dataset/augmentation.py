@@ -1,0 +1,296 @@
+"""Augmentation of a training recipe, for any dataset: RandAugment, erasing, mixup, cutmix.
+
+All of it is a pure function of (seed, epoch, example) and of the order of the epoch, so that the
+number of processes, micro-batches or a restart cannot change what is trained on. Evaluations have
+none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ninefold.dataset.arrays import Rows
+from ninefold.dataset.preparation import Preparation, random_bits, to_device
+from ninefold.errors import ConfigError
+
+# Streams of random numbers, each independent of the others and of those of flip and crop.
+MIXUP, CUTMIX, EITHER, CENTERS, SIZES, PLACES, ERASED, OPERATIONS = range(1, 9)
+AREA, ASPECT = (0.02, 0.33), (0.3, 3.3)  # of an erased rectangle: torchvision's defaults
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What is drawn for a batch of n examples; None: not asked for.
+
+    plain: for the preparation within. orders, sizes: for each operation of RandAugment the examples
+        by what they get, int64 [n], and how many get each. erased, mixed: float32 [n, 4].
+    """
+
+    plain: Any
+    orders: tuple[Tensor, ...]
+    sizes: tuple[npt.NDArray[np.int64], ...]
+    erased: Tensor | None
+    mixed: Tensor | None
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """A preparation with RandAugment before it, and random erasing, mixup and cutmix after it.
+
+    randaugment: magnitude of RandAugment (Cubuk et al., 2020, "RandAugment: Practical automated
+        data augmentation with a reduced search space"), as torchvision has it, `operations` on each
+        image one after another; None: none.
+    erasing: probability that a rectangle of an image is set to 0, the mean of normalized pixels
+        (Zhong et al., 2020, "Random erasing data augmentation").
+    mixup: alpha of mixup (Zhang et al., 2018, "mixup: Beyond empirical risk minimization"); 0: none.
+    cutmix: alpha of cutmix (Yun et al., 2019, "CutMix: Regularization strategy to train strong
+        classifiers with localizable features"); 0: none. With both, each example gets one of them,
+        by the toss of a coin.
+    classes: how many there are: mixed targets are shares of classes, float32 [n, classes].
+
+    An example at place i of the global batch of B is mixed with the one at (i + B/2) mod B, in a
+    share drawn from Beta(alpha, alpha) for the example alone. As a process takes every k-th
+    example, both are in the same process wherever B divides by 2k: so nothing is read twice, and
+    every strategy mixes the same pairs. The order of an epoch is random, and so are its pairs.
+    """
+
+    plain: Preparation
+    randaugment: int | None = None
+    operations: int = 2
+    erasing: float = 0
+    mixup: float = 0
+    cutmix: float = 0
+    classes: int | None = None
+
+    def draws(
+        self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
+    ) -> Iterator[Draw]:
+        plain = self.plain.draws(seed, epoch, rows, shape, device)
+        erased = mixed = None
+        if self.erasing:
+            erased = on_device(self._rectangles(seed, epoch, rows), device)
+        if self.mixup or self.cutmix:
+            mixed = on_device(self._shares(seed, epoch, rows), device)
+        layers = range(0 if self.randaugment is None else self.operations)
+        codes = [operations(random_bits(seed, epoch, rows, OPERATIONS + n)) for n in layers]
+        sizes = [np.stack([np.bincount(row, minlength=2 * KINDS) for row in c]) for c in codes]
+        orders = [to_device(torch.from_numpy(np.argsort(c, kind="stable")), device) for c in codes]
+        for number, inner in zip(range(len(rows)), plain, strict=False):  # some never end
+            yield Draw(
+                inner,
+                tuple(order[number] for order in orders),
+                tuple(size[number] for size in sizes),
+                None if erased is None else erased[number],
+                None if mixed is None else mixed[number],
+            )
+
+    def __call__(self, inputs: Tensor, targets: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
+        """To inputs of the same shape and, if they are mixed, targets float32 [n, classes].
+
+        Raises ConfigError for inputs or targets that what is asked for makes no sense of.
+        """
+        if self.randaugment is not None:
+            self._require_bytes(inputs, targets)
+            for order, sizes in zip(draw.orders, draw.sizes, strict=True):
+                inputs = operated(inputs, order, sizes, self.randaugment)
+        inputs, targets = self.plain(inputs, targets, draw.plain)
+        if draw.erased is not None:
+            self._require_images("erasing", self.erasing, inputs)
+            inputs = inputs.masked_fill(within(inputs, *edges(inputs, draw.erased)), 0)
+        if draw.mixed is not None:
+            inputs, targets = self._mixed(inputs, targets, draw.mixed)
+        return inputs, targets
+
+    def _rectangles(self, seed: int, epoch: int, rows: Rows) -> Floats:
+        """Center and sides of what is erased of each example, as shares of the image's sides."""
+        area, aspect = uniform(random_bits(seed, epoch, rows, SIZES))
+        across, down = uniform(random_bits(seed, epoch, rows, PLACES))
+        area = AREA[0] + area * (AREA[1] - AREA[0])
+        aspect = np.exp(np.log(ASPECT[0]) + aspect * np.log(ASPECT[1] / ASPECT[0]))
+        height = np.minimum(np.sqrt(area * aspect), 1)
+        width = np.minimum(np.sqrt(area / aspect), 1)
+        erases = uniform(random_bits(seed, epoch, rows, ERASED))[0] < self.erasing
+        # Within the image; where nothing is erased its sides are 0.
+        return np.stack(
+            [
+                height / 2 + down * (1 - height),
+                width / 2 + across * (1 - width),
+                height * erases,
+                width * erases,
+            ],
+            axis=-1,
+        )
+
+    def _shares(self, seed: int, epoch: int, rows: Rows) -> Floats:
+        """Of each example the share that stays in mixup, and center and side of cutmix's rectangle.
+
+        The share is 1 where it gets cutmix, the side 0 where it gets mixup.
+        """
+        share = beta(self.mixup, seed, epoch, rows, MIXUP)
+        side = np.sqrt(1 - beta(self.cutmix, seed, epoch, rows, CUTMIX))
+        if self.mixup and self.cutmix:
+            cuts = uniform(random_bits(seed, epoch, rows, EITHER))[0] < 0.5
+            share, side = np.where(cuts, 1, share), np.where(cuts, side, 0)
+        down, across = uniform(random_bits(seed, epoch, rows, CENTERS))
+        return np.stack([share, down, across, side], axis=-1)
+
+    def _mixed(self, inputs: Tensor, targets: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = ("mixup", self.mixup) if self.mixup else ("cutmix", self.cutmix)
+        if targets.ndim != 1 or targets.is_floating_point() or self.classes is None:
+            raise wrong(
+                key,
+                value,
+                f"the targets are {described(targets)}",
+                "classes [n], whose number is known, can be mixed",
+            )
+        if not inputs.is_floating_point():
+            raise wrong(key, value, f"the inputs are {described(inputs)}", "floats can be mixed")
+        half = len(inputs) // 2
+        assert 2 * half == len(inputs), "refused before"
+        other = torch.cat([inputs[half:], inputs[:half]])
+        share = draw[:, 0]
+        if self.mixup:  # rounded after each product, on every device and in every layout
+            weights = share.view(-1, *[1] * (inputs.ndim - 1))
+            mixed = (inputs * weights).add_(other * (1 - weights))
+        else:
+            mixed = inputs
+        if self.cutmix:
+            self._require_images("cutmix", self.cutmix, inputs)
+            box = edges(inputs, draw[:, [1, 2, 3, 3]])
+            mixed = torch.where(within(inputs, *box), other, mixed)
+            top, bottom, left, right = box
+            share = share - (bottom - top) * (right - left) / (inputs.shape[2] * inputs.shape[3])
+        classes = torch.arange(self.classes, device=targets.device)
+        hot = (targets[:, None] == classes).to(torch.float32)
+        others = torch.cat([hot[half:], hot[:half]])
+        return mixed, hot * share[:, None] + others * (1 - share)[:, None]
+
+    def _require_images(self, key: str, value: float, inputs: Tensor) -> None:
+        if inputs.ndim != 4:
+            raise wrong(key, value, f"the inputs are {described(inputs)}", "images are allowed")
+
+    def _require_bytes(self, inputs: Tensor, targets: Tensor) -> None:
+        key, value = "randaugment", self.randaugment
+        if inputs.dtype != torch.uint8 or inputs.ndim != 4 or inputs.shape[1] not in (1, 3):
+            found = f"the inputs are {described(inputs)}"
+            raise wrong(key, value, found, "images uint8 of 1 or 3 channels are allowed")
+        if targets.ndim > 1:
+            found = f"the targets are {described(targets)}, which it would not move"
+            raise wrong(key, value, found, "classes [n] are allowed")
+
+
+def described(values: Tensor) -> str:
+    """The dtype of a batch and the shape of one of it, such as `uint8 [3, 32, 32]`."""
+    return f"{str(values.dtype).removeprefix('torch.')} {list(values.shape[1:])}"
+
+
+def wrong(key: str, value: object, found: str, allowed: str) -> ConfigError:
+    """The failure of a dataset that augment.KEY makes no sense of."""
+    do = f"leave augment.{key} out, or choose another dataset or task"
+    return ConfigError(f"augment.{key}", value, found, allowed, do)
+
+
+def on_device(values: Floats, device: torch.device) -> Tensor:
+    return to_device(torch.from_numpy(values.astype(np.float32)), device)
+
+
+def uniform(bits: npt.NDArray[np.uint64]) -> tuple[Floats, Floats]:
+    """Two independent numbers in [0, 1) from each 64 random bits."""
+    scale = 1 / 2**32
+    return (bits >> np.uint64(32)) * scale, (bits & np.uint64(0xFFFFFFFF)) * scale
+
+
+def beta(alpha: float, seed: int, epoch: int, rows: Rows, stream: int) -> Floats:
+    """A draw from Beta(alpha, alpha) for each example; 1 for alpha 0.
+
+    The numbers of an epoch are drawn one after another, one for each example by its number, so
+    that it is the same for whoever asks.
+    """
+    if not alpha:
+        return np.ones(rows.shape)
+    random = np.random.default_rng(np.random.SeedSequence([seed, epoch], spawn_key=(stream,)))
+    found: Floats = random.beta(alpha, alpha, int(rows.max(initial=-1)) + 1)[rows]
+    return found
+
+
+def edges(images: Tensor, draw: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows and columns, top, bottom, left and right, of rectangles: each float32 [n], whole.
+
+    draw: center and sides as shares of the image's, float32 [n, 4]. What is outside is cut off.
+    """
+    down, across, height, width = draw.unbind(1)
+    found = []
+    for center, side, pixels in (
+        (down, height, images.shape[2]),
+        (across, width, images.shape[3]),
+    ):
+        size = (side * pixels).round()
+        first = (center * pixels - size / 2).round()
+        found += [first.clamp(0, pixels), (first + size).clamp(0, pixels)]
+    top, bottom, left, right = found
+    return top, bottom, left, right
+
+
+def within(images: Tensor, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Whether a pixel is in the rectangle of its image: bool [n, 1, h, w]."""
+    rows = torch.arange(images.shape[2], device=images.device)
+    columns = torch.arange(images.shape[3], device=images.device)
+    down = (rows >= top[:, None]) & (rows < bottom[:, None])
+    across = (columns >= left[:, None]) & (columns < right[:, None])
+    return down[:, None, :, None] & across[:, None, None, :]
+
+
+KINDS = 14  # operations of RandAugment
+
+
+def operations(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Which operation of RandAugment each example gets, times two, plus 1 for a negative sign."""
+    kind, sign = uniform(bits)
+    return (2 * np.floor(kind * KINDS) + (sign < 0.5)).astype(np.int64)
+
+
+def operated(images: Tensor, order: Tensor, sizes: npt.NDArray[np.int64], magnitude: int) -> Tensor:
+    """uint8 [n, c, h, w] after an operation of RandAugment on each; those alike together.
+
+    order: the images by their operations, see `operations`. sizes: how many have each.
+    """
+    from torchvision.transforms import InterpolationMode, RandAugment, autoaugment
+
+    space = RandAugment(magnitude=magnitude)._augmentation_space(31, tuple(images.shape[2:]))
+    assert len(space) == KINDS, "another version of torchvision"
+    parts = []
+    for code, some in enumerate(images.index_select(0, order).split(sizes.tolist())):
+        name, (levels, signed) = list(space.items())[code // 2]
+        level = float(levels[magnitude]) if levels.ndim else 0.0
+        level = -level if signed and code % 2 else level
+        if not len(some):
+            continue
+        if name == "Contrast":
+            parts.append(contrasted(some, 1 + level))
+        else:
+            nearest = InterpolationMode.NEAREST
+            parts.append(autoaugment._apply_op(some, name, level, nearest, fill=None))
+    return torch.empty_like(images).index_copy_(0, order, torch.cat(parts))
+
+
+def contrasted(images: Tensor, factor: float) -> Tensor:
+    """torchvision's adjust_contrast, with the mean of an image from its whole sum.
+
+    That of float32 numbers depends, for more than 2^16 pixels, on the order in which they are
+    added, and so on the threads and the images beside it.
+    """
+    from torchvision.transforms.functional import rgb_to_grayscale
+
+    gray = rgb_to_grayscale(images) if images.shape[1] == 3 else images
+    total = gray.sum(dim=(1, 2, 3), keepdim=True, dtype=torch.int64)
+    mean = (total.double() / gray[0].numel()).float()
+    return (factor * images + (1 - factor) * mean).clamp(0, 255).to(torch.uint8)

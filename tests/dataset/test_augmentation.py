@@ -1,0 +1,220 @@
+"""RandAugment, erasing, mixup and cutmix: the same for every split of a batch, exact on resume."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchvision.transforms import InterpolationMode, RandAugment, autoaugment
+
+from ninefold.dataset import Examples
+from ninefold.dataset.augmentation import KINDS, Augmented, beta, operated
+from ninefold.dataset.batches import Batches
+from ninefold.dataset.loader import Gathered
+from ninefold.dataset.preparation import ImagePreparation
+from ninefold.errors import ConfigError
+from ninefold.parallel import Place
+from ninefold.task.classification import Classification
+from tests.conftest import Shell, metrics
+from tests.faults.refusals import refused
+
+CPU = torch.device("cpu")
+COUNT, BATCH = 50, 16
+ALL: dict[str, Any] = {"randaugment": 9, "erasing": 0.5, "mixup": 0.4, "cutmix": 1.0}
+
+
+def examples(shape: tuple[int, ...] = (3, 20, 24)) -> Examples:
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (COUNT, *shape), dtype=np.uint8)
+    return Examples(images, np.arange(COUNT) % 5)
+
+
+def epoch(prepare: Augmented, rank: int = 0, of: int = 1, start: int = 0) -> list[Any]:
+    batches = Batches(Gathered(examples()), BATCH, 3, prepare, Place(rank, of, CPU))
+    return list(batches.epoch(1, start, lambda: None, lambda phase: None))
+
+
+def augmented(**options: Any) -> Augmented:
+    return Augmented(ImagePreparation(3, size=16, flip=True, crop=2), classes=5, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [ALL, *({key: value} for key, value in ALL.items())], ids=lambda o: "+".join(o)
+)
+@pytest.mark.parametrize("processes", [2, 4])
+def test_processes_train_on_the_images_and_targets_of_one_process(
+    options: dict[str, Any], processes: int
+) -> None:
+    prepare = augmented(**options)
+    alone = epoch(prepare)
+    plain = epoch(augmented())
+    assert not any(torch.equal(a[0], b[0]) for a, b in zip(alone, plain, strict=True))
+    for rank in range(processes):
+        torch.set_num_threads(1 + rank % 2)
+        mine = epoch(prepare, rank, processes)
+        torch.set_num_threads(2)
+        for (inputs, targets), (some, their) in zip(alone, mine, strict=True):
+            assert torch.equal(inputs[rank::processes], some)
+            assert torch.equal(targets[rank::processes], their)
+
+
+def test_an_epoch_that_is_resumed_goes_on_with_the_same_images_and_targets() -> None:
+    prepare = augmented(**ALL)
+    for before, after in zip(epoch(prepare)[2:], epoch(prepare, start=2), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_mixup_mixes_images_and_classes_in_the_same_share() -> None:
+    (mixed, shares), (plain, classes) = epoch(augmented(mixup=0.4))[0], epoch(augmented())[0]
+    other = plain.roll(BATCH // 2, 0)
+    hot, theirs = F.one_hot(classes, 5), F.one_hot(classes.roll(BATCH // 2), 5)
+    share = ((mixed - other) * (plain - other)).sum((1, 2, 3)) / (plain - other).pow(2).sum(
+        (1, 2, 3)
+    )
+    assert 0 <= share.min() < share.max() <= 1
+    assert torch.allclose(shares, share[:, None] * hot + (1 - share)[:, None] * theirs, atol=1e-5)
+    assert torch.allclose(shares.sum(1), torch.ones(BATCH))
+
+
+def test_cutmix_gives_an_image_the_classes_in_the_share_of_their_pixels() -> None:
+    (mixed, shares), (plain, classes) = epoch(augmented(cutmix=1))[0], epoch(augmented())[0]
+    other = plain.roll(BATCH // 2, 0)
+    own = (mixed == plain).all(dim=1)
+    assert bool((own | (mixed == other).all(dim=1)).all())
+    share = own.float().mean((1, 2))
+    hot, theirs = F.one_hot(classes, 5), F.one_hot(classes.roll(BATCH // 2), 5)
+    assert 0 < share.min() < 0.6
+    assert torch.allclose(shares, share[:, None] * hot + (1 - share)[:, None] * theirs, atol=1e-2)
+
+
+def test_the_draws_of_beta_are_an_examples_own() -> None:
+    rows = np.arange(1000).reshape(4, 250)
+    whole, some = beta(0.2, 7, 3, rows, 1), beta(0.2, 7, 3, rows[1:3, ::5], 1)
+    assert np.array_equal(whole[1:3, ::5], some)
+    assert abs(whole.mean() - 0.5) < 0.05
+    assert abs(whole.var() - 0.25 / 1.4) < 0.02  # of Beta(a, a): 1 / (4 (2 a + 1))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_randaugment_is_torchvisions_operations(channels: int) -> None:
+    images = torch.from_numpy(examples((channels, 21, 32)).inputs[np.arange(2 * KINDS)])
+    order = torch.randperm(2 * KINDS)
+    sizes = np.ones(2 * KINDS, np.int64)
+    found = operated(images, order, sizes, 11)
+    space = RandAugment()._augmentation_space(31, (21, 32))
+    for code, number in enumerate(order.tolist()):
+        name, (levels, signed) = list(space.items())[code // 2]
+        level = (levels[11].item() if levels.ndim else 0.0) * (-1 if signed and code % 2 else 1)
+        nearest = InterpolationMode.NEAREST
+        one = autoaugment._apply_op(images[number], name, level, nearest, None)
+        assert torch.equal(found[number], one), name
+
+
+def test_a_contrast_of_large_images_depends_on_no_thread() -> None:
+    images = torch.randint(0, 256, (4, 3, 300, 300), dtype=torch.uint8)
+    order, sizes = torch.arange(4), np.zeros(2 * KINDS, np.int64)
+    contrast = 2 * list(RandAugment()._augmentation_space(31, (9, 9))).index("Contrast")
+    sizes[contrast] = 4
+    whole = operated(images, order, sizes, 9)
+    sizes[contrast] = 1
+    torch.set_num_threads(1)
+    one = operated(images[2:3], order[:1], sizes, 9)
+    torch.set_num_threads(2)
+    assert torch.equal(whole[2:3], one)
+
+
+@pytest.mark.parametrize(
+    ("options", "inputs", "targets", "line"),
+    [
+        ({"mixup": 0.2}, torch.rand(4, 3, 8, 8), torch.rand(4, 5), "mixup=0.2: the targets are fl"),
+        ({"cutmix": 1}, torch.rand(4, 2, 8, 8, 8), torch.zeros(4).long(), r"cutmix=1: the inputs"),
+        ({"mixup": 1}, torch.ones(4, 9).long(), torch.zeros(4).long(), r"mixup=1: .* int64 \[9\];"),
+        ({"mixup": 1, "classes": None}, torch.rand(4, 9), torch.zeros(4).long(), "whose number"),
+        ({"erasing": 1}, torch.rand(4, 9), torch.zeros(4).long(), r"erasing=1: .*float32 \[9\];"),
+        ({"randaugment": 9}, torch.rand(4, 3, 8, 8), torch.zeros(4), "images uint8 of 1 or 3"),
+        ({"randaugment": 9}, torch.zeros(4, 2, 8, 8).byte(), torch.zeros(4), r"uint8 \[2, 8, 8\];"),
+        ({"randaugment": 9}, torch.zeros(4, 3, 8, 8).byte(), torch.zeros(4, 8, 8).byte(),
+         r"randaugment=9: the targets are uint8 \[8, 8\], which it would not move; classes"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_augmented_so_is_one_line(
+    options: dict[str, Any], inputs: Tensor, targets: Tensor, line: str
+) -> None:
+    class AsItIs:
+        def draws(self, *_: object) -> list[None]:
+            return [None]
+
+        def __call__(self, inputs: Tensor, targets: Tensor, _: None) -> tuple[Tensor, Tensor]:
+            return inputs, targets
+
+    prepare = replace(Augmented(AsItIs(), classes=5), **options)
+    (draw,) = prepare.draws(0, 0, np.arange(4)[None], tuple(inputs.shape), CPU)
+    with pytest.raises(ConfigError, match=rf"^error: augment\..*{line}"):
+        prepare(inputs, targets, draw)
+
+
+def test_labels_are_smoothed_in_training_alone_and_also_where_they_are_mixed() -> None:
+    output, target = torch.randn(6, 7), torch.arange(6) % 5
+    task = Classification(5, label_smoothing=0.1)
+    hot = F.one_hot(target, 5).float()
+    expected = F.cross_entropy(output, target, label_smoothing=0.1)
+    assert torch.allclose(task.train().loss(output, target), expected)
+    assert torch.allclose(task.loss(output, hot), expected)  # of fewer classes than outputs
+    assert torch.equal(task.eval().loss(output, target), F.cross_entropy(output, target))
+
+
+FEW = ["batch_size=32", "epochs=1", "log_every=1", "clock.probe=0", "logger=quiet"]
+RECIPE = [
+    "dataset.crop=1", "augment.randaugment=7", "augment.erasing=0.25", "augment.mixup=0.2",
+    "augment.cutmix=1", "task.label_smoothing=0.1",
+]  # fmt: skip
+
+
+def test_cells_and_micro_batches_train_alike_and_a_resumed_run_bitwise(shell: Shell) -> None:
+    def losses(name: str, *arguments: str) -> list[float]:
+        done = shell.train(*FEW, *RECIPE, f"hydra.run.dir={name}", *arguments)
+        assert done.returncode == 0, done.stderr
+        return metrics(shell.folder / name, "loss")
+
+    alone = losses("none", "max_steps=4")
+    losses("half", "max_steps=2")
+    done = shell.train("resume=half", "max_steps=4")
+    assert done.returncode == 0, done.stderr
+    assert metrics(shell.folder / "half", "loss") == alone
+    split = ("parallel=ddp", "launch.cpu_processes=2", "accumulate=2")
+    assert losses("split", "max_steps=4", *split) == pytest.approx(alone, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["augment.mixup=-1"], ["augment.mixup=-1: not allowed; a number of at least 0"]),
+        (["augment.cutmix=inf"], ["augment.cutmix=inf: not allowed"]),
+        (["augment.randaugment=31"], ["augment.randaugment=31: not allowed; a whole number of at"]),
+        (["augment.randaugment=true"], ["augment.randaugment=true: not allowed"]),
+        (["augment.randaugment_ops=0"], ["augment.randaugment_ops=0: not allowed"]),
+        (["augment.erasing=1.5"], ["augment.erasing=1.5: not allowed; a number of at least 0 and"]),
+        (["task.label_smoothing=1.5"], ["task.label_smoothing=1.5: not allowed"]),
+        (["augment.mix=1"], ["augment.mix=1: no such key"]),
+        (["augment=1"], ["augment=1: not a section"]),
+        (["task=segmentation", "augment.cutmix=1", "augment.mixup=1"],
+         ["augment.mixup=1: the task takes no mixed", "augment.cutmix=1: the task takes no mixed"]),
+        (["task=segmentation", "task.label_smoothing=0.1"], ["task.label_smoothing"]),
+        (["task.label_smoothing=0.1", "task.loss={_target_: torch.nn.MultiMarginLoss}"],
+         ["task.label_smoothing=0.1: task.loss names another loss"]),
+        (["augment.mixup=1", "batch_size=6", "parallel=ddp", "launch.cpu_processes=2"],
+         ["batch_size=6: 2 process(es) have 3 examples each"]),
+        (["augment.mixup=1", "batch_size=1"], ["batch_size=1: 1 process(es) have 1 examples"]),
+    ],
+    ids=lambda value: value[-1],
+)  # fmt: skip
+def test_augmentation_that_makes_no_sense_is_refused_before_the_start(
+    shell: Shell, arguments: list[str], lines: list[str]
+) -> None:
+    refused(shell.train("hydra.run.dir=run", *arguments), 2, *lines)
+    assert not (shell.folder / "run").exists()
