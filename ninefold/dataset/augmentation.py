@@ -51,7 +51,8 @@ class Augmented:
         image one after another; None: none.
     erasing: probability that a rectangle of an image is set to 0, the mean of normalized pixels
         (Zhong et al., 2020, "Random erasing data augmentation").
-    mixup: alpha of mixup (Zhang et al., 2018, "mixup: Beyond empirical risk minimization"); 0: none.
+    mixup: alpha of mixup (Zhang et al., 2018, "mixup: Beyond empirical risk minimization"); 0: no
+        mixup.
     cutmix: alpha of cutmix (Yun et al., 2019, "CutMix: Regularization strategy to train strong
         classifiers with localizable features"); 0: none. With both, each example gets one of them,
         by the toss of a coin.
@@ -205,8 +206,8 @@ def on_device(values: Floats, device: torch.device) -> Tensor:
 
 def uniform(bits: npt.NDArray[np.uint64]) -> tuple[Floats, Floats]:
     """Two independent numbers in [0, 1) from each 64 random bits."""
-    scale = 1 / 2**32
-    return (bits >> np.uint64(32)) * scale, (bits & np.uint64(0xFFFFFFFF)) * scale
+    high, low = bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)
+    return high.astype(np.float64) / 2**32, low.astype(np.float64) / 2**32
 
 
 def beta(alpha: float, seed: int, epoch: int, rows: Rows, stream: int) -> Floats:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from ninefold.errors import DataError
+from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
 
 LOSS = "loss"  # the name of the loss in a profile
 
@@ -109,7 +109,9 @@ class Objective(nn.Module):
             loss = self.task.loss(output, targets)
         if not measure:
             return loss
-        return loss.to(torch.float64) * len(targets), self.task.measure(output, targets)
+        with told(self.task, "measure"):
+            sums = self.task.measure(output, targets)
+        return loss.to(torch.float64) * len(targets), sums
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
@@ -119,6 +121,23 @@ class Objective(nn.Module):
             yield
         finally:
             self._recorded = False
+
+
+@contextmanager
+def told(task: Task, method: str) -> Iterator[None]:
+    """In the block `method` of `task` is called: an error of its code is raised as ConfigError."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, Failure) or memory_failure(error, "") is not None:
+            raise
+        said = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ConfigError(
+            "task",
+            type(task).__name__,
+            f"its `{method}` failed in an evaluation; {located(error, said)}; correct it; the "
+            "traceback is in the run's log",
+        ) from error
 
 
 def named(names: Sequence[str], count: int) -> list[str]:

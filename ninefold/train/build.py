@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, as_dataset, train_and_val
+from ninefold.dataset.arrays import Rows
 from ninefold.dataset.augmentation import Augmented
-from ninefold.dataset.batches import Batches, evaluation_batch, shard
+from ninefold.dataset.batches import Batches, evaluation_batch
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import Gathered, Loading
 from ninefold.dataset.preparation import Preparation
@@ -54,6 +58,7 @@ from ninefold.train.restore import restore
 from ninefold.train.schedule import schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training
+from ninefold.train.trial import Trial, evaluated_in, parts
 
 
 def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any) -> Any:
@@ -176,7 +181,7 @@ def training(
     (train, val), test = train_and_val(dataset, job.seed, load), load("test")
     prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
     how = loading_of(job, [train, test, *([] if val is None else [val])], parallel, place)
-    source = source_of(train, how, place.device)
+    moved, source = augmented(job, prepare), source_of(train, how, place.device)
     if job.augment.randaugment is None:  # which comes before
         source, prepare = padded_once(source, prepare, memory_of(place.device))
     batches = Batches(source, job.batch_size, job.seed, augmented(job, prepare), place)
@@ -186,7 +191,13 @@ def training(
     origin = [] if resume else initial.load(model, containers(job), parallel, place)
     frozen = freeze(model, job.freeze)
     checkpoint_activations(model, job.checkpoint_activations)
-    task = checked_task(job, model, train, plain)
+    few = first(train)
+    inputs, targets = tree_map(torch.clone, few)
+    task = fitting_task(job, model, plain(inputs, targets, None))
+    size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
+    trial = trial_of(job, kept_frozen(model, job.freeze), task, place.device)
+    try_step(job, trial, train, few, moved, place)
+    try_evaluation(trial, test, plain, size, place)
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
@@ -222,7 +233,7 @@ def training(
         clock=clock,
         writer=writer(job.checkpoint.format, checkpoints, place.device),
         batch_size=job.batch_size,
-        evaluation_batch=evaluation_batch(job.batch_size, input_values(job, dataset), place),
+        evaluation_batch=size,
         accumulate=job.accumulate,
         last_step=last_step,
         patience=job.patience,
@@ -279,13 +290,69 @@ def checked_task(
     job: DictConfig, model: nn.Module, examples: Examples, prepare: Preparation
 ) -> Task:
     """The job's task. Raises ConfigError if model, task and examples do not fit together."""
+    return fitting_task(job, model, prepare(*first(examples), None))
+
+
+def fitting_task(job: DictConfig, model: nn.Module, batch: tuple[Any, Any]) -> Task:
+    """The job's task. Raises ConfigError if it does not fit the model and this prepared batch."""
     task, loss = built_task(job)
-    alone = Place(0, 1, torch.device("cpu"))  # where the model is until it is wrapped
-    # Two of them: of one, a number for the batch could be taken for a number for the example.
-    inputs, targets = next(shard(Gathered(examples.first(2)), 2, prepare, alone))
+    inputs, targets = batch
     called = task.loss if loss is None else explained(task.loss, loss)
     check(model, job.model.get("output"), called, inputs, targets, job.choices.model)
     return task
+
+
+def first(examples: Examples, count: int = 2) -> tuple[Any, Any]:
+    """Inputs and targets of the first examples, as the dataset has them, on the CPU.
+
+    Two of them: of one, a number for the batch could be taken for a number for the example.
+    """
+    return some(examples, np.arange(min(count, len(examples))))
+
+
+def some(examples: Examples, rows: Rows) -> tuple[Any, Any]:
+    with closing(Gathered(examples).batches([rows], torch.device("cpu"))) as reading:
+        return next(reading)
+
+
+def trial_of(job: DictConfig, network: nn.Module, task: Task, device: torch.device) -> Trial:
+    own, name = job.task.get("loss"), job.choices.model
+    target = str(own.get("_target_")) if isinstance(own, DictConfig) else None
+    return Trial(network, job.model.get("output"), name, task, job.choices.task, target, device)
+
+
+def try_step(
+    job: DictConfig,
+    trial: Trial,
+    train: Examples,
+    few: tuple[Any, Any],
+    prepare: Preparation,
+    place: Place,
+) -> None:
+    """Try a training step. few: the first examples. Raises ConfigError, see Trial.step."""
+    rows = np.arange(min(2, len(train)))[None]
+    shape = Gathered(train).shape
+    (draw,) = prepare.draws(job.seed, 0, rows, shape, torch.device("cpu"))
+    least = min(parts(job.batch_size // place.data_size // job.accumulate, len(place.devices)))
+    trial.step(prepare(*few, draw), least, job.batch_size)
+
+
+def try_evaluation(
+    trial: Trial,
+    test: Examples,
+    prepare: Preparation,
+    batch_size: int,
+    place: Place,
+    names: Sequence[str] = (),
+) -> None:
+    """Try an evaluation of `test`. names: of its classes. Raises ConfigError, see Trial."""
+
+    def targets(count: int) -> Any:
+        rows = np.linspace(0, len(test) - 1, min(count, len(test))).astype(np.int64)
+        return prepare(*some(test, rows), None)[1]
+
+    sizes = evaluated_in(len(test), batch_size, place.data_size, len(place.devices))
+    trial.evaluation(prepare(*first(test), None), targets, sizes, names)
 
 
 def built_task(job: DictConfig) -> tuple[Task, str | None]:

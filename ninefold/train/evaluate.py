@@ -59,6 +59,9 @@ def evaluate(spec: RunSpec) -> None:
         )
         found.model.to(memory_format=getattr(torch, layout))
         task = build.checked_task(job, found.model, examples, prepare)
+        names = class_names(job, examples)
+        trial = build.trial_of(job, found.model, task, place.device)
+        build.try_evaluation(trial, examples, prepare, job.batch_size, place, names)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
         how = build.loading_of(job, [examples], parallel, place)
         result = evaluation.evaluate(
@@ -69,7 +72,7 @@ def evaluate(spec: RunSpec) -> None:
             prepare=prepare,
             parallel=parallel,
             place=place,
-            names=class_names(job, examples),
+            names=names,
         )
         if not math.isfinite(result.loss):
             raise NumericsError(

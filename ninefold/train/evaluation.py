@@ -12,7 +12,7 @@ from ninefold.dataset.batches import shard
 from ninefold.dataset.loader import Source
 from ninefold.dataset.preparation import Preparation
 from ninefold.parallel import Parallel, Place
-from ninefold.task import Scores, Task
+from ninefold.task import Scores, Task, told
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,10 @@ def evaluate(
     sums = parallel.total(sums)
     forward.train(was_training)
     assert counts[0] == len(source), f"{counts[0]} of {len(source)} examples counted"
-    return Evaluation(parallel.total(loss).item() / counts[0], counts[0], task.scores(sums, names))
+    mean = parallel.total(loss).item() / counts[0]
+    with told(task, "scores"):
+        scores = task.scores(sums, names)
+    return Evaluation(mean, counts[0], scores)
 
 
 def most_passes(count: int, batch_size: int, place: Place) -> int:

@@ -120,8 +120,10 @@ QUIET = "logger=quiet"
 ERRORS = [
     pytest.param("forward", [QUIET], "rank=0: ValueError: in forward", 1, id="forward"),
     pytest.param("loss", [QUIET, "task=u"], "rank=0: ValueError: in loss", 1, id="loss"),
-    pytest.param("measure", [QUIET, "task=u"], "rank=0: ValueError", 1, id="measure", marks=SLOW),
-    pytest.param("scores", [QUIET, "task=u"], "rank=0: ValueError", 1, id="scores", marks=SLOW),
+    pytest.param("measure", [QUIET, "task=u"], "task=u: its `measure` fails in an evaluation", 2,
+                 id="measure"),
+    pytest.param("scores", [QUIET, "task=u"], "task=u: its `scores` fails in an evaluation", 2,
+                 id="scores", marks=SLOW),
     pytest.param("logger", ["logger=u"], "rank=0: ValueError", 1, id="logger", marks=SLOW),
     pytest.param("log", ["logger=u"], "rank=0: ValueError: in log", 1, id="log", marks=SLOW),
     pytest.param("item", [QUIET, "dataset=u"], "dataset.train=u.Data: item 40 raised", 4,
