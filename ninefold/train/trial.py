@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -109,10 +110,15 @@ class Trial:
                 f"examples, {list(of_one)} for one; return sums over the examples",
             )
 
+    @cached_property
+    def _meta(self) -> nn.Module:
+        """The network on the meta device. Raises what copying it raises."""
+        return on_meta(self.network)
+
     def _passes_on_meta(self, batch: Batch) -> bool:
         try:
-            network, task = on_meta(self.network).train(), on(copied(self.task), "meta", True)
-            loss = self._loss(network, task, on(batch, "meta"))
+            task = on(copied(self.task), "meta", True)
+            loss = self._loss(self._meta.train(), task, on(batch, "meta"))
         except Failure:
             raise
         except Exception:
@@ -188,8 +194,7 @@ class Trial:
         """Outputs to try with, their targets, and whether they are real: of the network."""
         inputs, targets = batch
         try:
-            network = on_meta(self.network).eval()
-            output = picked(call(network, on(inputs, "meta")), self.part, self.name)
+            output = picked(call(self._meta.eval(), on(inputs, "meta")), self.part, self.name)
         except Exception:
             output = None
         if output is not None:
