@@ -38,8 +38,7 @@ Threads = Annotated[int, Meta(ge=1, le=1024)]  # OpenMP crashes on very many
 
 
 class AugmentKeys(Section, kw_only=True):
-    """Augmentation of training examples besides dataset.flip and dataset.crop; no evaluation has
-    it."""
+    """Augmentation of training examples, besides dataset.flip and dataset.crop."""
 
     mixup: NotNegative = 0
     """Mix each example with another of its batch in a share drawn from Beta(mixup, mixup), and

@@ -175,6 +175,7 @@ RECIPE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow  # images and targets are compared above
 def test_cells_and_micro_batches_train_alike_and_a_resumed_run_bitwise(shell: Shell) -> None:
     def losses(name: str, *arguments: str) -> list[float]:
         done = shell.train(*FEW, *RECIPE, f"hydra.run.dir={name}", *arguments)
