@@ -55,6 +55,7 @@ SUBJECTS = (
     "heatmaps",
     "hf",
     "loading",
+    "mapped",
     "cache",
 )
 ATTEMPTS = 2  # recordings of a bench, if the first is void

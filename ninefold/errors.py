@@ -110,7 +110,7 @@ class PeerError(Failure):
 
 
 class Unended(PeerError):
-    """A process has done its work and cannot exit: the user's code left a thread or process."""
+    """Something of the user's does not end, and a process, or its exit, waits for it."""
 
 
 class NoReader(Failure):

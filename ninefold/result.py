@@ -60,7 +60,7 @@ class Result:
         one process on one device does.
     backend: of the process group, nccl or gloo; None: there was none.
     threads: CPU threads of all processes together.
-    loader_workers: threads of each process that read batches ahead.
+    loader_workers: threads of each process, or processes, that read batches ahead.
     random_inputs: whether the examples were drawn at random, so that a score says nothing.
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
     turns: counted turns of a timing run; None of a run that was trained as a whole.

@@ -27,14 +27,13 @@ _checked: dict[str, int | None] = {}
 
 
 def prepare(
-    dataset: Mapping[str, Any], option: str | None, workers: int | str
+    dataset: Mapping[str, Any], option: str | None
 ) -> tuple[Dataset, Files | None, int | None]:
     """The dataset with this configuration, its cache, and the number of classes found.
 
     The cache, if this command has made it before; without one the data is checked, and downloaded
     if asked to, once for all runs of a command with this configuration. The classes are counted for
-    dataset.classes=null only. option: of the group, for the error. workers: the key loader.workers.
-    Raises Failure.
+    dataset.classes=null only. option: of the group, for the error. Raises Failure.
     """
     with _users_code():
         from ninefold.dataset import cache  # late, because it imports NumPy
@@ -42,7 +41,6 @@ def prepare(
         try:
             node = _resolved(dataset)
             built = _built(node)
-            built.require_loader(workers)
             files, key = cache.kept(node), f"{os.getcwd()} {node}"
             if key not in _checked:
                 if files is None:
@@ -100,7 +98,7 @@ def fingerprint_of(text: str, check: bool) -> str:
         job = OmegaConf.create(text)
         node = _resolved(job.dataset)
     if check:
-        built, _, _ = prepare(node, job.choices.dataset, job.loader.workers)
+        built, _, _ = prepare(node, job.choices.dataset)
     else:
         built = _built(node)
     digest, root = hashlib.sha256(), node.get("root") or "/"

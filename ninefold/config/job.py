@@ -219,8 +219,7 @@ class Checked:
         if node is None or (evaluates and data.refers_elsewhere(node)):
             # It takes that of its checkpoint, or refers to something that only the checkpoint has.
             return composed, resolved, stored, lambda threads: None
-        workers = resolved["loader"]["workers"]
-        dataset, cache, classes = data.prepare(node, self.choices["dataset"], workers)
+        dataset, cache, classes = data.prepare(node, self.choices["dataset"])
         if classes is not None:
             composed = composed.copy()
             with open_dict(composed):

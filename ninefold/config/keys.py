@@ -76,8 +76,9 @@ class LoaderKeys(Section, kw_only=True):
     """Loading examples."""
 
     workers: Whole | Literal["auto"] = "auto"
-    """Threads per training process that read batches ahead; auto: none for data in memory, else as
-    many as memory and cores allow, up to 8, and one on a CPU."""
+    """Threads per training process that read batches ahead, processes for dataset=mapped; auto:
+    none for data in memory and for dataset=mapped, else as many as memory and cores allow, up to 8,
+    and one on a CPU."""
     share: Share = 0.25
     """Share of the free memory that batches read ahead may take, over all processes of a host."""
     pinned: Literal["auto"] | bool = "auto"

@@ -43,6 +43,7 @@ ADDED: dict[str, Any] = {
     "dataset.cache": None,
     "dataset.cache_dir": "~/.cache/ninefold",
     "dataset.resident": "auto",
+    "dataset.thread_safe": False,
     "task.loss": None,
     "task.label_smoothing": 0,
     "model.output": None,

@@ -124,8 +124,11 @@ class Dataset:
 
         return ImagePreparation(**options)
 
-    def require_loader(self, workers: int | str) -> None:
-        """Raise ConfigError if loader.workers=`workers` threads cannot read the examples."""
+    def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
+        """Start `count` processes that read the examples of these splits, before `load`.
+
+        patience: seconds that reading a batch may take. Without it threads read the examples.
+        """
 
 
 class Adapted(Dataset):

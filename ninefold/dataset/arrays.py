@@ -44,6 +44,10 @@ class Unread(ABC):
         """Whether rows differ from epoch to epoch, as random transforms of a user's class do."""
         return False
 
+    def in_processes(self) -> bool:
+        """Whether worker processes read its rows, which threads of this one only wait for."""
+        return False
+
     def in_epoch(self, seed: int, epoch: int) -> Array:
         """This array as training with `seed` reads it in `epoch`."""
         return self
@@ -107,6 +111,9 @@ class Selected(Unread):
     def varies(self) -> bool:
         return varies(self.array)
 
+    def in_processes(self) -> bool:
+        return in_processes(self.array)
+
     def in_epoch(self, seed: int, epoch: int) -> Selected:
         return Selected(in_epoch(self.array, seed, epoch), self.rows)
 
@@ -114,6 +121,11 @@ class Selected(Unread):
 def varies(array: Array) -> bool:
     """Whether the rows of `array` differ from epoch to epoch."""
     return isinstance(array, Unread) and array.varies()
+
+
+def in_processes(array: Array) -> bool:
+    """Whether worker processes read the rows of `array`."""
+    return isinstance(array, Unread) and array.in_processes()
 
 
 def in_epoch(array: Array, seed: int, epoch: int) -> Array:

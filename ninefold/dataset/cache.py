@@ -30,7 +30,7 @@ from ninefold.secrets import redacted
 FORMAT = 1  # of the files; part of the key
 # Arguments of a dataset that do not change what its arrays hold; the files say what root does.
 NOT_IN_KEY = (
-    *("root", "download", "cache", "cache_dir", "resident"),
+    *("root", "download", "cache", "cache_dir", "resident", "thread_safe"),
     *("mean", "std", "flip", "crop", "val"),
 )
 DECODERS = ("ninefold", "numpy", "pillow", "scipy", "nibabel")  # packages; nibabel may be absent

@@ -1,14 +1,14 @@
 """Items of a map-style dataset of the user as arrays, with draws of their own in each epoch.
 
-Random generators are seeded for each item, which is safe where one thread of a process reads.
+The random generators of the process are seeded for each item. So one thread of a process reads, or
+the class draws nothing from them.
 """
 
 from __future__ import annotations
 
-import random
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,11 @@ from PIL import Image
 
 from ninefold.dataset.arrays import Rows, Unread
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
+from ninefold.dataset.draws import drawn, generators, seed_by, seeds
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
+
+Ask = Callable[[Rows, int, int], Sequence[npt.NDArray[Any]]]
+Empty = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 
 LOOKED_AT = 8  # items whose masks are looked at before the start
 DIVIDE = "divide black and white masks by 255 in the class"
@@ -40,22 +44,27 @@ class Items:
         field: str,
         target: str,
         log: str,
+        draws: bool = True,
+        ask: Ask | None = None,
     ) -> None:
         """shape, keys: see Mapped. field, target: the key and the class, for errors.
 
         numbers: of the classes, and of void in masks.
         log: where the traceback of an error in the class can be read.
+        draws: whether items may draw from the generators of the process.
+        ask: a worker process for rows of an epoch, instead of reading them here.
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
         self._data, self.shape, self._numbers, self._keys = data, shape, numbers, keys
         self._field, self._target, self._log = field, target, log
+        self._draws, self._ask = draws, ask
         try:
             self._count = len(data)
         except Exception as error:
             raise raised(field, target, "its length", error, log) from error
         if not self._count:
             raise self._wrong("it has no items", "at least one is needed", "see its arguments")
-        self._kept: dict[Any, npt.NDArray[Any]] = {}
+        self._kept: dict[int, tuple[Any, list[npt.NDArray[Any] | None]]] = {}
         self.dtype: Any = None
         self.target_dtype: Any = None
         self.target_shape: tuple[int, ...] = ()
@@ -66,26 +75,54 @@ class Items:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def in_processes(self) -> bool:
+        return self._ask is not None
+
     def part(self, part: int, rows: Rows, seed: int, epoch: int) -> npt.NDArray[Any]:
-        """Inputs (part 0) or targets (1) of these items; the others are kept for the next call.
+        """Inputs (part 0) or targets (1) of these items; a thread keeps the others for its next
+        call.
 
         So an item is read once for both, with the same draws.
         """
-        key = (rows.tobytes(), seed, epoch)
-        kept = self._kept.pop((part, *key), None)
-        self._kept.clear()
-        if kept is not None:
-            return kept
-        both = (
-            np.empty((len(rows), *self.shape), self.dtype),
-            np.empty((len(rows), *self.target_shape), self.target_dtype),
-        )
-        with generators(seed, epoch) as draw:
-            for place, number in enumerate(rows.tolist()):
-                draw(seed, epoch, number)
-                both[0][place], both[1][place] = self._item(number)
-        self._kept[(1 - part, *key)] = both[1 - part]
-        return both[part]
+        key, thread = (rows.tobytes(), seed, epoch), threading.get_ident()
+        before, parts = self._kept.pop(thread, (None, []))
+        if before != key or parts[part] is None:
+            parts = [*self._read(rows, seed, epoch)]
+        found, parts[part] = parts[part], None
+        if any(other is not None for other in parts):
+            self._kept[thread] = key, parts
+        assert found is not None
+        return found
+
+    def _read(self, rows: Rows, seed: int, epoch: int) -> Sequence[npt.NDArray[Any]]:
+        if self._ask is not None:
+            return self._ask(rows, seed, epoch)
+        with generators(seed, epoch) if self._draws else nullcontext():
+            return self.read(rows, seed, epoch)
+
+    def read(
+        self,
+        rows: Rows,
+        seed: int,
+        epoch: int,
+        empty: Empty = np.empty,
+        note: Callable[[int], None] | None = None,
+    ) -> Sequence[npt.NDArray[Any]]:
+        """Inputs and targets of these items; it leaves the generators as the last item does.
+
+        empty: makes the arrays. note: called with the number of each item before it is read.
+        """
+        inputs = empty((len(rows), *self.shape), self.dtype)
+        targets = empty((len(rows), *self.target_shape), self.target_dtype)
+        words = seeds(seed, epoch, rows) if self._draws else None
+        for place, number in enumerate(rows.tolist()):
+            if words is not None:
+                seed_by(words[place])
+            if note is not None:
+                note(number)
+            inputs[place], targets[place] = self._item(number)
+        return inputs, targets
 
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs from one epoch to the next, which a cache would end.
@@ -101,6 +138,23 @@ class Items:
                 "it has random transforms: it differs in the second",
                 "leave dataset.cache out, or take them out of the class",
             )
+
+    def require_no_draws(self) -> None:
+        """Raise DataError if an item draws from the generators of the process.
+
+        Threads would draw from them in any order. One that draws rarely is missed.
+        """
+        for number in range(min(COMPARED, len(self))):
+            with generators(0, 0):
+                used = drawn()
+                self._item(number)
+                if (name := used()) is not None:
+                    raise self._wrong(
+                        f"dataset.thread_safe=true, but item {number} draws from {name}",
+                        "threads would share that generator; a class that draws nothing from "
+                        "random, numpy.random and torch is allowed",
+                        "leave dataset.thread_safe out: loader.workers are processes then",
+                    )
 
     def require_several_classes(self) -> None:
         """Raise DataError if the first masks hold 0 and 255 alone, which are one class and void."""
@@ -278,38 +332,12 @@ class Column(Unread):
     def varies(self) -> bool:
         return True
 
+    def in_processes(self) -> bool:
+        return self.items.in_processes
+
     def in_epoch(self, seed: int, epoch: int) -> Column:
         """The same items with the draws of this epoch."""
         return replace(self, seed=seed, epoch=epoch)
-
-
-@contextmanager
-def generators(*key: int) -> Iterator[Callable[..., None]]:
-    """Seed random, NumPy's and torch's CPU generators by `key`; restore them after the block.
-
-    Gives a function that seeds them by another key. Dropout draws from torch's generator too: it
-    goes on as if nothing had been read.
-    """
-    torch = sys.modules.get("torch")  # the launcher has not imported it, the class may
-    before = torch.default_generator.get_state() if torch else None
-    pythons, numpys = random.getstate(), np.random.get_state()
-
-    def seed(*key: int) -> None:
-        words = np.random.SeedSequence(key).generate_state(2)
-        number = int(words[0]) << 32 | int(words[1])
-        random.seed(number)
-        np.random.seed(int(words[0]))
-        if torch:
-            torch.default_generator.manual_seed(number)
-
-    seed(*key)
-    try:
-        yield seed
-    finally:
-        random.setstate(pythons)
-        np.random.set_state(numpys)
-        if torch:
-            torch.default_generator.set_state(before)
 
 
 def described(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Batches of examples, read when they are asked for or ahead of that by threads."""
+"""Batches of examples, read when they are asked for or ahead of that by threads or processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from ninefold.dataset import Examples
-from ninefold.dataset.arrays import Array, Rows, Selected, varies
+from ninefold.dataset.arrays import Array, Rows, Selected, in_processes, varies
+from ninefold.dataset.loader_workers import AHEAD
 from ninefold.dataset.preparation import to_device
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.parallel import Place
 
-AHEAD = 2  # batches that each thread may have read before they are asked for
 MOST = 8  # threads that `auto` starts at most
 SMALL = 64  # values of a target up to which those of a whole epoch are put on the device at once
 PREPARED = {"inputs": 4, "targets": 8}  # bytes of an element as float32 and int64
@@ -95,7 +95,7 @@ def small_targets(
 class Loading:
     """How each process of a run reads its batches.
 
-    workers: threads that read ahead; 0: none.
+    workers: that read ahead; 0: none. processes: whether they are processes, not threads.
     pinned: whether batches are read into page-locked memory, on CUDA.
     batch: bytes of a process's part of a batch, as the dataset has it.
     prepared: the same with float32 inputs and int64 targets.
@@ -109,11 +109,12 @@ class Loading:
     prepared: int
     dtypes: tuple[str, str]
     resident: int = 0
+    processes: bool = False
 
     @property
     def slots(self) -> int:
         """Batches in memory at the same time: those read ahead, and the one in use."""
-        return slots(self.workers)
+        return slots(self.workers, self.processes)
 
     def __str__(self) -> str:
         if self.resident:
@@ -124,14 +125,16 @@ class Loading:
         inputs, targets = self.dtypes
         pinned = ", page-locked" if self.pinned else ""
         return (
-            f"loader: {self.workers} thread(s), {self.slots} slots of {amount(self.batch)} "
+            f"loader: {self.workers} {'process' if self.processes else 'thread'}"
+            f"{'(es)' if self.processes else '(s)'}, {self.slots} slots of {amount(self.batch)} "
             f"({inputs} inputs, {targets} targets{pinned}) = {amount(self.slots * self.batch)}; "
             f"as float32 and int64 {amount(self.slots * self.prepared)}"
         )
 
 
-def slots(workers: int) -> int:
-    return AHEAD * workers + 1
+def slots(workers: int, processes: bool = False) -> int:
+    """Batches in memory: processes have each that they read ahead in shared memory as well."""
+    return (1 + processes) * AHEAD * workers + 1
 
 
 def loading(
@@ -147,8 +150,8 @@ def loading(
 ) -> Loading:
     """How to read batches of `rows` examples of `examples` in each process.
 
-    workers: threads. auto: none for arrays in memory, nor where items vary from epoch to epoch;
-        else as many as `share` of the `free` bytes
+    workers: threads, or processes where arrays say so. auto: none for arrays in memory, nor where
+        items vary from epoch to epoch; else threads, as many as `share` of the `free` bytes
         of memory and the cores allow, up to MOST. On a CPU one, as training uses the cores.
     pinned: auto: on CUDA.
     free, cores: of this host; None: not known.
@@ -168,23 +171,27 @@ def loading(
             "auto and false are allowed on a CPU; leave it out",
         )
     allowed = None if free is None else int(share * free) // place.local_size
-    fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
+    processes = in_processes(examples.inputs)
+    each = slots(1, processes) - 1
+    fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // each
     if workers == "auto":
         spare = (cores or 1) // place.local_size - 1 if on_gpu else 1
         none = in_memory(examples.inputs) or varies(examples.inputs)
         count = 0 if none else max(0, min(MOST, fitting, spare))
     else:
         count = workers
-    if count and allowed is not None and slots(count) * batch > allowed:
+    needed = slots(count, processes)
+    if count and allowed is not None and needed * batch > allowed:
         raise ResourceError(
             "loader.workers",
             count,
-            f"{slots(count)} slots of {amount(batch)} are {amount(slots(count) * batch)}; "
+            f"{needed} slots of {amount(batch)} are {amount(needed * batch)}; "
             f"{amount(allowed)} are allowed (loader.share {share:g} of the free memory, for "
             f"{place.local_size} process(es)); use {max(0, fitting)} at most, or a smaller batch",
         )
     dtypes = str(read["inputs"].dtype), str(read["targets"].dtype)
-    return Loading(count, on_gpu and pinned is not False, batch, prepared, dtypes)
+    page_locked = on_gpu and pinned is not False
+    return Loading(count, page_locked, batch, prepared, dtypes, processes=processes)
 
 
 def in_memory(array: Array) -> bool:
@@ -207,7 +214,8 @@ def gathered(
 
     workers: threads that read ahead, each a whole batch; 0: read when asked for. Decoding images
         and reading files let the training's own thread compute meanwhile. Closing the generator
-        ends them, after the batches that they are reading.
+        ends them, after the batches that they are reading. Where worker processes read, a thread
+        waits for each batch that these have ahead.
     pinned: read into page-locked memory, for copies to a GPU. torch keeps the memory of earlier
         batches and uses it again once it is copied, so that it is locked once.
 
@@ -222,7 +230,8 @@ def gathered(
         yield from map(read, batches)
         return
     ahead: deque[Future[list[Tensor]]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="loader")
+    threads = workers * (AHEAD if any(map(in_processes, arrays)) else 1)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="loader")
     try:
         for rows in batches:
             try:

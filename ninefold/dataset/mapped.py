@@ -14,8 +14,11 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
+from ninefold.dataset.arrays import Rows
 from ninefold.dataset.class_numbers import ClassNumbers
-from ninefold.dataset.items import Column, Items, first_cause, generators, raised
+from ninefold.dataset.draws import generators
+from ninefold.dataset.items import Ask, Column, Items, first_cause, raised
+from ninefold.dataset.loader_workers import LoaderWorkers, Slot
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
 from ninefold.types import Names
@@ -31,7 +34,8 @@ class Mapped(Dataset):
     An input is a PIL image, an array or a tensor of `shape`, channels first or last: uint8, or
     floats, which become float32. A target is a class, a mask of class numbers or points. torch,
     numpy and random are seeded for each item by (seed, epoch, index), in evaluations by
-    (0, 0, index).
+    (0, 0, index). loader.workers are processes, as those of torch's DataLoader: most classes are
+    written for these, and the generators that a class draws from belong to a whole process.
     """
 
     train: Mapping[str, Any] | None = None
@@ -40,10 +44,18 @@ class Mapped(Dataset):
     """Keys of the input and the target, in items that are mappings."""
     classes: int = 10
     shape: Sequence[int] = (3, 64, 64)
+    thread_safe: bool = False  # and draws nothing from random, numpy.random and torch
     ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count
     class_names: Sequence[str] | None = None
+    # Of a worker process: what it has read from.
+    _read_by_worker: dict[str, Items] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     # What was built for each split: a class may read all of its files when it is built.
     _built: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _workers: list[LoaderWorkers] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def prepare(self) -> None:
         """Build both classes and read their first items, in the launcher: what they download is
@@ -52,6 +64,8 @@ class Mapped(Dataset):
         for split in ("train", "test"):
             items = self._items(split, "HYDRA_FULL_ERROR=1 shows the traceback")
             items.require_several_classes()
+            if self.thread_safe:
+                items.require_no_draws()
             if self.cache is not None:
                 items.require_no_random_transforms(self.cache)
             moved = "flip" if self.flip else f"crop={self.crop}" if self.crop else None
@@ -64,9 +78,34 @@ class Mapped(Dataset):
                     "masks can be; leave it out and do it in the class",
                 )
 
+    def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
+        """Fork the worker processes, before this one reads anything.
+
+        So a file or a database that the class opens for its first item is opened by each.
+        """
+        if self.thread_safe or self.cache is not None:  # threads read what is cached
+            return
+        for split in splits:
+            self._data(split, _log())
+        self._workers.append(LoaderWorkers(count, self._answer, patience))
+
+    def _answer(self, question: tuple[Split, Rows, int, int], slot: Slot) -> None:
+        """In a worker process: read items into the slot. question: see `_ask`."""
+        split, *rows_seed_epoch = question
+        items = self._read_by_worker.get(split)
+        if items is None:
+            items = self._read_by_worker[split] = self._items(split, _log())
+        items.read(*rows_seed_epoch, slot.empty, slot.note)
+
+    def _ask(self, split: Split) -> Ask | None:
+        """What asks the worker processes for items of a split; None: there are none."""
+        if not self._workers:
+            return None
+        (workers,) = self._workers
+        return lambda rows, seed, epoch: workers.ask((split, rows, seed, epoch))
+
     def load(self, split: Split) -> Examples:
-        rank = found(os.environ).rank
-        items = self._items(split, f"traceback in run{f'.rank{rank}' if rank else ''}.log")
+        items = self._items(split, _log(), self._ask(split))
         examples = Examples(Column(items, 0), Column(items, 1), tuple(self.class_names or ()))
         return examples.first(self.limit_of(split))
 
@@ -83,21 +122,6 @@ class Mapped(Dataset):
 
         return TypedPreparation(**options)
 
-    def require_loader(self, workers: int | str) -> None:
-        """Raise ConfigError for loader threads.
-
-        Random generators belong to the whole process. A thread that seeds them for its item would
-        change what other threads draw for theirs, and what dropout draws in the training thread.
-        """
-        if workers not in (0, "auto"):
-            raise ConfigError(
-                "loader.workers",
-                workers,
-                "dataset=mapped seeds the random generators of its process for each item; other "
-                "threads would draw from them too: 0 is allowed; set loader.workers=0, or cache "
-                "the items with dataset.cache",
-            )
-
     def _node(self, split: Split) -> dict[str, Any]:
         node = {"train": self.train, "test": self.test}.get(split)
         if not isinstance(node, Mapping) or "_target_" not in node:
@@ -109,14 +133,27 @@ class Mapped(Dataset):
             )
         return dict(node)
 
-    def _items(self, split: Split, log: str) -> Items:
+    def _items(self, split: Split, log: str, ask: Ask | None = None) -> Items:
         """The items of a split. log: where the traceback of an error in the class can be read."""
-        node = self._node(split)
-        field, target = f"dataset.{split}", node["_target_"]
-        if split not in self._built:
-            self._built[split] = self._build(field, node, log)
+        data, target = self._data(split, log), self._node(split)["_target_"]
         numbers = ClassNumbers(self.classes, self.ignore)
-        return Items(self._built[split], tuple(self.shape), numbers, self.keys, field, target, log)
+        return Items(
+            data,
+            tuple(self.shape),
+            numbers,
+            self.keys,
+            f"dataset.{split}",
+            target,
+            log,
+            draws=not self.thread_safe,
+            ask=ask,
+        )
+
+    def _data(self, split: Split, log: str) -> Any:
+        """The object of the user's class for a split."""
+        if split not in self._built:
+            self._built[split] = self._build(f"dataset.{split}", self._node(split), log)
+        return self._built[split]
 
     def _build(self, field: str, node: Mapping[str, Any], log: str) -> Any:
         """The object of the user's class that `node`, the value of `field`, describes."""
@@ -145,3 +182,9 @@ class Mapped(Dataset):
                 "iterable one cannot be shuffled or resumed: give items by number",
             )
         return data
+
+
+def _log() -> str:
+    """Where the traceback of an error in a run can be read."""
+    rank = found(os.environ).rank
+    return f"traceback in run{f'.rank{rank}' if rank else ''}.log"

@@ -20,7 +20,7 @@ from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
 from ninefold.config import combinations
-from ninefold.dataset import Dataset, Examples, as_dataset, train_and_val
+from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
 from ninefold.dataset.arrays import Rows
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.batches import Batches, evaluation_batch
@@ -77,10 +77,11 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
         raise unbuilt(name, node.get("_target_"), error, name.partition(".")[0]) from error
 
 
-def built_dataset(job: DictConfig, workers: int) -> Dataset:
-    """The job's dataset. Raises ConfigError if it cannot be read by so many loader threads."""
+def built_dataset(job: DictConfig, *splits: Split) -> Dataset:
+    """The job's dataset, with the workers that read `splits`; all splits if none is named."""
     dataset = as_dataset(make(job.dataset, "dataset"))
-    dataset.require_loader(workers)
+    if job.loader.workers not in (0, "auto"):
+        dataset.start_workers(job.loader.workers, splits or dataset.splits, job.launch.timeout)
     return dataset
 
 
@@ -173,7 +174,7 @@ def training(
     mode = job.compile.mode
     if mode is not None:
         require_one_device(mode, place)
-    dataset = built_dataset(job, job.loader.workers)
+    dataset = built_dataset(job)
     layout = memory_format(
         job.model.memory_format, dataset.shape, amp, place.device, contiguous=parallel.shards
     )
@@ -418,7 +419,7 @@ def examples_and_preparation(
     The layout is the name of the memory format of inputs and weights. shards: whether the parallel
     strategy does.
     """
-    dataset = built_dataset(job, job.loader.workers)
+    dataset = built_dataset(job, "test")
     layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device, shards)
     return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 
