@@ -22,6 +22,7 @@ import struct
 import sys
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ class Slot:
 
     def __init__(self) -> None:
         self._file = os.memfd_create("ninefold-loader")
+        self._closed = weakref.finalize(self, os.close, self._file)
         self._memory: mmap.mmap | None = None
         self._made: list[tuple[int, str, tuple[int, ...]]] = []
         self.note(NO_ITEM)
@@ -92,7 +94,8 @@ class Slot:
         return int(NOTE.unpack_from(self._mapped(NOTE.size))[0])
 
     def close(self) -> None:
-        os.close(self._file)
+        self._memory = None
+        self._closed()
 
     def _mapped(self, size: int) -> mmap.mmap:
         if self._memory is None or len(self._memory) < size:
@@ -107,12 +110,13 @@ class Seat:
     """A place for one question to a worker process: it answers one while others wait.
 
     ours, theirs: the ends of its pipe. traced: a file for the traceback of the process.
+    others: all seats of the process.
     """
 
     slot: Slot
     ours: Any
     theirs: Any
-    traced: int
+    traced: int = -1
     process: Any = None
     others: list[Seat] = field(default_factory=list)
 
@@ -243,16 +247,17 @@ def _line(seat: Seat) -> str:
 def _forked(answer: Answer) -> Sequence[Seat]:
     """The seats of a new worker process."""
     context = multiprocessing.get_context("fork")
-    traced, parent = os.memfd_create("ninefold-traceback"), os.getpid()
-    seats = [Seat(Slot(), *context.Pipe(), traced) for _ in range(AHEAD)]
-    process = context.Process(target=_serve, args=(seats, answer, parent), name="loader worker")
+    seats = [Seat(Slot(), *context.Pipe()) for _ in range(AHEAD)]
+    traced = os.memfd_create("ninefold-traceback")
+    arguments = (seats, answer, traced, os.getpid())
+    process = context.Process(target=_serve, args=arguments, name="loader worker")
     with warnings.catch_warnings():
         # Python 3.12 warns of other threads: of those that there are so early none holds a lock.
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
     for seat in seats:
         seat.theirs.close()
-        seat.process, seat.others = process, seats
+        seat.process, seat.traced, seat.others = process, traced, seats
     return seats
 
 
@@ -267,6 +272,7 @@ def _close(seats: list[Seat]) -> None:
     for number, seat in enumerate(seats):
         seat.ours.close()
         seat.slot.close()
+        seat.others = []
         if number % AHEAD == 0:
             os.close(seat.traced)
     seats.clear()
@@ -275,15 +281,15 @@ def _close(seats: list[Seat]) -> None:
 # In a worker process
 
 
-def _serve(seats: Sequence[Seat], answer: Answer, parent: int) -> None:
+def _serve(seats: Sequence[Seat], answer: Answer, traced: int, parent: int) -> None:
     """Answer what comes over the pipes of these seats, until the process that asks is gone."""
     signals.follow_parent(parent)
     # A handler, and not SIG_IGN, which programs that the class starts would inherit.
     signal.set_wakeup_fd(-1)
     signals.handle(lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)
-    faulthandler.enable(seats[0].traced, all_threads=False)
-    faulthandler.register(TELL_WHERE, seats[0].traced, all_threads=False)
+    faulthandler.enable(traced, all_threads=False)
+    faulthandler.register(TELL_WHERE, traced, all_threads=False)
     gc.freeze()  # memory pages that are not looked at stay shared
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)  # OpenMP would wait for the threads of its parent

@@ -91,11 +91,11 @@ class Mapped(Dataset):
 
     def _answer(self, question: tuple[Split, Rows, int, int], slot: Slot) -> None:
         """In a worker process: read items into the slot. question: see `_ask`."""
-        split, *rows_seed_epoch = question
+        split, rows, seed, epoch = question
         items = self._read_by_worker.get(split)
         if items is None:
             items = self._read_by_worker[split] = self._items(split, _log())
-        items.read(*rows_seed_epoch, slot.empty, slot.note)
+        items.read(rows, seed, epoch, slot.empty, slot.note)
 
     def _ask(self, split: Split) -> Ask | None:
         """What asks the worker processes for items of a split; None: there are none."""

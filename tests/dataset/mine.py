@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
+import signal
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +35,78 @@ class Digits(Dataset[Any]):
             image = image.flip(0) if torch.rand(()) < 0.5 else image
             image = image * random.uniform(0.8, 1.2) + np.random.normal(0, 0.1)
         return image, int(self.labels[number])
+
+
+class Slow(Digits):
+    """The same, at some milliseconds an item."""
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        time.sleep(0.005)
+        return super().__getitem__(number)
+
+
+class Opened(Dataset[Any]):
+    """Images in a file that is opened when the class is built, which cannot be pickled."""
+
+    def __init__(self, path: str, count: int = 64) -> None:
+        Path(path).write_bytes(bytes(n for number in range(count) for n in [number] * 64))
+        self.file, self.count = open(path, "rb", buffering=0), count  # noqa: SIM115
+        self.label = lambda number: number % 10
+
+    def __del__(self) -> None:
+        self.file.close()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        self.file.seek(64 * number)
+        time.sleep(0.0005)  # another worker may move it meanwhile
+        return np.frombuffer(self.file.read(64), np.uint8).reshape(8, 8), self.label(number)
+
+
+class Owned(Dataset[Any]):
+    """Items that tell which process has read them, and which one has read the first of all."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        self.first = self.first or os.getpid()
+        return np.zeros((1, 1), np.uint8), np.array([os.getpid(), self.first], np.float64)
+
+
+class Failing(Dataset[Any]):
+    """Item 20 ends what reads it, or keeps it for ever, or is all that is there."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        if number == 20:
+            getattr(self, self.how)()
+        return np.full((8, 8), number, np.uint8), number % 10
+
+    def kill(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def crash(self) -> None:
+        ctypes.string_at(0)
+
+    def leave(self) -> None:
+        os._exit(0)
+
+    def hang(self) -> None:
+        time.sleep(600)
+
+    def raise_(self) -> None:
+        raise KeyError("cat")
 
 
 class Item(Dataset[Any]):

@@ -50,7 +50,7 @@ def test_a_class_without_the_base_has_the_defaults_of_dataset_for_what_it_lacks(
     assert (found.mean, found.flip, found.val, found.cache) == (None, False, 0, None)
     assert (found.sources("train"), found.count_classes()) == ((), None)
     found.prepare()
-    found.require_loader(8)
+    found.start_workers(8, ("train",), 1)
     assert found.preparation(channels=1).channels == 1  # type: ignore[attr-defined]
     assert as_dataset(found) is found
 

@@ -73,9 +73,9 @@ def test_the_runs_of_a_command_check_the_data_of_one_configuration_once(
     job = {"_target_": "ninefold.dataset.mapped.Mapped", "_recursive_": False, "classes": 5,
            "train": node, "test": node, "shape": [3, 6, 4]}  # fmt: skip
     for _ in range(3):
-        data.prepare(job, "mapped", 0)
+        data.prepare(job, "mapped")
     assert len(built) == 2
-    data.prepare({**job, "classes": 6}, "mapped", 0)
+    data.prepare({**job, "classes": 6}, "mapped")
     assert len(built) == 4
 
 
@@ -202,10 +202,10 @@ def test_two_processes_read_what_one_would() -> None:
         assert torch.equal(targets[1::2], two[1])
 
 
-def test_loader_threads_are_refused_as_they_share_the_generators(shell: Shell) -> None:
-    with pytest.raises(ConfigError, match=r"loader.workers=2: .*random generators"):
-        item("hwc").require_loader(2)
-    item("hwc").require_loader(0)
+def test_a_class_that_draws_is_not_thread_safe_whatever_it_declares() -> None:
+    with pytest.raises(DataError, match=r"thread_safe=true, but item 0 draws from random; .*leave"):
+        noise(thread_safe=True).prepare()
+    item("hwc", thread_safe=True).prepare()
 
 
 def test_a_class_with_random_transforms_is_not_cached_and_one_without_is() -> None:
