@@ -172,11 +172,11 @@ class Child:
         self._process.join(OWN_END)  # its end of the pipe is closed a moment before
         return None
 
-    def signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+    def signal(self, number: int, group: bool = False) -> None:
+        """Send it a signal, unless it has ended. group: and those in the group that it leads."""
         if self.exit_code is None:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+                (os.killpg if group else os.kill)(self.pid, number)
 
     def close(self) -> None:
         """Kill it and wait for its end."""

@@ -21,7 +21,7 @@ def generators(*key: int) -> Iterator[None]:
 
     Dropout draws from torch's generator too: it goes on as if nothing had been read.
     """
-    torch = _torch()
+    torch = sys.modules.get("torch")  # the launcher has not imported it, the class may have
     before = torch.default_generator.get_state() if torch else None
     pythons, numpys = random.getstate(), np.random.get_state(legacy=False)
     assert isinstance(numpys, dict)
@@ -38,17 +38,17 @@ def generators(*key: int) -> Iterator[None]:
 
 def seed_by(words: Iterable[int]) -> None:
     """Seed these generators by two numbers of 32 bits."""
-    first, second = map(int, words)
-    number = first << 32 | second
+    first, second = words
+    number = int(first) << 32 | int(second)
     random.seed(number)
     np.random.seed(first)
-    if torch := _torch():
+    if torch := sys.modules.get("torch"):
         torch.default_generator.manual_seed(number)
 
 
 def drawn() -> Callable[[], str | None]:
     """A function that names one of these generators if it was drawn from since this call."""
-    torch = _torch()
+    torch = sys.modules.get("torch")
 
     def states() -> dict[str, Any]:
         numpys = np.random.get_state(legacy=False)
@@ -61,11 +61,6 @@ def drawn() -> Callable[[], str | None]:
 
     before = states()
     return lambda: next((name for name, state in states().items() if state != before[name]), None)
-
-
-def _torch() -> Any:
-    """torch if it is imported: the launcher has not, the user's class may have."""
-    return sys.modules.get("torch")
 
 
 def seeds(seed: int, epoch: int, rows: Rows) -> list[list[int]]:

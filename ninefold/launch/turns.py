@@ -94,9 +94,9 @@ class Paused:
         return list(answers.values())
 
     def _pause(self, number: int) -> None:
-        """Stop its processes, or let them go on."""
+        """Stop its processes, and those that read for them, or let them go on."""
         if self._stoppable:
-            self._workers.signal(number)
+            self._workers.signal(number, groups=True)
 
     def _given_up(self, seconds: float) -> PeerError:
         """Kill processes that did not answer within `seconds`; return the failure to raise."""

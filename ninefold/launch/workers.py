@@ -99,10 +99,10 @@ class Workers:
             )
         return found
 
-    def signal(self, number: int) -> None:
-        """Send a signal to each that is alive."""
+    def signal(self, number: int, groups: bool = False) -> None:
+        """Send a signal to each that is alive. groups: and to those in the group that it leads."""
         for child in self._processes:
-            child.signal(number)
+            child.signal(number, groups)
 
     def close(self) -> None:
         """Kill those that are left, and wait for their end."""

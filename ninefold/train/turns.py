@@ -8,6 +8,7 @@ is trained is thrown away: only its time is recorded.
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import os
 import sys
 import time
@@ -169,7 +170,8 @@ def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def stoppable(place: Place) -> bool:
-    """Whether the launcher may stop this process, which then leaves its process group.
+    """Whether the launcher may stop this process, which then leaves its process group, and takes
+    the processes with it that it has forked to read.
 
     One on a GPU may not be: NCCL's watchdog would take the pause for a hang. The group of the
     command must not have stopped processes: if its shell ended, the kernel would hang it up.
@@ -178,6 +180,9 @@ def stoppable(place: Place) -> bool:
     if place.device.type != "cpu" or sys.platform != "linux":
         return False
     os.setpgid(0, 0)
+    for child in multiprocessing.active_children():
+        assert child.pid is not None
+        os.setpgid(child.pid, os.getpid())
     return True
 
 

@@ -25,6 +25,10 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         if known := values(environment.get(name)):
             phrases.append(f"{label} {listed(known)}")
     phrases += [*_counts(environment, "epochs", "epoch"), *_counts(environment, *_THREADS)]
+    if any(
+        workers := sorted({run.loader_workers for run in runs if run.loader_workers is not None})
+    ):
+        phrases.append(f"{listed(workers)} {plural(workers[-1], 'loader worker')} per process")
     phrases += _devices(environment)
     if len(hosts := {number for run in runs if run.counts for number in run.on_hosts}) > 1:
         phrases.append(counted(len(hosts), "host"))
