@@ -39,6 +39,12 @@ def children() -> set[int]:
     return {int(number) for found in lists for number in found.read_text().split()}
 
 
+def files() -> set[tuple[str, str]]:
+    """The open files of this process."""
+    found = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return {(fd.name, os.readlink(fd)) for fd in found if fd.is_symlink()}
+
+
 @pytest.fixture(autouse=True)
 def none_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever a test does, no process, open file or file in /dev/shm outlives its dataset."""
@@ -46,12 +52,12 @@ def none_left(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     shared, before = set(os.listdir("/dev/shm")), children()
-    opened = len(os.listdir("/proc/self/fd"))
+    opened = files()
     yield
     gc.collect()
     assert children() <= before
     assert set(os.listdir("/dev/shm")) <= shared
-    assert len(os.listdir("/proc/self/fd")) <= opened
+    assert files() <= opened
 
 
 def mapped(workers: int, cls: str, patience: float = 60, **arguments: Any) -> Mapped:
