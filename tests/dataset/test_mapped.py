@@ -235,15 +235,16 @@ def test_volumes_are_normalized_and_neither_moved_nor_resized() -> None:
 def test_a_run_killed_within_an_epoch_and_resumed_ends_where_the_uninterrupted_one_does(
     shell: Shell, strategy: str
 ) -> None:
+    """Killed with loader workers, and resumed without any."""
     options, mark = [*RUN, *STRATEGY[strategy]], shell.folder / "mark"
     env = fault(f"kill_rank{int(strategy == 'ddp2')}", "write", 0, 26, mark)
-    done = shell.train(*options, "hydra.run.dir=stopped", env=env)
+    done = shell.train(*options, "loader.workers=2", "hydra.run.dir=stopped", env=env)
     assert done.returncode not in (0, 2, 4), done.stderr
     assert fired(mark) == 1
     stopped = shell.folder / "stopped"
     assert 6 < last_step(stopped) < 12, "not within the second epoch"
     commands = [
-        ["train.py", "resume=stopped", *NAMED],
+        ["train.py", "resume=stopped", "loader.workers=0", *NAMED],
         ["train.py", *options, "hydra.run.dir=whole"],
     ]
     for done in one_after_another(shell, *commands):
