@@ -266,14 +266,14 @@ def test_two_processes_with_two_workers_each_train_as_two_without(shell: Shell) 
             *RUN,
             *STRATEGY["ddp2"],
             f"loader.workers={workers}",
-            f"hydra.run.dir={workers}",
+            f"hydra.run.dir=with-{workers}",
         ]
         for workers in (0, 2)
     ]
     for done in one_after_another(shell, *commands):
         assert done.returncode == 0, done.stderr
-    assert state_hash(shell.folder / "0") == state_hash(shell.folder / "2")
-    assert result(shell.folder / "2")["loader_workers"] == 2
+    assert state_hash(shell.folder / "with-0") == state_hash(shell.folder / "with-2")
+    assert result(shell.folder / "with-2")["loader_workers"] == 2
 
 
 def test_a_worker_that_is_killed_ends_a_run_with_one_line(shell: Shell) -> None:
