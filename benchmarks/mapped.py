@@ -144,6 +144,6 @@ def bench(kind: str, count: int, items: str) -> Bench:
 
 
 BENCHES = [
-    bench("small", 6_400, "PIL images of 32 pixels from arrays, RandomCrop"),
+    bench("small", 3_200, "PIL images of 32 pixels from arrays, RandomCrop"),
     bench("large", 640, "JPEG files of 256 pixels in memory, RandomResizedCrop to 224"),
 ]
