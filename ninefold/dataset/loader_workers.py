@@ -110,7 +110,7 @@ class Seat:
     """A place for one question to a worker process: it answers one while others wait.
 
     ours, theirs: the ends of its pipe. traced: a file for the traceback of the process.
-    others: all seats of the process.
+    others: all seats of the process. failure: why it was given up.
     """
 
     slot: Slot
@@ -119,6 +119,7 @@ class Seat:
     traced: int = -1
     process: Any = None
     others: list[Seat] = field(default_factory=list)
+    failure: Failure | None = None
 
     def __post_init__(self) -> None:
         self.poll = select.poll()
@@ -201,15 +202,21 @@ class LoaderWorkers:
         with suppress(ProcessLookupError):
             os.kill(seat.process.pid, TELL_WHERE)
         seat.process.join(LOOK)  # until it has written where it is
-        return Unended(
+        failure = Unended(
             "loader.workers",
             self._count,
             f"a worker process has not answered for {self._patience:g} s{_item(seat)}; "
             f"{_line(seat) or f'its process id was {seat.process.pid}'}; see what it waits for; "
             "launch.timeout is the limit",
         )
+        for each in seat.others:  # what waits behind that question must not wait as long again
+            each.failure = each.failure or failure
+        seat.process.kill()
+        return failure
 
     def _ended(self, seat: Seat) -> Failure:
+        if seat.failure is not None:
+            return seat.failure
         seat.process.join(LOOK)  # its end of the pipe is closed a moment before
         code = seat.process.exitcode
         if code == -signal.SIGKILL:
