@@ -27,7 +27,7 @@ from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Gathered
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
-from ninefold.train.process import keep_freed
+from ninefold.train.process_settings import keep_freed
 
 SLOWED = 2.0  # times as long as an item takes otherwise: how long it takes with the handicap
 WORKERS = (0, 1, 2)
