@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ninefold.dataset.items import generators
+from ninefold.dataset.draws import generators
 from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
 from ninefold.model import on_meta, picked
 from ninefold.task import Task
