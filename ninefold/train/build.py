@@ -363,6 +363,8 @@ def built_task(job: DictConfig) -> tuple[Task, str | None]:
     with open_dict(options):
         if own is None or isinstance(own, DictConfig):  # a task need not have this argument
             options.pop("loss", None)
+        if not options.get("label_smoothing"):  # nor this one
+            options.pop("label_smoothing", None)
     if not isinstance(own, DictConfig):
         return make(options, "task"), None
     loss, target = make(own, "task.loss"), str(own.get("_target_"))
