@@ -30,6 +30,7 @@ from ninefold.secrets import redacted
 
 FILE = "origin.json"  # in a run folder
 SIZE = 32  # bytes of the key
+searched: list[str] = []  # folders that this process was told to find modules in
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def search(folders: Iterable[str]) -> None:
     first = 1 if sys.path and Path(sys.path[0]) == ROOT else 0  # of train.py
     new = [folder for folder in folders if folder not in sys.path]
     sys.path[first:first] = new
+    searched[:0] = new
     if new:  # for the processes that this one starts
         known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         os.environ["PYTHONPATH"] = os.pathsep.join([*new, *filter(None, known)])

@@ -31,6 +31,7 @@ class RunSpec:
     seat: which GPU its process is to be shown alone, counted around; None: all, see
         launch.concurrent.
     timeout: seconds that a process waits for its peers.
+    imports: folders in which its launcher found the user's code, and PYTHONPATH need not name.
     hosts: of a run on several hosts, what result.json says of each; empty: this host alone.
     """
 
@@ -50,6 +51,7 @@ class RunSpec:
     rates: tuple[float, float, int] | None = None
     seat: int | None = None
     timeout: float = 1800
+    imports: list[str] = field(default_factory=list)
     hosts: list[dict[str, Any]] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:

@@ -124,6 +124,13 @@ class Mapped(Dataset):
 
     def _node(self, split: Split) -> dict[str, Any]:
         node = {"train": self.train, "test": self.test}.get(split)
+        if hasattr(node, "__getitem__") and not isinstance(node, Mapping | str | list):
+            raise ConfigError(
+                f"dataset.{split}",
+                type(node).__name__,
+                "it was built with the section, not for its split; a yaml of your own needs "
+                "_recursive_: false, as conf/dataset/mapped.yaml has it; add that line",
+            )
         if not isinstance(node, Mapping) or "_target_" not in node:
             raise ConfigError(
                 f"dataset.{split}",

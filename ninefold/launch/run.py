@@ -120,6 +120,7 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
         "grace": job.resolved["launch"]["grace"],
         "cache": job.cache,
         "timeout": job.resolved["launch"]["timeout"],
+        "imports": own.searched,
     }
     return RunSpec(**{**given, **more})
 
