@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hydra.errors import ConfigCompositionException
 
 from ninefold.config import overrides
 
@@ -35,3 +36,29 @@ def test_an_override_behind_a_flag_and_one_before_it_is_told_to_come_after_it(
         f"error: arguments={last}: it stands behind a flag, others before it; "
         "flags are allowed before all key=value or behind them; put the flags first"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("threads=1 epochs=3 threads=2", "epochs=3 threads=2"),
+        ("amp=fp32 amp=bf16 amp=fp32", "amp=fp32"),
+        ("dataset.shape=[1,2,3] dataset.shape=[3,2,1]", "dataset.shape=[3,2,1]"),
+        ("-m seed=0,1 seed=2", "-m seed=0,1 seed=2"),  # which is refused
+        ("+a=1 a=2 ++a=3 ~a a=4", "+a=1 ++a=3 ~a a=4"),
+        ("--config-dir a=b a=1 a=2", "--config-dir a=b a=2"),
+        ("a=(,  a=1", "a=(, a=1"),
+    ],
+)
+def test_of_several_values_of_a_key_the_last_wins(given: str, kept: str) -> None:
+    assert overrides.last_of_each(given.split()) == kept.split()
+
+
+def test_a_key_of_a_group_that_an_evaluation_takes_whole_says_what_to_add() -> None:
+    error = ConfigCompositionException("Could not override 'task.loss'.")
+    found = str(overrides._of_composition(error, ["ckpt=run", "task.loss=mse"]))
+    assert found == (
+        "error: task.loss=mse: task is taken from the checkpoint as a whole; a command that "
+        "changes a key of it names its option too; add task=OPTION"
+    )
+    assert "as a whole" not in str(overrides._of_composition(error, ["task.loss=mse"]))

@@ -53,6 +53,14 @@ class Turned(Different):
         return found * 0 + sign * 4e-5 * places
 
 
+class Sampling(Different):
+    """Returns what it draws around its outputs, as a VAE does."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.layer(images.flatten(1))
+        return found + torch.randn_like(found)
+
+
 class Unexportable(Different):
     """Has a branch on a value, which no graph has."""
 

@@ -243,6 +243,22 @@ def mine(folder: Path, name: str) -> list[str]:
     return [f"--config-dir={folder / 'conf'}", "model=mine"]
 
 
+def test_the_export_of_a_network_that_samples_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What draws the same numbers again is verified; onnxruntime draws its own."""
+    own = mine(tmp_path, "Sampling")
+    run = tmp_path / "run"
+    run_folder(run, "dataset=digits", *own)
+    common = [f"ckpt={run}", *own[1:], own[0]]
+    assert main([*common, "format=safetensors"]) == 0
+    assert "note: The network samples; outputs were compared" in capsys.readouterr().out
+    assert main([*common, "format=onnx"]) == 6
+    said = capsys.readouterr().err
+    assert "as the network samples: it draws other random numbers than the file does" in said
+    assert not (run / "export" / "model.onnx").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [

@@ -240,3 +240,8 @@ def test_weights_of_timm_whose_names_do_not_match_are_refused_also_for_other_cla
     save_file(theirs, hugging_face(tmp_path, repository, "model.safetensors"))
     with pytest.raises(CheckpointError, match=r"do not fit timm's resnet18; .*layer4\.0\.conv1"):
         timm.pretrained(timm.network(RESNET, classes=5), RESNET, classes=5)
+
+
+def test_timms_own_arguments_reach_the_model() -> None:
+    model = timm.network("resnet10t", 3, drop_rate=0.25)
+    assert getattr(model, "drop_rate") == 0.25  # noqa: B009
