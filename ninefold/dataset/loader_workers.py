@@ -110,7 +110,7 @@ class Seat:
     """A place for one question to a worker process: it answers one while others wait.
 
     ours, theirs: the ends of its pipe. traced: a file for the traceback of the process.
-    others: all seats of the process. failure: why it was given up.
+    others: all seats of the process. hung: what is said of it once it has been given up.
     """
 
     slot: Slot
@@ -119,7 +119,7 @@ class Seat:
     traced: int = -1
     process: Any = None
     others: list[Seat] = field(default_factory=list)
-    failure: Failure | None = None
+    hung: str = ""  # no exception, whose traceback would hold all of this
 
     def __post_init__(self) -> None:
         self.poll = select.poll()
@@ -202,21 +202,19 @@ class LoaderWorkers:
         with suppress(ProcessLookupError):
             os.kill(seat.process.pid, TELL_WHERE)
         seat.process.join(LOOK)  # until it has written where it is
-        failure = Unended(
-            "loader.workers",
-            self._count,
+        said = (
             f"a worker process has not answered for {self._patience:g} s{_item(seat)}; "
             f"{_line(seat) or f'its process id was {seat.process.pid}'}; see what it waits for; "
-            "launch.timeout is the limit",
+            "launch.timeout is the limit"
         )
         for each in seat.others:  # what waits behind that question must not wait as long again
-            each.failure = each.failure or failure
+            each.hung = each.hung or said
         seat.process.kill()
-        return failure
+        return Unended("loader.workers", self._count, said)
 
     def _ended(self, seat: Seat) -> Failure:
-        if seat.failure is not None:
-            return seat.failure
+        if seat.hung:
+            return Unended("loader.workers", self._count, seat.hung)
         seat.process.join(LOOK)  # its end of the pipe is closed a moment before
         code = seat.process.exitcode
         if code == -signal.SIGKILL:

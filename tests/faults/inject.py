@@ -48,8 +48,8 @@ SIGNALS = {
 class Task(Classification):
     """Cross entropy, and the fault that the environment asks for."""
 
-    def __init__(self, classes: int) -> None:
-        super().__init__(classes)
+    def __init__(self, classes: int, label_smoothing: float = 0) -> None:
+        super().__init__(classes, label_smoothing=label_smoothing)
         fault, _, moment = os.environ.get("FAULT", "").partition("@")
         phase, rank, number = moment.split(":") if moment else ("", "0", "0")
         self.__dict__.update(
