@@ -275,6 +275,6 @@ def test_a_batch_norm_with_one_item_for_each_process_is_told_before_the_first_st
     net += "{_target_: torch.nn.BatchNorm1d, num_features: 10}]}"
     for cell in (["parallel=ddp", "batch_size=2"], ["accumulate=4", "batch_size=4"]):
         done = shell.train(
-            f"model.net={net}", *cell, "launch.cpu_processes=2", f"hydra.run.dir={len(cell[0])}"
+            f"model.net={net}", *cell, "launch.cpu_processes=2", f"hydra.run.dir=run{len(cell[0])}"
         )
         refused(done, 2, f"{cell[1]}: a device computes 1 example at a time")
