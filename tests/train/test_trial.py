@@ -270,11 +270,20 @@ def test_float_targets_under_classification_are_told_before_the_first_step(
 def test_a_batch_norm_with_one_item_for_each_process_is_told_before_the_first_step(
     shell: Shell,
 ) -> None:
-    net = "{_target_: torch.nn.Sequential, _args_: [{_target_: torch.nn.Flatten}, "
-    net += "{_target_: torch.nn.Linear, in_features: 64, out_features: 10}, "
-    net += "{_target_: torch.nn.BatchNorm1d, num_features: 10}]}"
+    path = shell.folder / "own" / "model" / "norm.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "net:\n  _target_: torch.nn.Sequential\n  _args_:\n  - {_target_: torch.nn.Flatten}\n"
+        "  - {_target_: torch.nn.Linear, in_features: 64, out_features: 10}\n"
+        "  - {_target_: torch.nn.BatchNorm1d, num_features: 10}\n"
+        "input_channels: 1\ninput_size: null\noutput: null\nmemory_format: auto\n"
+    )
     for cell in (["parallel=ddp", "batch_size=2"], ["accumulate=4", "batch_size=4"]):
         done = shell.train(
-            f"model.net={net}", *cell, "launch.cpu_processes=2", f"hydra.run.dir=run{len(cell[0])}"
+            "--config-dir=own",
+            "model=norm",
+            *cell,
+            "launch.cpu_processes=2",
+            f"hydra.run.dir=run{len(cell[0])}",
         )
         refused(done, 2, f"{cell[1]}: a device computes 1 example at a time")
