@@ -26,7 +26,7 @@ from ninefold.errors import Refused
 from ninefold.files import ROOT
 from ninefold.signals import Stop
 from ninefold.study.compose import Composer
-from ninefold.task import Scores, Task
+from ninefold.task import Score, Scores, Task
 from ninefold.train import build
 from ninefold.train.loop import train
 from ninefold.train.training import Training, closing
@@ -123,7 +123,7 @@ class Slowed:
     seconds: float
 
     @property
-    def score(self) -> str:
+    def score(self) -> str | Score:
         return self.task.score
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:

@@ -22,15 +22,17 @@ from ninefold.launch import concurrent
 from ninefold.launch.run import follow
 from ninefold.launch.runs import Runs
 from ninefold.ranks import started_by
+from ninefold.result import Result
+from ninefold.study.plan import key_of
 from ninefold.study.runner import Launch
 
 
 class HydraTask:
     """The function that Hydra calls for each run, here or in a process that a launcher starts.
 
-    It returns the run's best score. A failure is printed at once and gives None, so that the other
-    runs of a sweep follow. (NaN would end an Optuna study: its plugin for Hydra 1.3 fails over it,
-    see hydra#2237.)
+    It returns the run's best score, as `objective` has it. A failure is printed at once and gives
+    None, so that the other runs of a sweep follow. (NaN would end an Optuna study: its plugin for
+    Hydra 1.3 fails over it, see hydra#2237.)
     """
 
     def __init__(self, runs: Runs) -> None:
@@ -43,8 +45,9 @@ class HydraTask:
             return self._as_a_rank(config) if started_by() else self._run(config)
 
     def _run(self, config: DictConfig) -> float | None:
-        outcome = self._runs.make_composed(config, HydraConfig.get())
-        return outcome.result.best_accuracy if outcome.result else None
+        hydra = HydraConfig.get()
+        outcome = self._runs.make_composed(config, hydra)
+        return objective(outcome.result, hydra.sweeper) if outcome.result else None
 
     def _as_a_rank(self, config: DictConfig) -> float | None:
         """Run a job of which each rank calls the task, as with several tasks of submitit."""
@@ -65,6 +68,17 @@ class HydraTask:
         if code in (Preempted.code, Interrupted.code):
             raise SystemExit(code)
         return None
+
+
+def objective(result: Result, sweeper: DictConfig) -> float | None:
+    """What a sweeper is told of a run: its best score.
+
+    With its sign turned where the sweeper maximizes and less of the score is better: which of the
+    two is known only when a run has built its task.
+    """
+    best, score = result.best_accuracy, result.scoring
+    turned = score.better == "less" and sweeper.get("direction") == "maximize"
+    return -best if turned and best is not None else best
 
 
 def sweep(composition: Composition, runs: Runs) -> None:
@@ -108,7 +122,8 @@ def announce(composition: Composition) -> None:
 def maximize(hydra: DictConfig) -> None:
     """Have an optimizing sweeper maximize the best score, which a run returns.
 
-    Optuna's minimizes, and stops at a failure. Values on the command line have priority.
+    Optuna's minimizes, and stops at a failure. Values on the command line have priority: with
+    hydra.sweeper.direction=minimize a run returns its score as it is.
     """
     given = {key_of(str(text)) for text in hydra.overrides.hydra}
     for key, value in {"direction": "maximize", "max_failure_rate": 1.0}.items():

@@ -19,8 +19,70 @@ SCORE = "accuracy"  # the score's name in results that name none
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 TIMING_LOOKS = (3, 4, 6, 8, 11, 15, 20)  # after which of these a study looks at the times so far
-# A further figure whose name ends in one of these words is an error in that unit.
+# In older results a further figure whose name ends in one of these words is an error in that unit.
 UNITS = ("mm", "cm", "m", "px", "voxels", "degrees", "s")
+SHARE = "share"  # the unit of a number from 0 to 1, which is shown in percent
+
+
+@dataclass(frozen=True)
+class Score:
+    """What networks are told apart by: its name, its unit, and whether more of it is better.
+
+    name: a noun, which all output uses: `accuracy`, `RMSE`. One that begins with "within" (`within
+        4 mm`) is reported as "share within 4 mm".
+    unit: SHARE, empty for a plain number, or as it is written: m, nats, dB.
+    better: more or less.
+    margin: what a cell may lose of it against none-fp32 and still be safe, in its unit, of a share
+        in percentage points. None: of a share 0.5; of another nothing, until report.margin is set.
+    """
+
+    name: str
+    unit: str = SHARE
+    better: str = "more"
+    margin: float | None = None
+
+    @property
+    def mark(self) -> str:
+        """Its unit where values stand in a table: % for a share, which is shown in percent."""
+        return "%" if self.unit == SHARE else self.unit
+
+    @property
+    def scale(self) -> float:
+        """What a value is multiplied by where it stands in a table: 100 for a share."""
+        return 100.0 if self.unit == SHARE else 1.0
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, -1 where less is."""
+        return 1 if self.better == "more" else -1
+
+    def beats(self, value: float, other: float) -> bool:
+        """Whether `value` is better than `other`."""
+        return self.sign * value > self.sign * other
+
+    def text(self, value: float) -> str:
+        """A value as a line shows it: a share as a fraction, others with their unit."""
+        if self.unit == SHARE:
+            return f"{value:.4f}"
+        return f"{value:.6g} {self.unit}".rstrip()
+
+
+ACCURACY = Score(SCORE)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A further figure of a task: name, value (None: undefined), unit and direction as a Score."""
+
+    name: str
+    value: float | None
+    unit: str = SHARE
+    better: str = "more"
+
+    @property
+    def key(self) -> str:
+        """Its name in files: with the unit, unless it is a share or a plain number."""
+        return self.name if self.unit in ("", SHARE) else f"{self.name} {self.unit}"
 
 
 def strategy_name(parallel: str, processes: int | str | None) -> str:
@@ -38,14 +100,16 @@ def are_numbers(values: object) -> bool:
 
 @dataclass
 class Result:
-    """The fields of result.json. Times are seconds, memory bytes, accuracies fractions.
+    """The fields of result.json. Times are seconds, memory bytes, scores in their unit.
 
     Unknown values are None.
 
     accuracy: the task's score on the test set, with the last weights.
-    score: the task's name for it.
-    scores: further figures of the task on the test set: a share between 0 and 1, more is better;
-        or, where the name ends in one of UNITS, an error in that unit, less is better.
+    score, score_unit, score_better, score_margin: what it is, see Score; all but the name are None
+        in older results: a share, more is better.
+    scores: further figures of the task on the test set, by Figure.key.
+    figures: name, unit and better of each of these whose task gives them. Of the others a name that
+        ends in one of UNITS is of an error in that unit, any other of a share.
     val_accuracy, val_loss, val_count: of the validation split; None if there is none.
     selection: the set that best.pt and patience are selected on, val or test (None in results of
         older versions: test).
@@ -132,7 +196,11 @@ class Result:
     test_loss: Number | None = None
     test_count: int | None = None
     score: str | None = None
+    score_unit: str | None = None
+    score_better: str | None = None
+    score_margin: Number | None = None
     scores: dict[str, Number | None] = field(default_factory=dict)
+    figures: dict[str, dict[str, str]] = field(default_factory=dict)
     selection: str | None = None
     val_accuracy: Number | None = None
     val_loss: Number | None = None
@@ -164,6 +232,13 @@ class Result:
     notes: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def scoring(self) -> Score:
+        """What its score is; that of a result which does not say so is a share."""
+        unit = SHARE if self.score_unit is None else self.score_unit
+        better = "less" if self.score_better == "less" else "more"
+        return Score(self.score or SCORE, unit, better, self.score_margin)
 
     @classmethod
     def of(cls, stored: object) -> Result:

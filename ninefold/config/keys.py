@@ -305,13 +305,14 @@ class StudyKeys(Section, kw_only=True):
 class ReportKeys(Section, kw_only=True):
     """What the report of a sweep recommends."""
 
-    margin: Positive = 0.5
-    """Percentage points of the score that a cell may lose against none-fp32 and still be safe."""
+    margin: Positive | None = None
+    """What a cell may lose of the score against none-fp32 and still be safe: percentage points of a
+    share, as accuracy is one, else in the score's unit. null: as the task says, of a share 0.5."""
     same: Fraction = 0.02
     """Times that differ by less than this share count as equal."""
-    target: Fraction | None = None
-    """Score from 0 to 1 whose time to reach is measured; null: that of none-fp32 minus the
-    margin."""
+    target: float | None = None
+    """Score whose time to reach is measured, of a share from 0 to 1; null: that of none-fp32 less
+    the margin."""
 
 
 class SweepKeys(Section, kw_only=True):

@@ -50,6 +50,7 @@ ADDED: dict[str, Any] = {
     "optimizer.groups": None,
     "scheduler.per": "epoch",
     "scheduler.warmup": 0,
+    "scheduler.metric": "loss",
 }
 
 

@@ -27,7 +27,7 @@ from ninefold.files import mount_of, read_json, replace_durably, write_durably, 
 from ninefold.parallel import Place
 from ninefold.process import locked, until
 from ninefold.secrets import redact, redacted
-from ninefold.task import Task
+from ninefold.task import Task, scoring
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
 
@@ -186,7 +186,7 @@ def about(
         "classes": job.dataset.get("classes"),
         "class_names": class_names(job, examples),
         "task": job.choices.task,
-        "score": task.score,
+        "score": scoring(task).name,
         "model": job.choices.model,
         "weights": found.weights,
         "load": loaded(found),

@@ -122,9 +122,10 @@ class Runs:
             # That of the command is shorter than the training where a run was resumed.
             trained, total = found.train_seconds or 0.0, found.total_seconds or 0.0
             of = f" of {total:.2f} s" if total > trained else ", in several commands"
+            score = found.scoring
             print(
-                f"{found.score or 'accuracy'} {found.accuracy:.4f} "
-                f"(best {found.best_accuracy:.4f})  trained {trained:.2f} s{of}  "
+                f"{score.name} {score.text(found.accuracy or 0.0)} "
+                f"(best {score.text(found.best_accuracy or 0.0)})  trained {trained:.2f} s{of}  "
                 f"folder {folder}",
                 flush=True,
             )

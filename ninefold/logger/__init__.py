@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ninefold.result import Result
+from ninefold.result import SHARE, Result
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Run:
     steps: optimizer steps in all.
     batch_size: global.
     settings: the configuration with dotted keys.
-    score: the name of the task's score.
+    score, unit, better: what the task scores by, see Score.
     """
 
     folder: Path
@@ -30,6 +30,8 @@ class Run:
     batch_size: int
     settings: Mapping[str, Any]
     score: str = "accuracy"
+    unit: str = SHARE
+    better: str = "more"
 
 
 class Logger(Protocol):

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from ninefold.logger import Run
 from ninefold.progress import bar
-from ninefold.result import Result
+from ninefold.result import Result, Score
 
 
 class Console:
     """The bar goes to stderr where that is a terminal; the lines to stdout."""
 
     def __init__(self, run: Run) -> None:
-        self._score = run.score
+        self._score = Score(run.score, run.unit)
         self._bar = bar(
             total=run.steps,
             initial=run.first_step,
@@ -32,7 +32,8 @@ class Console:
             line = f"epoch {values['epoch']:.4g}  step {step}"
             for split in ("val", "test"):
                 if f"{split}_accuracy" in values:
-                    line += f"  {split} {self._score} {values[f'{split}_accuracy']:.4f}"
+                    shown = self._score.text(values[f"{split}_accuracy"])
+                    line += f"  {split} {self._score.name} {shown}"
                     line += f"  {split} loss {values[f'{split}_loss']:.4f}"
             self._bar.write(line, file=sys.stdout)
             sys.stdout.flush()

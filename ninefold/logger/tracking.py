@@ -72,7 +72,12 @@ class Tracked:
             "name": run.folder.name,
             "folder": str(run.folder.absolute()),
             "resumes": run.first_step > 0,
-            "settings": {key: as_text(value) for key, value in redacted(run.settings).items()},
+            "settings": {
+                **{key: as_text(value) for key, value in redacted(run.settings).items()},
+                "score": run.score,
+                "score_unit": run.unit,
+                "score_better": run.better,
+            },
             **options,
         }
         self._name = name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ninefold.result import SCORE
@@ -86,6 +86,45 @@ def decimals_of(unit: str, values: Sequence[float | None]) -> int:
         return 2 if unit == "%" else 0
     sizes = [abs(value) for value in values if value and math.isfinite(value)]
     return decimals_for(min(sizes, default=1.0))
+
+
+def decimals_of_score(
+    unit: str, values: Sequence[float | None], spreads: Iterable[float | None]
+) -> int:
+    """Return the decimals of scores: as of other values, but so many that two digits of their
+    smallest standard deviation are seen."""
+    decimals = decimals_of(unit, values)
+    smallest = min((sd for sd in spreads if sd and math.isfinite(sd)), default=math.inf)
+    return decimals if unit == "%" else max(decimals, decimals_for(10 * smallest))
+
+
+def score_text(value: float | None, unit: str) -> str:
+    """Return a score alone: a share with two decimals, others with six digits."""
+    if unit == "%" or value is None or not math.isfinite(value):
+        return number(value, 2)
+    return f"{value:.6g}"
+
+
+def difference(value: float | None, unit: str) -> str:
+    """Return a difference of scores with its sign: of shares, in percent, with two decimals."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return signed(value, 2 if unit == "%" else max(2, decimals_for(value or 1.0)))
+
+
+def unit_of_difference(unit: str) -> str:
+    """Return the unit of a difference of values: points where these are in percent."""
+    return "points" if unit == "%" else unit
+
+
+def in_words(what: str, unit: str) -> str:
+    """Return what is in a unit: `difference in points`, `Test RMSE in m`, `Test R2`."""
+    return f"{what} in {'percent' if unit == '%' else unit}" if unit else what
+
+
+def with_unit(text: str, unit: str) -> str:
+    """Return a number with its unit, if it has one."""
+    return f"{text} {unit}".rstrip()
 
 
 def three_digits(value: float) -> str:

@@ -8,6 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ninefold.errors import ConfigError
+from ninefold.result import SHARE, Result
 from ninefold.study.max_batch import what_matters
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import BURN_IN, StudyFolder
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
 
 # Makes runs with these overrides; the number is that of the first.
 Launch = Callable[[Sequence[Sequence[str]], int], None]
+
+
+def require_reachable(target: float | None, result: Result) -> None:
+    """Raise ConfigError where report.target is no value of the score, which a run first tells."""
+    score = result.scoring
+    if target is not None and score.unit == SHARE and not 0 < target < 1:
+        raise ConfigError(
+            "report.target",
+            target,
+            f"the {score.name} is a share and cannot be that; a number above 0 and below 1 is "
+            "allowed; correct it, or leave it out",
+        )
 
 
 class Study:
@@ -136,6 +150,8 @@ class Study:
             self._launch(jobs, recording.number(entry, batch[0]))
             del left[: len(batch)]
             results = [recording.result(entry.runs[index]) for index in batch]
+            for result in filter(None, results):
+                require_reachable(recording.settings["report"].get("target"), result)
             ends = [End.of(*each) for each in zip(cells, results, strict=True)]
             self._screen.ended(what, ends, self._seconds_left(stage))
         recording.count(entry)  # which is written with the next round, or at the end

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ninefold.result import SCORE, Result
+from ninefold.result import ACCURACY, SHARE, Result, Score
 
 if TYPE_CHECKING:
     from ninefold.report import CellProgress
@@ -22,13 +22,13 @@ SILENCE = 60.0  # seconds without a line, after which there is one of what begin
 
 @dataclass(frozen=True)
 class End:
-    """How the run of a cell ended. seconds: of an epoch; score: in percent; None if unknown."""
+    """How the run of a cell ended. seconds: of an epoch; score: its value; None if unknown."""
 
     cell: str
     status: str
     seconds: float | None = None
     score: float | None = None
-    score_name: str = SCORE
+    scoring: Score = ACCURACY
 
     @classmethod
     def of(cls, cell: str, result: Result | None) -> End:
@@ -37,18 +37,21 @@ class End:
             return cls(cell, "failed" if result is None else result.status)
         trained, score = result.train_seconds, result.accuracy
         seconds = trained / result.epochs if trained is not None and result.epochs else None
-        return cls(
-            cell,
-            result.status,
-            seconds,
-            None if score is None else 100 * score,
-            result.score or SCORE,
-        )
+        return cls(cell, result.status, seconds, score, result.scoring)
+
+    @property
+    def shown(self) -> str:
+        """Its score: a share in percent, others as they are; empty if unknown."""
+        if self.score is None:
+            return ""
+        value = self.scoring.scale * self.score
+        return f"{value:.2f}" if self.scoring.unit == SHARE else f"{value:.6g}"
 
     def __str__(self) -> str:
         if self.status != "ok":
             return self.status
-        words = [] if self.score is None else [f"{self.score_name} {self.score:.2f} %"]
+        score = f"{self.scoring.name} {self.shown} {self.scoring.mark}".rstrip()
+        words = [] if self.score is None else [score]
         words += [] if self.seconds is None else [f"{self.seconds:.3g} s/epoch"]
         return "  ".join(words)
 

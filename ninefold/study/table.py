@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ninefold.result import SCORE
+from ninefold.result import ACCURACY
 from ninefold.study.screen import End, duration
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Table:
         self._measured: Collection[str] | None = None
         self._running: Collection[str] = ()
         self._what, self._left = "", ""
-        self._score = SCORE
+        self._score = ACCURACY
 
     def begin(self, cells: Sequence[str]) -> None:
         self._cells = list(cells)
@@ -57,7 +57,7 @@ class Table:
     def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
         for end in ends:
             self._ends[end.cell] = end
-            self._score = end.score_name if end.status == "ok" else self._score
+            self._score = end.scoring if end.status == "ok" else self._score
         self._running, self._left = (), _until(left)
         self._draw()
 
@@ -120,7 +120,7 @@ class Table:
             "to none-fp32" if wide else "ratio": (True, "right"),
             "interval": (wide, "left"),
             "time": (True, "left"),
-            f"{self._score} %": (scored, "right"),
+            f"{self._score.name} {self._score.mark}".rstrip(): (scored, "right"),
             "score": (scored, "left"),
             "runs" if wide else "n": (True, "right"),
         }
@@ -157,8 +157,7 @@ class Table:
             if end is None:
                 return [name, *(Text(""),) * 7]
             seconds = "" if end.seconds is None else f"{end.seconds:.3g}"
-            score = "" if end.score is None else f"{end.score:.2f}"
-            texts = [seconds, "", "", "", score, "", "1"]
+            texts = [seconds, "", "", "", end.shown, "", "1"]
             return [name, *(Text(text) for text in texts)]
         return [
             name,

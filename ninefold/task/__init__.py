@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,18 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
+from ninefold.errors import (
+    ConfigError,
+    DataError,
+    Failure,
+    NumericsError,
+    located,
+    memory_failure,
+    one_line,
+)
+from ninefold.result import SHARE, Figure, Score
+
+__all__ = ["Figure", "Objective", "Score", "Scores", "Task"]
 
 LOSS = "loss"  # the name of the loss in a profile
 
@@ -22,9 +34,9 @@ LOSS = "loss"  # the name of the loss in a profile
 class Scores:
     """What an evaluation says of a model.
 
-    score: the task's score, a share between 0 and 1, more is better.
-    others: further figures by name; None: undefined. A figure is a share between 0 and 1, more is
-        better, shown in percent; or, where the last word of its name is one of
+    score: the task's score, a finite number, of a share from 0 to 1.
+    others: further figures. Or a mapping from names to values, None: undefined. Such a figure is
+        a share from 0 to 1, more is better; or, where the last word of its name is one of
         ninefold.result.UNITS (`mean error mm`), an error in that unit, less is better.
     each: the score of each class, landmark, ... by name; None: it has no examples.
     table: counts to draw, int64 [true, predicted], for a task that has a confusion matrix.
@@ -33,11 +45,28 @@ class Scores:
     """
 
     score: float
-    others: Mapping[str, float | None] = field(default_factory=dict)
+    others: Sequence[Figure] | Mapping[str, float | None] = ()
     each: Mapping[str, float | None] = field(default_factory=dict)
     table: npt.NDArray[np.int64] | None = None
     each_name: str = "accuracy"
     counted: str = "examples"
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """The values of the further figures, by their names in files."""
+        if isinstance(self.others, Mapping):
+            return dict(self.others)
+        return {figure.key: figure.value for figure in self.others}
+
+    @property
+    def kinds(self) -> dict[str, dict[str, str]]:
+        """What the further figures are, by the same names: name, unit and better."""
+        if isinstance(self.others, Mapping):
+            return {}
+        return {
+            each.key: {"name": each.name, "unit": each.unit, "better": each.better}
+            for each in self.others
+        }
 
 
 class Task(Protocol):
@@ -54,10 +83,10 @@ class Task(Protocol):
     """
 
     @property
-    def score(self) -> str:
-        """The name of the score as a noun, which all output uses: `accuracy`, `mean IoU`.
+    def score(self) -> str | Score:
+        """What it scores by: a Score with name, unit and direction.
 
-        A name that begins with "within" (`within 4 mm`) is reported as "share within 4 mm".
+        Or its name alone, as `accuracy` or `mean IoU`: a share from 0 to 1, more is better.
         """
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
@@ -138,6 +167,75 @@ def told(task: Task, method: str) -> Iterator[None]:
             f"its `{method}` failed in an evaluation; {located(error, said)}; correct it; the "
             "traceback is in the run's log",
         ) from error
+
+
+LONGEST_UNIT = 16  # characters
+
+
+def scoring(task: Task) -> Score:
+    """What a task scores by. Raises ConfigError if that is no Score, or its fields are none."""
+    said: Any = task.score
+    found = said if isinstance(said, Score) else Score(said)
+    do = "correct the attribute `score` of the task"
+    for name, value, holds, allowed in (
+        ("name", found.name, _is_line(found.name), "text is allowed, such as RMSE"),
+        (
+            "unit",
+            found.unit,
+            found.unit == "" or (_is_line(found.unit) and len(found.unit) <= LONGEST_UNIT),
+            f"{SHARE}, m, nats, or other text of at most {LONGEST_UNIT} characters is allowed, and "
+            "none for a plain number",
+        ),
+        ("better", found.better, found.better in ("more", "less"), "more, less are allowed"),
+        (
+            "margin",
+            found.margin,
+            found.margin is None or _is_margin(found.margin, found.unit),
+            "a number above 0 is allowed, below 100 (percentage points) of a share, or none",
+        ),
+    ):
+        if not holds:
+            field_, shown = f"task.score.{name}", one_line(repr(value))
+            raise ConfigError(field_, shown, f"no {name} of a score; {allowed}; {do}")
+    return found
+
+
+def _is_line(text: object) -> bool:
+    return isinstance(text, str) and bool(text.strip()) and text == one_line(text)
+
+
+def _is_margin(value: object, unit: str) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < (100 if unit == SHARE else math.inf)  # type: ignore[operator]
+
+
+def require_possible(score: Score, value: object) -> None:
+    """Raise unless `value` is one that `score` can have: ConfigError, NumericsError if not finite.
+
+    A share may be beyond 0 or 1 by a rounding error.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        shown = one_line(repr(value))
+        raise ConfigError(
+            "task.scores",
+            shown,
+            f"the {score.name} is no number; Scores.score is a float; convert it, as with .item()",
+        )
+    if not math.isfinite(value):
+        raise NumericsError(
+            "task.scores",
+            value,
+            f"the {score.name} is not finite; any finite number is allowed; see what the task's "
+            "`scores` makes of its sums, or lower optimizer.lr",
+        )
+    if score.unit == SHARE and not -1e-3 <= value <= 1 + 1e-3:
+        raise ConfigError(
+            "task.scores",
+            f"{value:g}",
+            f"the {score.name} is no share; a share from 0 to 1 is allowed where a task gives the "
+            "name of its score alone; declare what it is, as with "
+            f'score = Score("{score.name}", unit="", better="less")',
+        )
 
 
 def named(names: Sequence[str], count: int) -> list[str]:

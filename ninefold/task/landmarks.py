@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
-from ninefold.task import Scores, named, unlabeled
+from ninefold.task import Figure, Scores, named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 TAIL = 1e-12  # of a Gaussian along one axis; smaller values are 0, as subnormal numbers are slow
@@ -106,7 +106,7 @@ class Landmarks(nn.Module):
             raise unlabeled("a landmark", "all of its points are NaN")
         return Scores(
             score=float(found.sum()) / count,
-            others={"mean error mm": float(errors.sum()) / count},
+            others=[Figure("mean error", float(errors.sum()) / count, "mm", "less")],
             each={
                 name: float(error) / float(times) if times else None
                 for name, error, times in zip(

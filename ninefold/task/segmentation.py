@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
-from ninefold.task import Scores, counted, named, unlabeled
+from ninefold.task import Figure, Scores, counted, named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 UNUSED = -100  # torch's own ignore_index where nothing is to be ignored
@@ -91,10 +91,10 @@ class Segmentation(nn.Module):
         )
         return Scores(
             score=float(iou.mean()),
-            others={
-                "pixel accuracy": int(hits.sum()) / pixels,
-                "mean Dice": float(dice.mean()),
-            },
+            others=[
+                Figure("pixel accuracy", int(hits.sum()) / pixels),
+                Figure("mean Dice", float(dice.mean())),
+            ],
             each=each,
             each_name="IoU",
             table=counts,

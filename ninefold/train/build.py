@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 from torch.utils._pytree import tree_map
@@ -39,8 +39,9 @@ from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output, check
 from ninefold.parallel import Parallel, Place
+from ninefold.result import Score
 from ninefold.signals import Stop
-from ninefold.task import Objective, Task
+from ninefold.task import Objective, Task, scoring
 from ninefold.task.loss import explained, require_usable
 from ninefold.train import initial
 from ninefold.train.activations import checkpoint_activations
@@ -55,7 +56,7 @@ from ninefold.train.optimizer import parameter_groups, require_options, start_mo
 from ninefold.train.process_settings import give_back_freed, keep_freed, seed_generators
 from ninefold.train.reading import memory_of, reading
 from ninefold.train.restore import restore
-from ninefold.train.schedule import schedule
+from ninefold.train.schedule import following, schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training
 from ninefold.train.trial import Trial, evaluated_in, parts
@@ -205,7 +206,8 @@ def training(
     objective = Objective(network_in_dtype, task)
     forward = parallel.wrap(objective, place)
     verify(amp, amp.grad_scaler(place.device), place.device)
-    state = initial_state(job, model, amp, place, batches.steps_per_epoch)
+    score = scoring(task)
+    state = initial_state(job, model, amp, place, batches.steps_per_epoch, score)
     state.origin = origin
     seed_generators(job.seed * 1_000_003 + place.data_rank, place.gpus)  # each its own dropout
 
@@ -230,7 +232,7 @@ def training(
         parallel=parallel,
         place=place,
         stop=stop,
-        loggers=_loggers(job, folder, state, last_step, task.score) if place.rank == 0 else [],
+        loggers=_loggers(job, folder, state, last_step, score) if place.rank == 0 else [],
         clock=clock,
         writer=writer(job.checkpoint.format, checkpoints, place.device),
         batch_size=job.batch_size,
@@ -377,16 +379,17 @@ def built_task(job: DictConfig) -> tuple[Task, str | None]:
 
 
 def initial_state(
-    job: DictConfig, model: nn.Module, amp: Amp, place: Place, per_epoch: int
+    job: DictConfig, model: nn.Module, amp: Amp, place: Place, per_epoch: int, score: Score
 ) -> State:
     """The state of the run before its first step.
 
-    model: placed and wrapped already. per_epoch: optimizer steps in an epoch.
+    model: placed and wrapped already. per_epoch: optimizer steps in an epoch. score: of its task.
     """
     options, scheduling = job.optimizer.copy(), job.scheduler.copy()
     with open_dict(options), open_dict(scheduling):  # an option need not have these keys
         groups = options.pop("groups", None)
         per, warmup = scheduling.pop("per", "epoch"), scheduling.pop("warmup", 0)
+        metric = scheduling.pop("metric", "loss")
     if per == "step" and "T_max" in scheduling:  # it counts epochs in conf/
         scheduling.T_max = max(1, scheduling.T_max * per_epoch - warmup)
     own: Any = None if groups is None else OmegaConf.to_container(groups, resolve=True)
@@ -394,22 +397,35 @@ def initial_state(
     optimizer: torch.optim.Optimizer = make(options, "optimizer", parameters, _partial_=False)
     require_options(own, optimizer)
     start_momentum(optimizer)
+    if metric == "score":
+        takes = get_object(scheduling._target_)
+        scheduling = OmegaConf.create(following(score, takes, containers(scheduling)))
     scheduler = make(scheduling, "scheduler", optimizer, _partial_=False)
     skip = job.on_nonfinite == "skip"
     scaler = amp.grad_scaler(place.device, skip)
     return State(
         model,
         optimizer,
-        schedule(scheduler, optimizer, per, warmup),
+        schedule(scheduler, optimizer, per, warmup, metric),
         scaler,
         Average(model, job.ema, job.ema_warmup),
         LossTracker(optimizer, scaler, place.device, skip),
     )
 
 
-def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: str) -> list[Logger]:
+def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: Score) -> list[Logger]:
     settings = flat(OmegaConf.to_container(job))
-    run = Run(folder, state.step, state.measured, steps, job.batch_size, settings, score)
+    run = Run(
+        folder,
+        state.step,
+        state.measured,
+        steps,
+        job.batch_size,
+        settings,
+        score.name,
+        score.unit,
+        score.better,
+    )
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 
 

@@ -19,7 +19,7 @@ from ninefold.errors import ConfigError
 from ninefold.files import write_json
 from ninefold.measure.memory import memory_by_kind
 from ninefold.parallel import Parallel, Place
-from ninefold.task import Objective
+from ninefold.task import Objective, scoring
 from ninefold.train import build
 from ninefold.train.freeze import freeze, kept_frozen
 
@@ -64,7 +64,7 @@ def share_of(job: DictConfig, parallel: Parallel, processes: int) -> Share:
         task, _ = build.built_task(job)
         parallel.wrap(Objective(kept_frozen(model, job.freeze), task), place)
         amp = build.make(job.amp, "amp").on(place.device)
-        state = build.initial_state(job, model, amp, place, per_epoch=1)
+        state = build.initial_state(job, model, amp, place, 1, scoring(task))
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)

@@ -25,7 +25,7 @@ from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_lin
 from ninefold.files import CONF, write_json
 from ninefold.parallel import Parallel, Place, device_names, of_rank_0, of_rank_0_text
 from ninefold.secrets import redact, redacted
-from ninefold.task import Objective
+from ninefold.task import Objective, scoring
 from ninefold.task.classification import draw
 from ninefold.train import build, evaluation
 from ninefold.train.kernels import require_one_kind
@@ -84,15 +84,18 @@ def evaluate(spec: RunSpec) -> None:
         notes = found.notes + parallel.notes(place) + amp.notes(place.device)
         if place.rank != 0:
             return
-        scores = result.scores
+        scores, score = result.scores, scoring(task)
         if scores.table is not None:
             draw(spec.folder / "confusion.png", scores.table, list(scores.each), scores.counted)
         content = {
             "accuracy": result.accuracy,
             "loss": result.loss,
             "count": result.count,
-            "score": task.score,
-            "scores": dict(scores.others),
+            "score": score.name,
+            "score_unit": score.unit,
+            "score_better": score.better,
+            "scores": scores.figures,
+            "figures": scores.kinds,
             "per_class": dict(scores.each),
             "checkpoint": str(found.path),
             "weights": found.weights,
@@ -111,13 +114,14 @@ def evaluate(spec: RunSpec) -> None:
         write_json(spec.folder / "evaluation.json", redacted(content))
         for note in notes:
             print(f"note: {note}")
-        print(f"{task.score} {scores.score:.4f}  loss {result.loss:.4f}  {result.count} examples")
-        for figures in (scores.others, scores.each):
+        shown = score.text(scores.score)
+        print(f"{score.name} {shown}  loss {result.loss:.4f}  {result.count} examples")
+        for figures in (scores.figures, scores.each):
             if figures is scores.each and figures:
                 print(f"{scores.each_name} of each:")
-            for name, score in figures.items():
-                value = f"no {scores.counted}" if score is None else f"{score:.4f}"
-                print(f"  {name:<12} {value}")
+            for name, value in figures.items():
+                text = f"no {scores.counted}" if value is None else f"{value:.4f}"
+                print(f"  {name:<12} {text}")
         print(f"folder {spec.folder}", flush=True)
 
 

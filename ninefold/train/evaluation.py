@@ -12,7 +12,7 @@ from ninefold.dataset.batches import shard
 from ninefold.dataset.loader import Source
 from ninefold.dataset.preparation import Preparation
 from ninefold.parallel import Parallel, Place
-from ninefold.task import Scores, Task, told
+from ninefold.task import Scores, Task, require_possible, scoring, told
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def evaluate(
     """Measure `forward`, a wrapped objective, on all examples of `source`, for all processes.
 
     Raises Unfinished on all processes if one was `interrupted`, which is asked before each batch,
-    and AssertionError unless each example was counted once.
+    AssertionError unless each example was counted once, ConfigError or NumericsError if the task
+    gives a score that it cannot have.
     """
     was_training = forward.training
     forward.eval()
@@ -99,6 +100,7 @@ def evaluate(
     mean = parallel.total(loss).item() / counts[0]
     with told(task, "scores"):
         scores = task.scores(sums, names)
+    require_possible(scoring(task), scores.score)
     return Evaluation(mean, counts[0], scores)
 
 

@@ -126,14 +126,17 @@ def between_steps(run: Training) -> None:
 
 
 def end_epoch(run: Training, loss: float, score: float) -> None:
-    """Record an evaluation, step the scheduler and save."""
+    """Record an evaluation, step the scheduler and save.
+
+    loss: mean of the epoch's training losses. score: of the set that selects.
+    """
     state = run.state
     if state.step % run.batches.steps_per_epoch == 0:
         state.epoch_seconds.append(run.clock.seconds - sum(state.epoch_seconds))
-        state.schedule.end_epoch(loss)
+        state.schedule.end_epoch(loss, score)
         state.losses.start_epoch()
     state.measured = state.step
-    best = score > state.best_accuracy
+    best = not state.best_step or run.score.beats(score, state.best_accuracy)
     if best:
         state.best_accuracy, state.best_step = score, state.step
     if run.checkpoint_every is not None:

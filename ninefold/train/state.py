@@ -34,7 +34,7 @@ class State:
     losses: the loss tracker of this process, for the current epoch.
     step: optimizer steps so far, which is also the position in the data.
     measured: the step of the latest evaluation. best_step: of the best one.
-    best_accuracy: of the best evaluation; -1 before the first.
+    best_accuracy: the score of the best evaluation; -1 before the first.
     train_seconds, evaluate_seconds, epoch_seconds: of the inner clock, of all evaluations, and of
     the inner clock in each epoch.
     origin: sentences about the weights that the run began with, on rank 0.

@@ -27,10 +27,10 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.parallel import Parallel, Place, gather, here
-from ninefold.result import Result
+from ninefold.result import Result, Score
 from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
-from ninefold.task import Objective
+from ninefold.task import Objective, scoring
 from ninefold.train.clip import NoClip
 from ninefold.train.cuda_graph import NoGraph
 from ninefold.train.state import State
@@ -111,6 +111,16 @@ class Training:
     compute_seconds: float | None = None
     left_out: int = 0
     result: Result | None = None
+
+    @property
+    def score(self) -> Score:
+        """What patience and best.pt are selected by."""
+        return scoring(self.objective.task)
+
+    def best(self, score: float) -> float:
+        """The best score so far, with that of a new evaluation."""
+        known = self.state.best_step > 0 and not self.score.beats(score, self.state.best_accuracy)
+        return self.state.best_accuracy if known else score
 
     @property
     def evaluation_due(self) -> bool:

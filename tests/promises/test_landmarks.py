@@ -134,7 +134,7 @@ def test_the_score_is_the_same_on_1_2_and_3_processes_and_a_plain_loops(heads: P
     for size in (1, 2, 3):
         for scores in evaluated(size):
             assert scores.score == np.mean(np.array(errors) <= 4)  # type: ignore[attr-defined]
-            mean = scores.others["mean error mm"]  # type: ignore[attr-defined]
+            mean = scores.figures["mean error mm"]  # type: ignore[attr-defined]
             assert mean == pytest.approx(np.mean(errors), rel=1e-6)
 
 

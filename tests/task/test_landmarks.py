@@ -155,7 +155,7 @@ def test_errors_are_millimeters_along_each_axis() -> None:
     assert sums.tolist() == pytest.approx(np.array([[2, 2, 3], [1, 0, far], [0, 0, 0]]))
     scores = task.scores(sums, ["AC", "PC", "top"])
     assert (task.score, scores.score) == ("within 3 mm", pytest.approx(2 / 3))
-    assert scores.others == {"mean error mm": pytest.approx((3 + far) / 3)}
+    assert scores.figures == {"mean error mm": pytest.approx((3 + far) / 3)}
     assert scores.each == {"AC": 1.5, "PC": pytest.approx(far), "top": None}
     assert Landmarks(SPACING, within=2.5).score == "within 2.5 mm"
 

@@ -87,7 +87,7 @@ def test_classes_that_occur_nowhere_are_left_out_of_the_mean() -> None:
     scores = Segmentation(3).scores(counts, ["road", "car", "sky"])
     assert scores.each == {"road": 0.75, "car": 0.0, "sky": None}
     assert scores.score == (0.75 + 0) / 2  # a class that is predicted only counts
-    assert scores.others == {"pixel accuracy": 0.75, "mean Dice": pytest.approx(6 / 7 / 2 * 1.0)}
+    assert scores.figures == {"pixel accuracy": 0.75, "mean Dice": pytest.approx(6 / 7 / 2 * 1.0)}
 
 
 def test_a_prediction_outside_the_classes_is_wrong() -> None:
@@ -95,7 +95,7 @@ def test_a_prediction_outside_the_classes_is_wrong() -> None:
     counts = Segmentation(2).measure(output, torch.tensor([[[0, 1]]], dtype=torch.uint8))
     assert counts.tolist() == [[1, 0, 0], [0, 0, 1]]
     scores = Segmentation(2).scores(counts, [])
-    assert (scores.score, scores.others["pixel accuracy"]) == (0.5, 0.5)
+    assert (scores.score, scores.figures["pixel accuracy"]) == (0.5, 0.5)
 
 
 def test_a_set_of_void_alone_is_refused() -> None:

@@ -64,7 +64,13 @@ def build(
     said = conditions(recording.runs, recording.environment)
     by_conditions = groups(recording.runs)
     described = [
-        describe(evidence, recording, by_conditions.index(evidence.group)) for evidence in found
+        describe(
+            evidence,
+            recording,
+            by_conditions.index(evidence.group),
+            found[0].settings.margin,
+        )
+        for evidence in found
     ]
     return Report(
         format=FORMAT,
@@ -221,7 +227,7 @@ def _run(run: Run, sweep: StudyRecord) -> RunLine:
         counted=run.counts,
         drifted=bool(run.drifted),
         seconds=SECONDS.value(run),
-        accuracy=of_score().value(run),
+        accuracy=of_score(run.scoring).value(run),
         error=None if run.error is None else one_line(run.error),
         why=why_not(run, sweep),
         on_hosts=run.on_hosts,

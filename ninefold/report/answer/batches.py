@@ -15,9 +15,10 @@ from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.tree import GoalAnswer
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.numbers import three_digits, times
-from ninefold.report.stats.measures import SECONDS, of_score, to_target
+from ninefold.report.stats.measures import SECONDS, target_text, to_target
 from ninefold.report.stats.statistics import compare, estimate
 from ninefold.report.stats.verdicts import WITHIN
+from ninefold.result import SHARE, Score
 
 LEAST = 2  # seeds of the baseline: with fewer nothing can be shown
 
@@ -76,14 +77,14 @@ def score_per_second(found: Sequence[Evidence]) -> GoalAnswer | None:
 def _conditions(evidence: Evidence) -> tuple[object, ...]:
     """What groups have in common that differ in their batch size alone."""
     group = evidence.group
-    return group.dataset, group.model, group.epochs, group.variant, group.part, group.score
+    return group.dataset, group.model, group.epochs, group.variant, group.part, group.scoring
 
 
 def _settings(evidence: Evidence, target: float) -> list[Setting]:
     group = evidence.group
-    to_score = to_target(target, evidence.points, group.score)
+    to_score = to_target(target, evidence.points, group.scoring)
     seconds, hosts = evidence.values(to_score), evidence.hosts(to_score)
-    scores, per_epoch = evidence.values(of_score(group.score)), evidence.values(SECONDS)
+    scores, per_epoch = evidence.accuracy, evidence.values(SECONDS)
     return [
         Setting(
             cell,
@@ -118,25 +119,28 @@ def _answer(
     base: Evidence, plain: Setting, settings: Sequence[Setting], target: float, floor: float
 ) -> GoalAnswer:
     """The answer. floor: of times, as a control did not hold."""
-    goal, to = f"{base.group.score} per second", f"{target:.2f} % test {base.group.score}"
+    score = base.group.scoring
+    more = score.better == "more"
+    goal = f"{score.name} per second" if more else f"time to the same {score.name}"
+    to, easier = target_text(target, score), "lower" if more else "higher"
     longest = plain.per_epoch * (1 + base.settings.same)
     larger = largest_for_the_same_time(plain, settings, base.settings.same)
-    said = [_line(each, plain, each in larger) for each in settings]
+    said = [_line(each, plain, each in larger, score) for each in settings]
     if not larger:
         sentence = f"No larger batch costs as little time an epoch as {plain.name}."
         return GoalAnswer(goal, None, sentence, said, [])
     if plain.mean is None:
         sentence = (
             f"{plain.name} reached {to} in {len(plain.seconds)} of {plain.runs} runs: it has no "
-            "time to compare with. report.target sets a lower score."
+            f"time to compare with. report.target sets a {easier} score."
         )
         return GoalAnswer(goal, None, sentence, said, [])
     others = [each for each in settings if each is not plain and each.per_epoch <= longest]
     reached = [each for each in others if each.mean is not None]
     if not reached:
         sentence = (
-            f"{plain.name}: {_until(plain, target, to)}; none of those whose epoch costs no more "
-            "time reached it in every run."
+            f"{plain.name}: {_until(plain, target, score)}; none of those whose epoch costs no "
+            "more time reached it in every run."
         )
         return GoalAnswer(goal, plain.name, sentence, said, [])
     values = {each.name: each.seconds for each in (plain, *reached)}
@@ -147,30 +151,37 @@ def _answer(
     verdict = pairs.verdict(plain.name, best.name)
     tied = [each.name for each in reached if pairs.verdict(plain.name, each.name) == "tie"]
     if verdict == "faster":
-        sentence = f"{best.name}: {_until(best, target, to)}, {against}."
+        sentence = f"{best.name}: {_until(best, target, score)}, {against}."
         return GoalAnswer(goal, best.name, sentence, said, [])
     if verdict in ("slower", "tie"):
         sentence = (
-            f"{plain.name}: {_until(plain, target, to)}; of those whose epoch costs no more time, "
-            f"none is shown to be faster: {best.name} takes {against}."
+            f"{plain.name}: {_until(plain, target, score)}; of those whose epoch costs no more "
+            f"time, none is shown to be faster: {best.name} takes {against}."
         )
         return GoalAnswer(goal, plain.name, sentence, said, tied)
     if verdict == WITHIN:
         sentence = (
-            f"Not decided: {best.name} takes {_until(best, target, to)}, {against}, and a control "
-            "that did not hold allows for as much."
+            f"Not decided: {best.name} takes {_until(best, target, score)}, {against}, and a "
+            "control that did not hold allows for as much."
         )
         return GoalAnswer(goal, None, sentence, said, [])
     sentence = (
-        f"Not enough runs: {best.name} takes {_until(best, target, to)}, {against}, which shows no "
-        "difference."
+        f"Not enough runs: {best.name} takes {_until(best, target, score)}, {against}, which shows "
+        "no difference."
     )
     return GoalAnswer(goal, None, sentence, said, [])
 
 
-def _until(setting: Setting, target: float, to: str) -> str:
+def _until(setting: Setting, target: float, score: Score) -> str:
     seconds = setting.mean or 0.0
-    return f"{three_digits(seconds)} s to {to} ({three_digits(target / seconds)} points a second)"
+    text = f"{three_digits(seconds)} s to {target_text(target, score)}"
+    if score.unit != SHARE:
+        return text
+    return f"{text} ({three_digits(target / seconds)} points a second)"
+
+
+def _final(value: float, score: Score) -> str:
+    return f"{value:.2f} %" if score.unit == SHARE else score.text(value)
 
 
 def _against(pairs: Pairs, plain: Setting, best: Setting, base: Evidence) -> str:
@@ -184,13 +195,13 @@ def _against(pairs: Pairs, plain: Setting, best: Setting, base: Evidence) -> str
     return f"{text} ({base.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
 
 
-def _line(setting: Setting, plain: Setting, largest: bool) -> str:
+def _line(setting: Setting, plain: Setting, largest: bool, scoring: Score) -> str:
     """What was measured of a setting. largest: whether its batch is its cell's largest for the
     time of an epoch of `plain`."""
     epoch = f"{three_digits(setting.per_epoch)} s per epoch"
     if setting is not plain and plain.per_epoch:
         epoch += f" ({times(setting.per_epoch / plain.per_epoch, 3)})"
-    score = "" if setting.score is None else f", {setting.score:.2f} % at the end"
+    score = "" if setting.score is None else f", {_final(setting.score, scoring)} at the end"
     if setting.mean is not None:
         until = f"{three_digits(setting.mean)} s to the score"
     else:

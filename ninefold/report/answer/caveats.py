@@ -48,6 +48,12 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             "The study asked for times alone: whether a cell's score is as good as "
             f"{PLAIN}'s is not known."
         )
+    if evidence.scored and evidence.unmargined and len(evidence.cells) > 1:
+        name, unit = evidence.group.score, evidence.group.scoring.unit
+        found.append(
+            f"Nothing says how much of the {name} may be lost: a cell counts as safe only if it is "
+            f"shown to lose nothing. report.margin sets that{unit and f', in {unit}'}."
+        )
     if sweep.asked == ["accuracy"]:
         found.append(
             "The study asked for scores alone: its times are of whole runs, without a burn-in and "

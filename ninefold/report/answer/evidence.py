@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -26,7 +27,7 @@ from ninefold.report.stats.measures import (
 from ninefold.report.stats.numerics import OTHER
 from ninefold.report.stats.statistics import compare, stand
 from ninefold.report.stats.verdicts import OPEN, Comparison, Safety, Settings
-from ninefold.result import PHASES, TIMING_LOOKS
+from ninefold.result import PHASES, SHARE, TIMING_LOOKS, Score
 from ninefold.study_record import StudyRecord
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
@@ -39,7 +40,8 @@ class Evidence:
 
     points: the evaluations of its runs.
     settings: thresholds of the statistics.
-    given_target: score to time the way to, percent; None: derived from the baseline.
+    given_target: score to time the way to, of a share in percent; None: derived from the baseline.
+    unmargined: whether neither the study nor the task says what may be lost of the score.
     numerics: comparison of the first steps, None where none was recorded.
     planned: the cells that the study is to run.
     unfinished: whether the study has runs left to do.
@@ -53,6 +55,7 @@ class Evidence:
     planned: tuple[str, ...] = ()
     unfinished: bool = False
     asked: tuple[str, ...] = ()
+    unmargined: bool = False
 
     @functools.cached_property
     def cells(self) -> list[Cell]:
@@ -140,8 +143,8 @@ class Evidence:
 
     @functools.cached_property
     def accuracy(self) -> dict[Cell, dict[int, float]]:
-        """The task's score on the test set, in percent."""
-        return self.values(of_score(self.group.score))
+        """The task's score on the test set, of a share in percent."""
+        return self.values(of_score(self.group.scoring))
 
     @functools.cached_property
     def comparison(self) -> Comparison:
@@ -168,17 +171,18 @@ class Evidence:
 
     @functools.cached_property
     def target(self) -> float | None:
-        """The score in percent to time the way to, None where nothing gives one."""
+        """The score to time the way to, None where nothing gives one."""
         if self.given_target is not None:
             return self.given_target
         plain = list(self.accuracy.get(PLAIN, {}).values())
-        return sum(plain) / len(plain) - self.settings.margin if plain else None
+        loss = self.group.scoring.sign * self.settings.margin
+        return sum(plain) / len(plain) - loss if plain else None
 
     @functools.cached_property
     def to_target(self) -> Measure | None:
         if self.target is None:
             return None
-        return to_target(self.target, self.points, self.group.score)
+        return to_target(self.target, self.points, self.group.scoring)
 
     def of_goal(self, key: str) -> dict[Cell, dict[int, float]]:
         """Return the values of the measure with this key by cell: less time or memory is better."""
@@ -357,7 +361,7 @@ def gather_evidence(
 ) -> Evidence:
     """Return the evidence of a group; the margins are in its study's record."""
     folders = {run.folder for run in group.runs}
-    settings, target = _settings(sweep)
+    settings, target = _settings(sweep, group.scoring)
     if group.timing:
         settings = replace(settings, looks=len(TIMING_LOOKS), score_looks=settings.looks)
     return Evidence(
@@ -369,23 +373,29 @@ def gather_evidence(
         tuple(sweep.cell_names),
         unfinished,
         tuple(sweep.asked),
+        unmargined=not settings.margin,
     )
 
 
-def _settings(sweep: StudyRecord) -> tuple[Settings, float | None]:
-    """Return the settings of a sweep, and defaults for those that cannot be read."""
-    said = sweep.settings.get("report", {})
+def _settings(sweep: StudyRecord, score: Score) -> tuple[Settings, float | None]:
+    """Return the settings of a sweep, and defaults for those that cannot be read.
 
-    def share(name: str, most: float) -> float | None:
+    Without a margin of the study, it is that of the task's score.
+    """
+    said, share = sweep.settings.get("report", {}), score.unit == SHARE
+
+    def between(name: str, low: float, high: float) -> float | None:
         value = finite(said.get(name))
-        return value if value is not None and 0 < value < most else None
+        return value if value is not None and low < value < high else None
 
     ours = Settings()
+    of_task = score.margin or (ours.margin if share else 0.0)
     settings = Settings(
-        margin=share("margin", 100) or ours.margin,
-        same=share("same", 1) or ours.same,
+        margin=between("margin", 0, 100 if share else math.inf) or of_task,
+        same=between("same", 0, 1) or ours.same,
         looks=sweep.looks if 0 < sweep.looks < 10**6 else ours.looks,
         baseline=PLAIN,
+        better=score.better,
     )
-    target = share("target", 1)
-    return settings, None if target is None else 100 * target
+    target = between("target", *((0, 1) if share else (-math.inf, math.inf)))
+    return settings, None if target is None else score.scale * target

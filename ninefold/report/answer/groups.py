@@ -40,8 +40,11 @@ from ninefold.report.stats.statistics import estimate
 MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
 
 
-def describe(evidence: Evidence, recording: Recording, order: int) -> Group:
-    """Return a group with its cells, verdicts, curves and rounds. order: by its conditions."""
+def describe(evidence: Evidence, recording: Recording, order: int, margin: float) -> Group:
+    """Return a group with its cells, verdicts, curves and rounds.
+
+    order: by its conditions. margin: of the report.
+    """
     group = evidence.group
     measures = [
         *_measures(evidence),
@@ -76,6 +79,7 @@ def describe(evidence: Evidence, recording: Recording, order: int) -> Group:
         others=others(recording.sweep.timing_of(group.part)) if group.timing else None,
         scaling=scaling(evidence),
         order=order,
+        own_margin=None if evidence.settings.margin == margin else evidence.settings.margin,
     )
 
 
@@ -109,7 +113,7 @@ def _cell(
 
 def _measures(evidence: Evidence) -> list[MeasureFigures]:
     found: list[MeasureFigures] = []
-    score = of_score(evidence.group.score)
+    score = of_score(evidence.group.scoring)
     for measure in (SECONDS, THROUGHPUT, score, BYTES, ENERGY, evidence.to_target):
         if measure is None:
             continue
@@ -163,9 +167,10 @@ def _figures(evidence: Evidence, measure: Measure) -> dict[Cell, Figures]:
 
 def _curves(evidence: Evidence) -> list[Curve]:
     by_folder: dict[str, list[list[float | None]]] = {}
+    scale = evidence.group.scoring.scale
     for point in evidence.points:
         by_folder.setdefault(point.folder, []).append(
-            [point.epoch, point.seconds, 100 * point.accuracy]
+            [point.epoch, point.seconds, scale * point.accuracy]
         )
     return [
         Curve(run.cell, run.seed, by_folder[run.folder])

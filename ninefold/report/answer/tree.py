@@ -1,8 +1,9 @@
 """The report as typed objects: what report.json holds, and what all renderers read.
 
 Field names and their order are the keys of report.json, where a `Cell` is its text. A number is
-None where it is not known. Times are in seconds, memory in bytes, scores in percent, energies in
-joules. The key of the task's score is `accuracy`, whatever its name is: `Group.score`.
+None where it is not known. Times are in seconds, memory in bytes, energies in joules, scores in the
+unit of their measure, which is percent for a share. The key of the task's score is `accuracy`,
+whatever its name is: `Group.score`.
 """
 
 from __future__ import annotations
@@ -15,25 +16,28 @@ from typing import Any
 from ninefold.files import write_json
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.rounds import round_number
+from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Pair, Safety, Steady
 from ninefold.result import TIMING
 
 FORMAT = 1
-_WHERE_USED = {"score_confidence", "chance", "timing_rounds", "others", "scaling", "outside"}
+_WHERE_USED = {
+    *("score_confidence", "chance", "timing_rounds", "others", "scaling", "outside", "own_margin")
+}
 
 
 @dataclass(frozen=True)
 class Limits:
     """The thresholds that verdicts were reached with.
 
-    margin: percentage points of the score that a cell may lose.
+    margin: what a cell may lose of the score, of a share in percentage points.
     same: share of time within which two cells tie.
     level: probability of any false verdict in a study.
     looks: times that the verdicts are computed in a study.
     confidence: of the intervals, percent.
     score_confidence: of the intervals of scores, where it is another.
     drift: share of slowdown above which a round has drifted.
-    target: test score to time the way to, percent.
+    target: test score to time the way to, of a share in percent.
     """
 
     margin: float | None
@@ -259,6 +263,7 @@ class Group:
     planned: the cells that the study is to run.
     numerics: comparison of the first steps, None where none was recorded.
     score: the name of the task's score.
+    own_margin: what may be lost of it, where that is another than in the report's settings.
     further: what else the task reports.
     timing_rounds: from which the times are, where cells were timed in turns.
     others: share of the CPU time that other programs used during these turns; None: not known.
@@ -294,6 +299,17 @@ class Group:
     others: float | None = None
     scaling: Scaling | None = None
     order: int = 0
+    own_margin: float | None = None
+
+    @property
+    def unit(self) -> str:
+        """The unit of its score: % of a share."""
+        return next((info.unit for info in self.measures if info.key == SCORE_KEY), "%")
+
+    @property
+    def better(self) -> str:
+        """Which scores are better, more or less."""
+        return next((info.better for info in self.measures if info.key == SCORE_KEY), "more")
 
     @property
     def scored(self) -> bool:

@@ -20,8 +20,16 @@ from ninefold.report.answer.recommend import (
     excluded,
 )
 from ninefold.report.data.cell import PLAIN, Cell
-from ninefold.report.numbers import counted, listed_and, plural, three_digits
-from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
+from ninefold.report.numbers import (
+    counted,
+    difference,
+    listed_and,
+    plural,
+    three_digits,
+    unit_of_difference,
+    with_unit,
+)
+from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET, target_text
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import OPEN, WITHIN, Estimate
 
@@ -307,7 +315,8 @@ def _with_unit(found: Recommendation, cell: Cell) -> str:
         return f"{value / 2**20:.0f} MiB"
     if found.goal.key == SECONDS.key:
         return f"{three_digits(value)} s per epoch"
-    return f"{three_digits(value)} s to {found.evidence.target:.2f} % test {_score(found)}"
+    target = found.evidence.target or 0.0
+    return f"{three_digits(value)} s to {target_text(target, found.evidence.group.scoring)}"
 
 
 def _times(ratio: Ratio, cell: Cell, evidence: Evidence) -> str:
@@ -331,14 +340,18 @@ def _uncertainty(found: Estimate, unit: str) -> str:
 
 def _why_safe(evidence: Evidence, cell: Cell) -> str:
     safety, margin = evidence.safety(cell), evidence.settings.margin
-    score = evidence.group.score
+    score, unit = evidence.group.score, evidence.group.scoring.mark
+    worse = "below" if evidence.group.scoring.better == "more" else "above"
     if safety is None or safety.difference is None or safety.low is None:
-        return f"Its {score} may be up to {margin:g} points below {PLAIN}'s."
+        most = with_unit(f"{margin:g}", unit_of_difference(unit))
+        return f"Its {score} may be up to {most} {worse} {PLAIN}'s."
     if safety.difference == safety.low:
         return f"Its {score} is {PLAIN}'s with each of {counted(safety.n, 'seed')}."
+    apart = with_unit(difference(safety.difference, unit), unit_of_difference(unit))
+    allowed = -evidence.group.scoring.sign * margin
     return (
-        f"Its {score} differs by {safety.difference:+.2f} points from {PLAIN}'s, and is shown "
-        f"not to be below {safety.low:+.2f}, where {-margin:+g} would still be allowed."
+        f"Its {score} differs by {apart} from {PLAIN}'s, and is shown not to be {worse} "
+        f"{difference(safety.low, unit)}, where {allowed:+g} would still be allowed."
     )
 
 
@@ -346,4 +359,5 @@ def _loss(evidence: Evidence, cell: Cell) -> str:
     safety = evidence.safety(cell)
     if safety is None or safety.difference is None:
         return "by how much is not known"
-    return f"{safety.difference:+.2f} points"
+    unit = evidence.group.scoring.mark
+    return with_unit(difference(safety.difference, unit), unit_of_difference(unit))

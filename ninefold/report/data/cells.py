@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ninefold.report.data.cell import AMP, Cell, plainness, position
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import plural
-from ninefold.result import SCORE
+from ninefold.result import ACCURACY, SCORE, SHARE, Score
 
 MOST = 8  # groups with figures and tables of their own: a search has one group for each trial
 
@@ -21,7 +21,7 @@ class Group:
 
     variant: the settings that its runs share and the runs of other groups do not
     part: the segment of a resumed study whose code or machine changed, from 0
-    score: the name of the task's score
+    scoring: what the task scores by
     batch_size: of each process where scaling is weak
     """
 
@@ -32,7 +32,12 @@ class Group:
     variant: str
     runs: tuple[Run, ...]
     part: int = 0
-    score: str = SCORE
+    scoring: Score = ACCURACY
+
+    @property
+    def score(self) -> str:
+        """The name of the task's score."""
+        return self.scoring.name
 
     @property
     def title(self) -> str:
@@ -75,10 +80,11 @@ class Group:
         return sum(run.ok for run in self.runs)
 
     @property
-    def accuracy(self) -> float:
-        """The mean test score of the runs that completed, as a fraction; 0 without any."""
+    def merit(self) -> float:
+        """The mean test score of the runs that completed, negative where less is better; or 0."""
         known = [finite(run.accuracy) for run in self.runs if run.ok]
-        return statistics.fmean([value for value in known if value is not None] or [0.0])
+        mean = statistics.fmean([value for value in known if value is not None] or [0.0])
+        return self.scoring.sign * mean
 
     @property
     def timing(self) -> tuple[Run, ...]:
@@ -103,12 +109,13 @@ class _Key:
     epochs: float | None
     settings: tuple[str, ...]
     part: int
-    score: str
+    scoring: Score
 
     @property
     def order(self) -> tuple[Any, ...]:
-        size = (self.batch_size or 0, self.epochs or 0)
-        return (self.dataset or "", self.model or "", *size, self.part, self.score)
+        size, score = (self.batch_size or 0, self.epochs or 0), self.scoring
+        said = (self.part, score.name, score.unit, score.better)
+        return (self.dataset or "", self.model or "", *size, *said)
 
     def fits(self, run: Run) -> bool:
         """Whether a run that may not know all its conditions contradicts none of these.
@@ -134,7 +141,7 @@ def _key(run: Run, epochs: float | None) -> _Key:
         epochs,
         run.settings,
         run.part or 0,
-        run.score_name,
+        replace(run.scoring, margin=None),
     )
 
 
@@ -150,7 +157,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
         if run.ok:
             key = _key(run, run.to_train)
             if run.timed and run.score is None:  # it was not evaluated: the score's name is another
-                key = next((k for k in found if replace(k, score=key.score) == key), key)
+                key = next((k for k in found if replace(k, scoring=key.scoring) == key), key)
             found.setdefault(key, []).append(run)
     # Those that know most come first, so that those that know less find a group to join.
     bad = [run for run in named if not run.ok]
@@ -167,7 +174,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
         if not fitting:
             found[_key(run, None)] = [run]
     shared = set.intersection(*(set(key.settings) for key in found)) if found else set()
-    scores = {key.score for key in found}
+    scores = {key.scoring for key in found}
     return [
         Group(
             key.dataset,
@@ -176,14 +183,20 @@ def groups(runs: Sequence[Run]) -> list[Group]:
             key.epochs,
             variant=", ".join(
                 [text for text in key.settings if text not in shared]
-                + [key.score] * (len(scores) > 1)
+                + [_told(key.scoring, scores)] * (len(scores) > 1)
             ),
             runs=tuple(found[key]),
             part=key.part,
-            score=key.score,
+            scoring=found[key][0].scoring,
         )
         for key in sorted(found, key=lambda key: key.order)
     ]
+
+
+def _told(score: Score, others: set[Score]) -> str:
+    """A score's name, with its unit where another has the same name."""
+    alone = len([each for each in others if each.name == score.name]) == 1
+    return score.name if alone or score.unit in ("", SHARE) else f"{score.name} {score.unit}"
 
 
 def largest_first(found: Sequence[Group]) -> list[Group]:
@@ -191,7 +204,7 @@ def largest_first(found: Sequence[Group]) -> list[Group]:
 
     The answer of a report is about the first.
     """
-    return sorted(found, key=lambda group: (-group.ok, -group.accuracy))
+    return sorted(found, key=lambda group: (-group.ok, -group.merit))
 
 
 def shown(found: Sequence[Group]) -> list[Group]:
@@ -200,13 +213,22 @@ def shown(found: Sequence[Group]) -> list[Group]:
 
 
 class Scored(Protocol):
-    """A group of runs with the name of its score."""
+    """A group of runs with the name of its score and its unit."""
 
     @property
     def score(self) -> str: ...
+
+    @property
+    def unit(self) -> str: ...
 
 
 def score_of(found: Sequence[Scored]) -> str:
     """Return the name of the groups' score, `score` where they have different ones."""
     names = {group.score for group in found} or {SCORE}
     return names.pop() if len(names) == 1 else "score"
+
+
+def unit_of(found: Sequence[Scored]) -> str:
+    """Return the unit of the groups' score, % of a share; empty where they have different ones."""
+    units = {group.unit for group in found} or {"%"}
+    return units.pop() if len(units) == 1 else ""

@@ -15,7 +15,7 @@ from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
-from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result, add_older_facts
+from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result, Score, add_older_facts
 
 NAMES = (
     "status",
@@ -32,6 +32,7 @@ NO_COLUMNS = ("exit_code", "gpus", "environment")  # fields that runs.csv does n
 MOST = 100_000  # runs of a recording
 LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
 LONGEST = 64  # characters of the name of a score or of a further figure
+LONGEST_UNIT = 16  # characters of its unit
 RESTORE = "restore the file from version control"
 
 
@@ -112,6 +113,18 @@ class Run(Result):
         name = one_line(self.score or "")[:LONGEST] or SCORE
         return f"share {name}" if name.startswith("within ") else name
 
+    @property
+    def scoring(self) -> Score:
+        """What its score is, by what anybody may have written about it."""
+        said = super().scoring
+        margin = finite(said.margin)
+        return Score(
+            self.score_name,
+            one_line(said.unit)[:LONGEST_UNIT],
+            said.better,
+            margin if margin is not None and margin > 0 else None,
+        )
+
     def phase(self, name: str) -> float | None:
         """Return the seconds sampled in a phase, None if unknown."""
         return self.phase_seconds.get(name)
@@ -191,6 +204,10 @@ def _checked(run: Run) -> Run:
     if any(abs(number) > LARGEST for number in _numbers(run.phase_seconds)):
         raise ValueError("phase_seconds is too large")
     run.scores = {one_line(name)[:LONGEST]: value for name, value in run.scores.items()}
+    run.figures = {
+        one_line(name)[:LONGEST]: {key: one_line(text)[:LONGEST] for key, text in said.items()}
+        for name, said in run.figures.items()
+    }
     return upgrade(run)
 
 

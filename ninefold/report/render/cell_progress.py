@@ -11,7 +11,7 @@ from ninefold.report.data.cell import PLAIN
 from ninefold.report.data.cells import groups
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import decimals_for, spread, times
+from ninefold.report.numbers import decimals_for, decimals_of_score, spread, times
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import UNDECIDED
@@ -30,7 +30,7 @@ class CellProgress:
     seconds: of an epoch, the mean and half of its 95 % interval: `1.23 ± 0.04`.
     ratio, interval: of these seconds to none-fp32's: `×0.912`, `0.882 to 0.94`.
     time: the verdict on that ratio: faster, slower or tie.
-    score: in percent, as the seconds.
+    score: as the seconds, of a share in percent.
     safety: the verdict on the score: safe or worse.
     """
 
@@ -57,7 +57,9 @@ def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
 def _rows(evidence: Evidence, sweep: StudyRecord) -> list[CellProgress]:
     seconds, scores = evidence.values(SECONDS), evidence.accuracy
     decimals = decimals_for(min((min(known.values()) for known in seconds.values()), default=1.0))
-    pairs = Pairs(evidence.comparison)
+    pairs, unit = Pairs(evidence.comparison), evidence.group.scoring.mark
+    means = [estimate(known) for known in scores.values()]
+    of_score = decimals_of_score(unit, [one.mean for one in means], [one.sd for one in means])
     rows = []
     for cell in evidence.cells:
         own = evidence.runs(cell)
@@ -71,7 +73,7 @@ def _rows(evidence: Evidence, sweep: StudyRecord) -> list[CellProgress]:
                 "" if value is None else times(value, 3),
                 _interval(low, high),
                 "" if cell == PLAIN else _known(pairs.verdict(PLAIN, cell)),
-                _mean(scores.get(cell, {}), 2),
+                _mean(scores.get(cell, {}), of_score),
                 "" if cell == PLAIN else _known(evidence.safe[cell]),
             )
         )

@@ -63,7 +63,8 @@ def _draw_group(figure: SubFigure, group: Group, report: Report) -> None:
     _phases(phases, group)
     phases.set_title("Where the time goes: % of a training step", pad=24)
     _cells(score, group, SCORE_KEY)
-    score.set_title(f"Test {group.score}: %, the line is the mean", parse_math=False)
+    unit = f"{group.unit}, the" if group.unit else "the"
+    score.set_title(f"Test {group.score}: {unit} line is the mean", parse_math=False)
     _cells(memory, group, "memory", unit=2**20)
     memory.set_title("Peak memory: MiB, all devices together")
 

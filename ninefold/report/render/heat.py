@@ -11,13 +11,15 @@ from ninefold.report.numbers import (
     between,
     counted,
     decimals_of,
+    decimals_of_score,
+    difference,
     number,
-    signed,
     times,
     typeset,
+    with_unit,
 )
 from ninefold.report.render.strips import Strip, scale
-from ninefold.report.stats.measures import OF_TIME, SCORE_KEY, TO_TARGET
+from ninefold.report.stats.measures import OF_TIME, SCORE_KEY, TO_TARGET, in_unit
 from ninefold.report.stats.verdicts import OTHER_HOSTS
 
 # The darkest and the lightest tint are at least this far apart, as a share of the best value, or in
@@ -93,7 +95,12 @@ class _Measured:
         self.timing_rounds = group.timing_rounds if of_time else None
         self.apart = group.apart if of_time or measure.key == TO_TARGET else set()
         self.unit, self.factor = _unit(measure.unit, list(self.means.values()))
-        self.decimals = decimals_of(self.unit, [mean * self.factor for mean in self.means.values()])
+        shown = [mean * self.factor for mean in self.means.values()]
+        self.scores = measure.key == SCORE_KEY
+        self.decimals = decimals_of(self.unit, shown)
+        if self.scores:
+            sds = (figures.sd for figures in self.found.values())
+            self.decimals = decimals_of_score(self.unit, shown, sds)
         ends = [
             end
             for name, figures in self.found.items()
@@ -108,8 +115,11 @@ class _Measured:
         self.extremes = [name for name, mean in self.means.items() if self.show(mean) in ahead]
 
     def possible(self, value: float) -> float:
-        """Limit the end of an interval: no measure is negative, and no score above 100 %."""
-        return max(0.0, min(value, 100.0) if self.measure.key == SCORE_KEY else value)
+        """Limit the end of an interval: no share is above 100 %, and no other measure than a score
+        is negative."""
+        if self.scores and self.unit != "%":
+            return value
+        return max(0.0, min(value, 100.0) if self.scores else value)
 
     def show(self, value: float | None) -> str:
         """Return a value in the unit of the table."""
@@ -122,7 +132,7 @@ class _Measured:
             span = f"{self.show(min(self.ends))} to {self.show(max(self.ends))} {self.unit}"
         return Panel(
             key=measure.key,
-            title=measure.title.removesuffix(", percent"),
+            title=measure.title.removesuffix(in_unit("", measure.unit) if self.scores else ""),
             unit=self.unit,
             about=measure.about.replace("`", ""),
             why_not=None if measure.available else measure.why_not or "It was not measured.",
@@ -172,8 +182,9 @@ class _Measured:
             return "baseline"
         if figures.relative is None:
             return OTHER_HOSTS if frozenset((PLAIN, name)) in self.apart else ""
-        if self.measure.key == SCORE_KEY:
-            return f"{typeset(signed(figures.relative, 2))} pt"
+        if self.scores:
+            mark = "pt" if self.unit == "%" else self.unit
+            return with_unit(typeset(difference(figures.relative, self.unit)), mark)
         return typeset(times(figures.relative))
 
     def seeds(self, figures: Figures) -> str:
@@ -209,7 +220,8 @@ def _tints(means: Mapping[Cell, float], measure: MeasureInfo) -> dict[Cell, floa
     ends: tuple[Callable[..., float], Callable[..., float]] = (min, max)
     best, worst = ends if measure.better == "less" else ends[::-1]
     top = best(means.values())
-    least = _LEAST_POINTS if measure.key == SCORE_KEY else _LEAST_RANGE * abs(top)
+    points = measure.key == SCORE_KEY and measure.unit == "%"
+    least = _LEAST_POINTS if points else _LEAST_RANGE * abs(top)
     width = max(abs(worst(means.values()) - top), least) or 1.0
     return {name: round(1 - abs(mean - top) / width, 3) for name, mean in means.items()}
 

@@ -15,10 +15,12 @@ from ninefold.report.numbers import (
     capitalized,
     chance,
     counted,
+    difference,
+    in_words,
     plural,
-    signed,
     times,
     typeset,
+    unit_of_difference,
 )
 from ninefold.report.render.strips import Strip, scale
 from ninefold.report.stats.measures import SCORE_KEY
@@ -101,8 +103,9 @@ def pairs(group: Group) -> list[Matrix]:
     return found
 
 
-def _points(value: float | None) -> str:
-    return typeset(signed(value, 2))
+def _in_unit(unit: str) -> Show:
+    """How differences of a score are shown."""
+    return lambda value: typeset(difference(value, unit))
 
 
 def _times(value: float | None) -> str:
@@ -115,7 +118,8 @@ def _ratio(value: float | None) -> str:
 
 def _matrix(group: Group, items: Sequence[Pair], key: str) -> Matrix:
     time = key == "seconds"
-    show, even = (_times, 1.0) if time else (_points, 0.0)
+    points = _in_unit(unit := group.unit)
+    show, even = (_times, 1.0) if time else (points, 0.0)
     place = scale([even, *(end for pair in items for end in (pair.low, pair.high, pair.estimate))])
     matrix = {}
     for pair in items:
@@ -129,11 +133,11 @@ def _matrix(group: Group, items: Sequence[Pair], key: str) -> Matrix:
     return Matrix(
         key,
         "Time" if time else capitalized(group.score),
-        "ratio of seconds per epoch" if time else "difference in points",
+        "ratio of seconds per epoch" if time else in_words("difference", unit_of_difference(unit)),
         _summary(items, "timing rounds" if time and group.timing_rounds else "seeds"),
         [cell.cell for cell in group.cells if cell.cell in named],
         matrix,
-        [_pair_row(pair, _ratio if time else _points, place, even) for pair in items],
+        [_pair_row(pair, _ratio if time else points, place, even) for pair in items],
     )
 
 
@@ -183,8 +187,10 @@ def _pair_row(pair: Pair, show: Show, place: Callable[[float | None], float], ev
 
 def safety(group: Group, margin: float) -> list[Row]:
     """Return a row for each cell whose score was tested against the baseline's."""
+    points, more = _in_unit(group.unit), group.better != "less"
+    allowed = -margin if more else margin
     place = scale(
-        [0.0, -margin, *(end for test in group.safety for end in (test.low, test.difference))]
+        [0.0, allowed, *(end for test in group.safety for end in (test.low, test.difference))]
     )
     return [
         Row(
@@ -192,17 +198,20 @@ def safety(group: Group, margin: float) -> list[Row]:
             against=PLAIN,
             look=look(test.verdict),
             verdict=test.verdict,
-            value=_points(test.difference),
-            interval=MISSING if test.low is None else f"at least {_points(test.low)}",
+            value=points(test.difference),
+            interval=MISSING
+            if test.low is None
+            else f"at {'least' if more else 'most'} {points(test.low)}",
             adjusted=typeset(chance(test.adjusted)),
             n=test.n,
             needed=_needed(test),
             strip=Strip(
-                place(-margin if test.difference is None else test.difference),
-                None if test.low is None else place(test.low),
-                None if test.low is None else 100.0,  # the interval has no upper end
-                rule=place(-margin),
-                about=f"{test.cell} compared with {PLAIN}: {_points(test.difference)}",
+                place(allowed if test.difference is None else test.difference),
+                # The interval has no end on the side of a gain.
+                None if test.low is None else place(test.low) if more else 0.0,
+                None if test.low is None else 100.0 if more else place(test.low),
+                rule=place(allowed),
+                about=f"{test.cell} compared with {PLAIN}: {points(test.difference)}",
             ),
         )
         for test in group.safety

@@ -12,12 +12,12 @@ from markupsafe import Markup
 
 from ninefold.report.answer.tree import Further, Group, Report, RunLine
 from ninefold.report.data.cell import PLAIN
-from ninefold.report.data.cells import MOST, score_of
+from ninefold.report.data.cells import MOST, score_of, unit_of
 from ninefold.report.numbers import MISSING, NOT_KNOWN, capitalized, decimals_of, plural
 from ninefold.report.render import matrix, pictures, scales
 from ninefold.report.render.heat import panels
 from ninefold.report.render.templates import FOLDER, render
-from ninefold.report.render.text import intervals
+from ninefold.report.render.text import intervals, margin_of, of_safety
 from ninefold.report.stats.numerics import OTHER, SAME, WITHIN
 from ninefold.result import PHASES, TIMING
 
@@ -43,6 +43,7 @@ def page(report: Report) -> str:
         conditions=_conditions(report),
         endings=_endings(report.runs),
         score=score_of(report.groups),
+        unit=unit_of(report.groups),
         environment=_flat(environment),
         phases=PHASES,
         base=PLAIN,
@@ -55,7 +56,6 @@ def page(report: Report) -> str:
 
 def _group(group: Group, report: Report) -> dict[str, Any]:
     """Return a group's fields, with tables and plots in place of those that are drawn."""
-    margin = report.settings.margin or 0.0
     curves = [
         ("over epochs", pictures.curves(group, 0)),
         ("over seconds", pictures.curves(group, 1)),
@@ -64,7 +64,9 @@ def _group(group: Group, report: Report) -> dict[str, Any]:
         **vars(group),
         "panels": panels(group),
         "verdicts": matrix.pairs(group),
-        "safety": matrix.safety(group, margin),
+        "safety": matrix.safety(group, margin_of(group, report)),
+        **of_safety(group, report),
+        "unit": group.unit,
         "controls": matrix.controls(group),
         "steady": matrix.steady(group),
         "phases": pictures.phases(group),

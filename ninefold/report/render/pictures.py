@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import Curve, Group, Round
 from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.numbers import in_words, score_text, with_unit
 from ninefold.report.render.plots import (
     ON_PAGE,
     Canvas,
@@ -139,7 +140,8 @@ def curves(group: Group, over: int) -> Picture | None:
             if reference and lines and cell.cell != PLAIN:
                 axes.plot(*zip(*reference, strict=True), color=_MUTED, lw=1.1, ls=(0, (3, 2)))
             for seed, line in lines:
-                _draw_run(canvas, axes, f"{cell.cell}, seed {seed}", line, unit)
+                last = with_unit(score_text(line[-1][1], group.unit), group.unit)
+                _draw_run(canvas, axes, f"{cell.cell}, seed {seed}: {last}", line, unit)
             if not lines:
                 axes.text(
                     0.5,
@@ -166,8 +168,8 @@ def curves(group: Group, over: int) -> Picture | None:
     return picture(
         draw,
         height,
-        f"Test {group.score} in percent over {unit}, a panel for each cell and a line for each "
-        "run; dashed: the mean of none-fp32.",
+        f"{in_words(f'Test {group.score}', group.unit)} over {unit}, a panel for each cell and a "
+        "line for each run; dashed: the mean of none-fp32.",
     )
 
 
@@ -180,8 +182,7 @@ def _draw_run(canvas: Canvas, axes: Axes, name: str, line: Line, unit: str) -> N
         marker="o" if len(line) == 1 else None,
         ms=4,
     )
-    x, y = line[-1]
-    drawn.set_gid(canvas.tip(f"{name}: {y:.2f} % at {x:.4g} {unit}"))
+    drawn.set_gid(canvas.tip(f"{name} at {line[-1][0]:.4g} {unit}"))
 
 
 def _limit(axes: Axes, points: Line) -> None:

@@ -13,7 +13,9 @@ from ninefold.report.numbers import (
     MISSING,
     capitalized,
     counted,
+    in_words,
     number,
+    score_text,
     signed,
     small,
     times,
@@ -24,8 +26,8 @@ from ninefold.report.render.markdown import aligned, code, grid, lowered, plain
 
 FOLDER = Path(__file__).parent / "templates"
 _FILTERS: tuple[Any, ...] = (
-    *(aligned, capitalized, code, counted, lowered, number, one_line, plain),
-    *(signed, small, times, typeset, with_article),
+    *(aligned, capitalized, code, counted, in_words, lowered, number, one_line, plain),
+    *(score_text, signed, small, times, typeset, with_article),
 )
 
 

@@ -10,21 +10,24 @@ from typing import Any
 from ninefold.report.answer.gate import Gate, GroupChanges
 from ninefold.report.answer.tree import CellReport, Figures, Further, Group, Note, Report
 from ninefold.report.data.cell import PLAIN
-from ninefold.report.data.cells import MOST, score_of
+from ninefold.report.data.cells import MOST, score_of, unit_of
 from ninefold.report.numbers import (
     MISSING,
     between,
     decimals_of,
+    decimals_of_score,
     number,
     signed,
     spread,
     three_digits,
     times,
+    unit_of_difference,
+    with_unit,
 )
 from ninefold.report.render import matrix, scales
 from ninefold.report.render.markdown import grid, plain
 from ninefold.report.render.templates import render
-from ninefold.report.stats.measures import OF_TIME, SCORE_KEY, SECONDS
+from ninefold.report.stats.measures import OF_TIME, SCORE_KEY, SECONDS, in_unit
 from ninefold.report.stats.statistics import estimate
 from ninefold.report.stats.verdicts import OTHER_HOSTS
 from ninefold.result import PHASES
@@ -52,7 +55,8 @@ def report_text(report: Report) -> str:
         {
             **vars(group),
             "verdicts": matrix.pairs(group),
-            "safety": matrix.safety(group, report.settings.margin or 0.0),
+            "safety": matrix.safety(group, margin_of(group, report)),
+            **of_safety(group, report),
             "controls": matrix.controls(group),
             "steady": matrix.steady(group),
             "scales": scales.tables(group.scaling),
@@ -60,6 +64,27 @@ def report_text(report: Report) -> str:
         for group in report.groups[:MOST]
     ]
     return _text("report.md.j2", report, detailed=detailed, **intervals(report))
+
+
+def margin_of(group: Group, report: Report) -> float:
+    """Return what a cell may lose of the score and still be safe."""
+    return (report.settings.margin if group.own_margin is None else group.own_margin) or 0.0
+
+
+def safe_if(group: Group, report: Report) -> str:
+    """Return what is shown of a safe cell's score: `less than 0.5 points below none-fp32's`."""
+    margin = with_unit(f"{margin_of(group, report):g}", unit_of_difference(group.unit))
+    return f"less than {margin} {'below' if group.better == 'more' else 'above'} {PLAIN}'s"
+
+
+def of_safety(group: Group, report: Report) -> dict[str, str]:
+    """Return how a table of safety is worded."""
+    return {
+        "safe_if": safe_if(group, report),
+        "points": unit_of_difference(group.unit),
+        "difference": in_unit("difference", unit_of_difference(group.unit)),
+        "bound": "lower" if group.better == "more" else "upper",
+    }
 
 
 def console_text(report: Report) -> str:
@@ -147,6 +172,8 @@ def _measured(group: Group, key: str) -> Measured:
     found = [cell.measures.get(key) for cell in group.cells]
     means = [each.mean * factor for each in found if each and each.mean]
     decimals = decimals_of(unit, means)
+    if key == SCORE_KEY:
+        decimals = decimals_of_score(unit, means, [each.sd for each in found if each])
     cells = {(cell.parallel, cell.amp): cell for cell in group.cells}
     rows = [
         [parallel]
@@ -225,20 +252,24 @@ def _phases(group: Group) -> str:
 
 def _all_conditions(groups: Sequence[Group]) -> str:
     """A line for each cell of every group."""
-    score = plain(score_of(groups))
-    header = ["conditions", "cell", "seeds", "seconds per epoch", f"test {score}, percent"]
+    score = plain(in_unit(f"test {score_of(groups)}", unit_of(groups)))
+    header = ["conditions", "cell", "seeds", "seconds per epoch", score]
     rows = []
     for group in groups:
         for cell in group.cells:
             time = cell.measures.get(SECONDS.key)
             decimals = decimals_of("s", [time.mean if time else None])
+            found = cell.measures.get(SCORE_KEY)
+            of_score = decimals_of_score(
+                group.unit, [found.mean if found else None], [found.sd if found else None]
+            )
             rows.append(
                 [
                     plain(group.title),
                     str(cell.cell),
                     str(time.tried if time else cell.seeds),
                     _figures(cell, time, decimals, difference=False),
-                    _figures(cell, cell.measures.get(SCORE_KEY), 2),
+                    _figures(cell, found, of_score),
                 ]
             )
     return grid(header, rows)

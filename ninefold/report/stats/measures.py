@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
-from ninefold.result import SCORE, UNITS
+from ninefold.result import ACCURACY, SHARE, UNITS, Score
 
 MOST_FIGURES = 20  # further figures of a task that are shown
 
@@ -70,10 +70,6 @@ def _seconds_per_epoch(run: Run) -> float | None:
     return run.train_seconds / run.epochs
 
 
-def _percent(run: Run) -> float | None:
-    return None if run.accuracy is None else 100 * run.accuracy
-
-
 def _difference(value: float, baseline: float) -> float:
     return value - baseline
 
@@ -122,66 +118,94 @@ TO_TARGET = "to_target"  # the key of the measure that is made for a target
 
 
 @functools.cache
-def of_score(name: str = SCORE) -> Measure:
-    """Return the measure of the task's score on the test set, in percent. name: of the score."""
+def of_score(score: Score = ACCURACY) -> Measure:
+    """Return the measure of the task's score on the test set: of a share in percent."""
     return Measure(
-        f"Test {name}, percent",
+        in_unit(f"Test {score.name}", score.mark),
         "After the last epoch.",
-        _percent,
+        lambda run: None if run.accuracy is None else score.scale * run.accuracy,
         key=SCORE_KEY,
-        unit="%",
-        better="more",
+        unit=score.mark,
+        better=score.better,
         paired=_difference,
         middle=fmean,
         learned=True,
     )
+
+
+def in_unit(name: str, unit: str) -> str:
+    """Return a name with the unit of its values: `Test accuracy, percent`, `Test RMSE, m`."""
+    return f"{name}, {'percent' if unit == '%' else unit}" if unit else name
 
 
 def of_figures(runs: Iterable[Run]) -> list[Measure]:
-    """Return a measure for each further figure that a task reports, named as the figure.
+    """Return a measure for each further figure that a task reports.
 
-    A name that ends in one of UNITS is of an error in that unit. Any other figure is a share, in
-    percent, or a plain number of which nothing is known if a value is not between 0 and 1.
+    Where the task does not say what a figure is, a name that ends in one of UNITS is of an error in
+    that unit. Any other is a share, in percent, or a plain number of which nothing is known if a
+    value is not between 0 and 1.
     """
     values: dict[str, list[float]] = {}
+    said: dict[str, Mapping[str, str]] = {}
     for run in runs:
+        said.update(run.figures if run.ok else {})
         for name, value in run.scores.items() if run.ok else ():
             values.setdefault(name, []).extend([] if (known := finite(value)) is None else [known])
-    return [_figure(name, found) for name, found in list(values.items())[:MOST_FIGURES]]
+    return [
+        _figure(name, _said(name, said[name]) if name in said else _guessed(name, found))
+        for name, found in list(values.items())[:MOST_FIGURES]
+    ]
 
 
-def _figure(name: str, values: Sequence[float]) -> Measure:
+def _said(name: str, kind: Mapping[str, str]) -> Score:
+    """What a figure is, as its task says."""
+    better = better if (better := kind.get("better")) in ("more", "less") else ""
+    return Score(kind.get("name") or name, kind.get("unit", ""), better)
+
+
+def _guessed(name: str, values: Sequence[float]) -> Score:
+    """What a figure is, by its name and values."""
     title, _, unit = name.rpartition(" ")
-    better, factor = "less", 1.0
-    if not title or unit not in UNITS:
-        title = name
-        share = all(0 <= value <= 1 for value in values)
-        unit, better, factor = ("%", "more", 100.0) if share else ("", "", 1.0)
+    if title and unit in UNITS:
+        return Score(title, unit, "less")
+    share = all(0 <= value <= 1 for value in values)
+    return Score(name) if share else Score(name, "", "")
+
+
+def _figure(name: str, kind: Score) -> Measure:
     return Measure(
-        title,
+        kind.name,
         "",
-        lambda run: None if (value := finite(run.scores.get(name))) is None else factor * value,
+        lambda run: None if (value := finite(run.scores.get(name))) is None else kind.scale * value,
         key=f"figure: {name}",
-        unit=unit,
-        better=better,
+        unit=kind.mark,
+        better=kind.better,
         paired=_difference,
         middle=fmean,
         learned=True,
     )
 
 
-def to_target(target: float, points: Iterable[Point], score: str = SCORE) -> Measure:
-    """Return the measure of the inner seconds until an evaluation first reaches `target` percent.
+def target_text(target: float, score: Score) -> str:
+    """Return a target score in words: `97.50 % test accuracy`, `a test RMSE of 54.2 m`."""
+    if score.unit == SHARE:
+        return f"{target:.2f} % test {score.name}"
+    return f"a test {score.name} of {score.text(target)}"
+
+
+def to_target(target: float, points: Iterable[Point], score: Score = ACCURACY) -> Measure:
+    """Return the measure of the inner seconds until an evaluation first reaches `target`.
 
     Nothing is interpolated: the time is that of an evaluation. A run that never reaches the target
-    has no value. score: the name of the task's score.
+    has no value. target: as the report shows the score, a share in percent.
     """
     reached: dict[str, float] = {}
     for point in points:
-        if point.seconds is not None and 100 * point.accuracy >= target:
+        value = score.scale * point.accuracy
+        if point.seconds is not None and not score.beats(target, value):
             reached.setdefault(point.folder, point.seconds)
     return Measure(
-        f"Seconds to {target:.2f} % test {score}",
+        f"Seconds to {target_text(target, score)}",
         "Inner clock at the first evaluation that reaches it, which is the end of an epoch.",
         lambda run: reached.get(run.folder),
         key=TO_TARGET,

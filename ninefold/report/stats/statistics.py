@@ -56,7 +56,7 @@ def compare(
     A pair leaves out the rounds in which a value is missing or not finite, or a time not above 0.
 
     seconds: by cell and round
-    accuracy: in points, by cell and seed; may be empty
+    accuracy: scores by cell and seed, of a share in points; may be empty
     controls: pairs of cells that do the same work in the same time
     copies: pairs that do the same work, None: the controls
     hosts: that the seconds were measured on; a pair leaves out the rounds in which these differ
@@ -65,7 +65,8 @@ def compare(
     """
     copies = controls if copies is None else copies
     time = differences(_table(seconds, logs=True, hosts=hosts))
-    points = differences(_table(accuracy), _places(list(accuracy), copies))
+    sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
+    points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
     of_scores = replace(settings, looks=settings.score_looks or settings.looks)
     pairs = len(time.rounds)
     p = np.concatenate([time.p(), points.p()])
@@ -94,6 +95,7 @@ def compare(
         each / of_scores.looks,
         ("worse", "better"),
     )
+    safety = _safety(list(accuracy), points, accuracy_pairs, of_scores, each / of_scores.looks)
     judged = _controls(seconds_pairs, controls, settings)
     steady = _steady(stretches or {}, settings)
     log_floor = math.log1p(floor) + _off_by(seconds_pairs, judged, steady)
@@ -101,12 +103,25 @@ def compare(
         seconds_pairs = [_above(pair, log_floor) for pair in seconds_pairs]
     return Comparison(
         seconds=[_as_ratio(_apart(pair, seconds)) for pair in seconds_pairs],
-        accuracy=accuracy_pairs,
-        safety=_safety(list(accuracy), points, accuracy_pairs, of_scores, each / of_scores.looks),
+        accuracy=accuracy_pairs if sign > 0 else [_turned(pair) for pair in accuracy_pairs],
+        safety=safety if sign > 0 else [_turned_back(test) for test in safety],
         controls=judged,
         steady=steady,
         floor=math.expm1(log_floor),
     )
+
+
+def _turned(pair: Pair) -> Pair:
+    """A pair of scores of which less is better, with its differences as they were measured."""
+    estimate, high, low = (
+        None if end is None else -end for end in (pair.estimate, pair.low, pair.high)
+    )
+    return replace(pair, estimate=estimate, low=low, high=high)
+
+
+def _turned_back(test: Safety) -> Safety:
+    difference, low = (None if end is None else -end for end in (test.difference, test.low))
+    return replace(test, difference=difference, low=low)
 
 
 def _off_by(pairs: Sequence[Pair], controls: Sequence[Control], steady: Sequence[Steady]) -> float:

@@ -18,7 +18,9 @@ OTHER_HOSTS = "times of different hosts"
 class Settings:
     """The settings of a comparison.
 
-    margin: percentage points of the score that a cell may lose; within them, scores tie
+    margin: what a cell may lose of the score, in its unit, of a share in percentage points; within
+        it, scores tie
+    better: which scores are better, more or less
     same: share of time within which cells tie
     level: the chance of any false verdict in a study
     looks: how often the verdicts are evaluated in all; the level is divided by it
@@ -32,6 +34,7 @@ class Settings:
     looks: int = 1
     score_looks: int | None = None
     baseline: Name = PLAIN
+    better: str = "more"
 
     @property
     def confidence(self) -> float:
@@ -60,7 +63,7 @@ class Pair:
     """The second cell compared with the first.
 
     n: rounds in which both have a value
-    estimate: of seconds the ratio second / first, of scores second - first in points
+    estimate: of seconds the ratio second / first, of scores second - first
     low, high: its interval at confidence 1 - level / looks; None while it is not known, as one of
         seconds is that reaches beyond three times the estimate
     p: two-sided, of no difference
@@ -87,15 +90,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class Safety:
-    """Non-inferiority of a cell's score: it is not below the baseline's by the margin or more.
+    """Non-inferiority of a cell's score: it is not worse than the baseline's by the margin or more.
 
     n: rounds in which both have a value
-    difference: cell - baseline, in points
-    low: its one-sided lower bound, at the level that Holm leaves to this cell
+    difference: cell - baseline, in the unit of the score, of a share in points
+    low: its one-sided bound on the side of a loss, at the level that Holm leaves to this cell: the
+        lower one where more is better, else the upper one
     p: one-sided, of a loss of the margin; None if unknown, or equal in every round
     adjusted: p after Holm, times the looks
-    verdict: "safe" (low is above -margin), "worse" (by the verdict of the pair) or "not enough
-        runs"
+    verdict: "safe" (low is a loss of less than the margin), "worse" (by the verdict of the pair) or
+        "not enough runs"
     needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
