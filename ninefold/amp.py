@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
 from ninefold.machine import computes_in_bfloat16
+from ninefold.tree import each, leaves
 
 COLLAPSED = 2.0**-14  # gradients that overflow at this loss scale overflow at any
 
@@ -118,17 +120,26 @@ def has_tf32(device: torch.device) -> bool:
 
 
 class Autocast(nn.Module):
-    """Enters autocast inside forward, so that it also holds in DataParallel's threads."""
+    """Enters autocast inside forward, so that it also holds in DataParallel's threads.
+
+    Floats in what the network returns become float32, in tuples and dicts too.
+    """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
         self.model = model
         self.dtype = dtype
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        with torch.autocast(inputs.device.type, dtype=self.dtype):
-            output: Tensor = self.model(inputs)
-        return output.float()
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        device = leaves((inputs, named))[0].device
+        with torch.autocast(device.type, dtype=self.dtype):
+            output = self.model(*inputs, **named)
+        return output.float() if isinstance(output, Tensor) else each(in_float32, output)
+
+
+def in_float32(value: Any) -> Any:
+    """`value` as float32 where it is a tensor of floats."""
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 class CountingScaler(torch.amp.GradScaler):

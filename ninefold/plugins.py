@@ -23,7 +23,6 @@ from ninefold.launch.run import follow
 from ninefold.launch.runs import Runs
 from ninefold.ranks import started_by
 from ninefold.result import Result
-from ninefold.study.plan import key_of
 from ninefold.study.runner import Launch
 
 

@@ -71,6 +71,17 @@ ACCURACY = Score(SCORE)
 
 
 @dataclass(frozen=True)
+class Counted:
+    """What a throughput counts: images, rows, tokens, of which an example has so many."""
+
+    name: str = "images"
+    per_example: int = 1
+
+
+IMAGES = Counted()
+
+
+@dataclass(frozen=True)
 class Figure:
     """A further figure of a task: name, value (None: undefined), unit and direction as a Score."""
 
@@ -127,6 +138,8 @@ class Result:
     loader_workers: threads of each process, or processes, that read batches ahead.
     random_inputs: whether the examples were drawn at random, so that a score says nothing.
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
+    units, units_per_example: what a throughput is shown in, such as tokens, and how many of them an
+        example has; images_per_second itself is of examples, whatever these are. None: images.
     turns: counted turns of a timing run; None of a run that was trained as a whole.
     turn_seconds: seconds per step of each of these turns.
     stretch_seconds: seconds per step of a long stretch that it trained alone after its turns.
@@ -214,6 +227,8 @@ class Result:
     turn_seconds: list[Number] = field(default_factory=list)
     stretch_seconds: Number | None = None
     images_per_second: Number | None = None
+    units: str | None = None
+    units_per_example: int | None = None
     phase_seconds: dict[str, Number] = field(default_factory=dict)
     phase_sampled_steps: int = 0
     queued_seconds: Number | None = None
@@ -239,6 +254,12 @@ class Result:
         unit = SHARE if self.score_unit is None else self.score_unit
         better = "less" if self.score_better == "less" else "more"
         return Score(self.score or SCORE, unit, better, self.score_margin)
+
+    @property
+    def counting(self) -> Counted:
+        """What its throughput counts."""
+        plain = self.units is not None and self.units.isalpha() and len(self.units) <= 16
+        return Counted(self.units or "", self.units_per_example or 1) if plain else IMAGES
 
     @classmethod
     def of(cls, stored: object) -> Result:

@@ -101,6 +101,17 @@ def _number(kind: type, bounds: Meta) -> str:
     return f"a number{low}{high}"
 
 
+def is_shape(value: Any) -> bool:
+    """Whether `value` is the shape of an array, or a list or a dict of shapes."""
+    if isinstance(value, dict):
+        return bool(value) and all(map(is_shape, value.values()))
+    if not isinstance(value, list):
+        return False
+    if value and not any(isinstance(each, int) for each in value):
+        return all(map(is_shape, value))
+    return all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in value)
+
+
 def different(values: Any) -> bool:
     """Whether no value occurs twice, if it is a list."""
     return not isinstance(values, list) or len(set(map(str, values))) == len(values)
@@ -131,6 +142,14 @@ Filled = Annotated[str, Meta(min_length=1)]
 Text = Annotated[Annotated[str, Meta(pattern=r"\S")] | None, Allowed("text or null is allowed")]
 String = Annotated[str, Allowed("text is allowed")]
 Names = Annotated[list[str] | None, Allowed("a list of names, or null is allowed")]
+ItemKeys = Annotated[
+    Annotated[list[str | list[str]], Meta(min_length=1, max_length=2)] | None,
+    Allowed(
+        "the keys of input and target, such as [image,label] or [[ids,mask],label], or of an input "
+        "alone, or null is allowed"
+    ),
+    If(lambda value: value is None or all(value)),
+]
 Units = Annotated[Literal["auto"] | list[str], Allowed("auto or a list of names is allowed")]
 FloatDtype = Literal["float32", "bfloat16", "float16"]
 AnyPath = Annotated[  # whatever YAML makes of its name
@@ -149,12 +168,12 @@ StudyFolder = Annotated[
 
 # Lists
 Shape = Annotated[
-    list[Count],
-    Meta(min_length=3, max_length=4),
+    list[Any] | dict[str, Any] | None,
     Allowed(
-        "[channels, height, width] or [channels, depth, height, width], whole numbers of at least "
-        "1, is allowed"
+        "[channels, height, width], [length] or any other shape of whole numbers of at least 1, a "
+        "list or a dict of shapes for several inputs, or null, is allowed"
     ),
+    If(lambda value: value is None or is_shape(value)),
 ]
 Spacing = Annotated[
     list[Positive],

@@ -92,15 +92,17 @@ def count(job: Job) -> int:
 
 
 def channels(job: Job) -> int | None:
-    """The number of channels of the inputs, by dataset.shape; None if that is no list."""
+    """The number of channels of the images, by dataset.shape; None if that is of something else."""
     shape = job["dataset.shape"]
-    return shape[0] if isinstance(shape, list) else None
+    return shape[0] if axes(job) in (3, 4) else None
 
 
 def axes(job: Job) -> int | None:
-    """The length of dataset.shape: 3 for images, 4 for volumes; None if it is no list."""
+    """The length of dataset.shape: 3 for images, 4 for volumes; None if it is no such list."""
     shape = job["dataset.shape"]
-    return len(shape) if isinstance(shape, list) else None
+    if not isinstance(shape, list) or not all(isinstance(side, int) for side in shape):
+        return None
+    return len(shape)
 
 
 def wrong_channels(job: Job) -> bool:

@@ -21,19 +21,23 @@ if TYPE_CHECKING:  # it imports NumPy
 
 Files = dict[str, str]  # of a cache: the path of each file by name
 
-# Datasets that this process has checked, by their configuration, with the classes counted: in a
+# Datasets that this process has checked, by their configuration, with what the data said: in a
 # study many runs have the same one, and a class of the user's may take long to build.
-_checked: dict[str, int | None] = {}
+_checked: dict[str, dict[str, Any]] = {}
 
 
 def prepare(
-    dataset: Mapping[str, Any], option: str | None
-) -> tuple[Dataset, Files | None, int | None]:
-    """The dataset with this configuration, its cache, and the number of classes found.
+    dataset: Mapping[str, Any],
+    option: str | None,
+    asking: str | None = "dataset.classes",
+) -> tuple[Dataset, Files | None, dict[str, Any]]:
+    """The dataset with this configuration, its cache, and what the data says of keys that are null:
+    `classes`, `shape`.
 
     The cache, if this command has made it before; without one the data is checked, and downloaded
-    if asked to, once for all runs of a command with this configuration. The classes are counted for
-    dataset.classes=null only. option: of the group, for the error. Raises Failure.
+    if asked to, once for all runs of a command with this configuration. option: of the group, for
+    the error. asking: what needs the number of classes, if
+    anything. Raises Failure.
     """
     with _users_code():
         from ninefold.dataset import cache  # late, because it imports NumPy
@@ -43,22 +47,39 @@ def prepare(
             built = _built(node)
             files, key = cache.kept(node), f"{os.getcwd()} {node}"
             if key not in _checked:
+                found: dict[str, Any] = {}
+                if node.get("shape", 0) is None and (shape := built.item_shape()) is not None:
+                    found["shape"] = plain(shape)
+                elif node.get("shape", 0) is None:
+                    raise ConfigError(
+                        "dataset.shape",
+                        "null",
+                        f"dataset={option} cannot say it; mapped can; set dataset.shape",
+                    )
                 if files is None:
                     built.prepare()
-                counts = node.get("classes", 0) is None
-                _checked[key] = built.count_classes() if counts else None
-                if counts and _checked[key] is None:
-                    raise ConfigError(
-                        "dataset.classes",
-                        "null",
-                        f"dataset={option} cannot count them; folder and hf can; set "
-                        "dataset.classes",
-                    )
+                if node.get("classes", 0) is None and (count := built.count_classes()) is not None:
+                    found["classes"] = count
+                _checked[key] = found
+            if asking and node.get("classes", 0) is None and "classes" not in _checked[key]:
+                raise ConfigError(
+                    "dataset.classes",
+                    "null",
+                    f"dataset={option} cannot count them, and {asking} asks for them; folder, hf "
+                    "and classes with `classes` or `targets` can; set dataset.classes",
+                )
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
             raise unbuilt("dataset", option, error, "dataset") from error
         return built, files, _checked[key]
+
+
+def plain(shape: Any) -> Any:
+    """The shape of an item as it is written to YAML: lists and dicts."""
+    if isinstance(shape, dict):
+        return {key: plain(value) for key, value in shape.items()}
+    return list(map(plain, shape)) if isinstance(shape, list | tuple) else int(shape)
 
 
 def fill_cache(

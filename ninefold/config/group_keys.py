@@ -106,11 +106,14 @@ class DatasetKeys(OptionKeys, kw_only=True):
     exif: bool = False
     """Turn images as their EXIF orientation says."""
     classes: Count | None
-    """Number of classes; null: as many as the data has (dataset=folder, dataset=hf)."""
+    """Number of classes; null: as many as the data has (dataset=folder, dataset=hf), or says
+    (dataset=mapped), or none, where nothing asks for them."""
     class_names: Names
     """Names of the classes, for evaluations."""
     shape: Shape
-    """Channels, (depth,) height and width of an example."""
+    """Shape of an example: channels, (depth,) height and width of an image, any other numbers of
+    anything else, a list or a dict of shapes of several inputs; null: as the first item has it
+    (dataset=mapped)."""
     mean: Numbers
     """Mean of each channel, of pixels from 0 to 1, to normalize with; null: no normalization."""
     std: Positives
@@ -146,7 +149,7 @@ class TaskKeys(OptionKeys, kw_only=True):
     label_smoothing: FractionOrZero
     """Share of each target that is spread evenly over all classes in the training loss. A task that
     has this key takes shares of classes, float32 [n, classes], as targets too."""
-    shape: Shape | None
+    shape: Shape
     """Shape of an example: dataset.shape."""
     spacing: Spacing | None
     """Millimeters between voxels along z, y, x: dataset.spacing."""
@@ -161,8 +164,8 @@ class ModelKeys(Section, kw_only=True):
 
     net: Call
     """The network: a _target_ and its arguments."""
-    input_channels: Count
-    """Channels of the network's input; gray images are repeated."""
+    input_channels: Count | None
+    """Channels of the network's input; gray images are repeated; null: as the examples have."""
     input_size: Count | None
     """Pixels that images are resized to in height and width; null: not resized."""
     output: Part = None
@@ -170,7 +173,8 @@ class ModelKeys(Section, kw_only=True):
     null: it returns a tensor."""
     memory_format: Literal["auto", "contiguous_format", "channels_last", "channels_last_3d"]
     """Memory layout of inputs and weights; channels_last is for images, channels_last_3d for
-    volumes. auto: one of these two, but contiguous on CUDA in full float32 (without TF32)."""
+    volumes. auto: one of these two, but contiguous on CUDA in full float32 (without TF32), and
+    where the inputs are neither."""
 
 
 class OptimizerKeys(OptionKeys, kw_only=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ninefold import machine
 from ninefold.checkpoint import manifest
 from ninefold.config import (
+    combinations,
     data,
     environment,
     needs,
@@ -39,11 +41,13 @@ from ninefold.config.resume import Stored
 from ninefold.config.spelling import spelled
 from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
+from ninefold.files import flat
 from ninefold.ranks import started_by
 from ninefold.types import MAY_CHANGE, NO_EFFECT
 
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 # Keys and groups that result.json has as fields.
+SAID = ("classes", "shape")  # keys of a dataset that the data may say where they are null
 FIELDS = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "experiments")
 # Keys that result.json omits: runs that differ in these only would be taken for one cell's.
 UNSAID = ("resume", "logger", "profile", "dataset.root", "dataset.download")
@@ -107,13 +111,14 @@ class Asked:
         """
         run = resume.read(folder, schema.top_level(evaluates=False))
         now = copy.deepcopy(self.stored)
-        if (now.get("dataset") or {}).get("classes", 0) is None:  # the data says how many
+        open_keys = [key for key in SAID if (now.get("dataset") or {}).get(key, 0) is None]
+        if open_keys:  # the data says them
             config = self.composed.copy()
-            OmegaConf.update(
-                config, "dataset.classes", resume.select(run.frozen, "dataset.classes")
-            )
+            with open_dict(config):
+                for key in open_keys:
+                    config.dataset[key] = resume.select(run.frozen, f"dataset.{key}")
             with environment.kept():
-                now |= {**_container(config), "resume": now["resume"]}
+                now |= {**_container(_resolvable(config)), "resume": now["resume"]}
         _complete(now)
         ours = older.comparable({**now, "choices": self.choices})
         theirs = older.comparable({**run.frozen, "choices": run.choices})
@@ -219,16 +224,19 @@ class Checked:
         if node is None or (evaluates and data.refers_elsewhere(node)):
             # It takes that of its checkpoint, or refers to something that only the checkpoint has.
             return composed, resolved, stored, lambda threads: None
-        dataset, cache, classes = data.prepare(node, self.choices["dataset"])
-        if classes is not None:
+        asking = None if evaluates else _refers_to_classes(composed)
+        dataset, cache, found = data.prepare(node, self.choices["dataset"], asking)
+        if found:
             composed = composed.copy()
             with open_dict(composed):
-                composed.dataset.classes = classes
+                composed.dataset.update(found)
             with environment.noted():
                 resolved = _container(composed, resolve=not evaluates)
             with environment.kept():
                 before = {key: stored[key] for key in ("resume",) if key in stored}
                 stored |= {**_container(composed, resolve=not evaluates), **before}
+            if "shape" in found and not evaluates and (wrong := combinations.problems(resolved)):
+                raise Refused(wrong)  # which could not be seen without it
 
         def fill_cache(threads: int) -> dict[str, str] | None:
             if cache is not None:
@@ -300,7 +308,7 @@ def asked(config: DictConfig, hydra: HydraConf) -> Asked:
     resolves = not evaluates
     with environment.noted():
         try:
-            resolved = _container(composed, resolve=resolves)
+            resolved = _container(_resolvable(composed), resolve=resolves)
         except OmegaConfBaseException:
             unresolved = messages.unresolved(composed)
             if not unresolved:
@@ -312,7 +320,7 @@ def asked(config: DictConfig, hydra: HydraConf) -> Asked:
         for key in of_command:
             composed.pop(key)
     with environment.kept():
-        stored = _container(composed, resolve=resolves)
+        stored = _container(_resolvable(composed), resolve=resolves)
     resumed = None if evaluates or composed.resume is None else str(composed.resume)
     if resumed == resume.AUTO:
         stored["resume"] = None  # the same run, however it was started
@@ -474,6 +482,34 @@ def _container(config: Any, resolve: bool = True) -> Tree:
     tree = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
+
+
+def _resolvable(config: DictConfig) -> DictConfig:
+    """`config`, in which references into dataset.shape stay as they are while that is null."""
+    if OmegaConf.select(config, "dataset") is None or config.dataset.get("shape", 0) is not None:
+        return config
+    found = OmegaConf.create(_kept(OmegaConf.to_container(config)))
+    assert isinstance(found, DictConfig)
+    return found
+
+
+def _kept(tree: Any) -> Any:
+    """`tree` with such references as text that nothing resolves."""
+    if isinstance(tree, dict):
+        return {key: _kept(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return list(map(_kept, tree))
+    inner = isinstance(tree, str) and re.search(r"(?<!\\)\${dataset\.shape[.\[]", tree)
+    return tree.replace("${dataset.shape", r"\${dataset.shape") if inner else tree
+
+
+def _refers_to_classes(config: DictConfig) -> str | None:
+    """The key, such as task.classes, whose value is the number of the dataset's classes."""
+    groups = {name: config.get(name) for name in ("task", "model")}
+    for key, value in flat(OmegaConf.to_container(OmegaConf.create(groups))).items():
+        if "${dataset.classes}" in str(value):
+            return key
+    return None
 
 
 def _complete(job: Tree) -> None:

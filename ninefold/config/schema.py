@@ -133,9 +133,7 @@ def required(evaluates: bool) -> list[str]:
     if not evaluates:  # an evaluation takes its groups from the checkpoint
         of_groups += GROUPS
         of_groups += [f"{group}._target_" for group in BUILT]
-        of_groups += [
-            f"model.{key}" for key in ("net", "input_channels", "input_size", "memory_format")
-        ]
+        of_groups += ["model.net"]
     return [*own_keys(evaluates), *of_groups]
 
 

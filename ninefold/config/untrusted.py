@@ -39,7 +39,7 @@ LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these argum
 FETCHING = {"torchvision.models.get_model": "ninefold.model.torchvision_segmentation"}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
-    "model": ("net", "input_channels", "input_size", "memory_format"),
+    "model": ("net",),
 }
 
 

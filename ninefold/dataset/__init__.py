@@ -13,6 +13,7 @@ import numpy as np
 
 from ninefold.dataset.arrays import Array, Rows, Selected, Split, Unread, in_epoch
 from ninefold.errors import DataError
+from ninefold.tree import Tree, each, leaves
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.dataset.preparation import Preparation
@@ -24,32 +25,41 @@ __all__ = ["Dataset", "Examples", "Selected", "Split", "Unread", "as_dataset"]
 class Examples:
     """Inputs and what is to be predicted of each.
 
-    inputs: uint8 [n, channels, height, width], or uint8 or int16 [n, channels, depth, height,
-        width].
-    targets: classes int64 [n], masks uint8 or int16 [n, (depth,) height, width], or points
-        float32 [n, k, 3], NaN where one is absent.
+    inputs: an array, or a tree of them (a tuple, a list or a dict) where a network takes several.
+        Images are uint8 [n, channels, height, width], volumes uint8 or int16 [n, channels, depth,
+        height, width]; anything else is [n, ...] of any dtype that torch has.
+    targets: classes int64 [n], masks uint8 or int16 [n, (depth,) height, width], points
+        float32 [n, k, 3], NaN where one is absent; or what the task takes, trees too.
     names: of the classes or points, where the data itself says.
     """
 
-    inputs: Array
-    targets: Array
+    inputs: Tree
+    targets: Tree
     names: Sequence[str] = ()
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return len(leaves(self.targets)[0])
 
     def first(self, count: int | None) -> Examples:
         """The first `count` examples; all of them for None."""
-        return Examples(self.inputs[:count], self.targets[:count], self.names)
+        return self._of(lambda array: array[:count])
 
     def select(self, rows: Rows) -> Examples:
         """The examples of these numbers; images in files stay unread."""
-        return Examples(Selected(self.inputs, rows), Selected(self.targets, rows), self.names)
+        return self._of(lambda array: Selected(array, rows))
 
     def in_epoch(self, seed: int, epoch: int) -> Examples:
         """The examples as training reads them in `epoch`, see `in_epoch`."""
-        inputs, targets = (in_epoch(array, seed, epoch) for array in (self.inputs, self.targets))
-        return Examples(inputs, targets, self.names)
+        return self._of(lambda array: in_epoch(array, seed, epoch))
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The arrays of inputs and targets."""
+        return leaves((self.inputs, self.targets))
+
+    def _of(self, change: Callable[[Array], Array]) -> Examples:
+        """The same with other arrays."""
+        return Examples(each(change, self.inputs), each(change, self.targets), self.names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +70,8 @@ class Dataset:
 
     limit: the number of training examples to use; None: all.
     classes: None: as many as `count_classes` says.
-    shape: channels, (depth,) height, width.
+    shape: channels, (depth,) height, width; of anything else any numbers, of several inputs a list
+        or a dict of shapes; None: as `item_shape` says.
     mean, std: per channel, of pixels in 0..1; None leaves pixels in 0..1.
     flip, crop: augmentation in training: mirror at random; pad by so many pixels and crop.
     val: the share of the training examples to select on, where there is no validation split.
@@ -111,6 +122,18 @@ class Dataset:
         """
         return ()
 
+    def item_shape(self) -> Tree | None:
+        """The shape of an example's input, for dataset.shape=null; None: it does not say.
+
+        Called in the launcher, before `prepare`. A list of numbers, or a tuple or a dict of such.
+        """
+        return None
+
+    @property
+    def counts(self) -> str:
+        """What its examples are called in figures such as images per second, after `load`."""
+        return "images"
+
     def count_classes(self) -> int | None:
         """The number of classes that the data has, after `prepare`; None: it does not say."""
         return None
@@ -118,11 +141,15 @@ class Dataset:
     def preparation(self, **options: Any) -> Preparation:
         """What turns a batch into the network's input, with the augmentation.
 
-        options: channels, size, mean, std, flip, crop and memory_format of ImagePreparation.
+        Inputs that are no images [c, h, w] are left as they are. options: channels, size, mean,
+        std, flip, crop and memory_format of ImagePreparation.
         """
-        from ninefold.dataset.preparation import ImagePreparation  # it imports torch
+        from ninefold.dataset.preparation import (  # it imports torch
+            ImagePreparation,
+            TypedPreparation,
+        )
 
-        return ImagePreparation(**options)
+        return (ImagePreparation if len(self.shape) == 3 else TypedPreparation)(**options)
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
         """Start `count` processes that read the examples of these splits, before `load`.

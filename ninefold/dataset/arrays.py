@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
+
+from ninefold.tree import Tree
 
 Split = Literal["train", "val", "test"]
 Rows = npt.NDArray[np.int64]
@@ -131,3 +133,19 @@ def in_processes(array: Array) -> bool:
 def in_epoch(array: Array, seed: int, epoch: int) -> Array:
     """`array` as training with `seed` reads it in `epoch`; the same where its rows never vary."""
     return array.in_epoch(seed, epoch) if isinstance(array, Unread) else array
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The shape of one input, as a leaf of a tree."""
+
+    numbers: tuple[int, ...]
+
+
+def sides(shape: Any) -> Tree:
+    """`dataset.shape` as a tree of Sides: of [[3], [4]] two, of [3, 4] one."""
+    if isinstance(shape, Mapping):
+        return {str(key): sides(value) for key, value in shape.items()}
+    if any(not isinstance(number, int) for number in shape):
+        return tuple(map(sides, shape))
+    return Sides(tuple(shape))

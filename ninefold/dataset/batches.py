@@ -10,12 +10,12 @@ from contextlib import closing
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from ninefold.dataset.loader import Source
 from ninefold.dataset.preparation import Preparation
 from ninefold.errors import DataError
 from ninefold.parallel import Place
+from ninefold.tree import Tree, moved
 
 Mark = Callable[[str], None]
 
@@ -59,8 +59,9 @@ class Batches:
 
     def epoch(
         self, epoch: int, start: int, begin: Callable[[], None], mark: Mark
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """(inputs float32, targets as the task takes them) on the device, from batch `start` on.
+    ) -> Iterator[tuple[Tree, Tree]]:
+        """(inputs, images as float32; targets as the task takes them) on the device, from batch
+        `start` on.
 
         `begin` is called before each batch, `mark` with the phase that has just ended.
         """
@@ -73,7 +74,7 @@ class Batches:
                 begin()
                 read = next(reading)
                 mark("data")
-                inputs, targets = (values.to(device, non_blocking=True) for values in read)
+                inputs, targets = (moved(values, device) for values in read)
                 mark("transfer")
                 batch = prepare(inputs, targets, draw)
                 mark("data")
@@ -83,7 +84,7 @@ class Batches:
 
 def shard(
     source: Source, batch_size: int, prepare: Preparation, place: Place
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[tuple[Tree, Tree]]:
     """Every data_size-th example from this process's part on, for evaluation: nothing padded.
 
     The shards of all parts hold each example once, whatever the sizes. `batch_size` is
@@ -94,7 +95,7 @@ def shard(
     batches = [mine[first : first + size] for first in range(0, len(mine), size)]
     with closing(source.batches(batches, place.device)) as reading:
         for read in reading:
-            inputs, targets = (values.to(place.device, non_blocking=True) for values in read)
+            inputs, targets = (moved(values, place.device) for values in read)
             yield prepare(inputs, targets, None)
             del read, inputs, targets  # the next one takes their memory
 

@@ -1,8 +1,9 @@
 """dataset.cache=disk: decoded examples on disk, written by the launcher, mapped by workers.
 
 A dataset says by `sources(split)` what its examples are read from. A cache is the folder
-CACHE_DIR/KEY of meta.json and, for each split, {split}.inputs.npy and {split}.targets.npy: one copy
-for all processes of the host, which stays in the system's page cache while there is room.
+CACHE_DIR/KEY of meta.json and, for each split, {split}.inputs.npy and {split}.targets.npy, of
+several inputs1.npy and so on too: one copy for all processes of the host, which stays in the
+system's page cache while there is room.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from ninefold.dataset.cache_folder import META, damage, write
 from ninefold.dataset.packing import Content, Part, part_of
 from ninefold.files import opener, read_json
 from ninefold.secrets import redacted
+from ninefold.tree import each, filled, leaves
 
-FORMAT = 1  # of the files; part of the key
+FORMAT = 2  # of the files; part of the key
 # Arguments of a dataset that do not change what its arrays hold; the files say what root does.
 NOT_IN_KEY = (
     *("root", "download", "cache", "cache_dir", "resident", "thread_safe"),
@@ -80,8 +82,11 @@ def reader(dataset: Dataset, files: Mapping[str, str] | None) -> Callable[[Split
     def load(split: Split) -> Examples:
         if split not in meta["splits"]:
             return dataset.load(split)
-        inputs, targets = (mapped(files[f"{split}.{what}.npy"]) for what in ("inputs", "targets"))
-        return Examples(inputs, targets, tuple(meta["splits"][split]["names"]))
+        held = meta["splits"][split]
+        inputs, targets = (
+            each(lambda name: mapped(files[name]), held[what]) for what in ("inputs", "targets")
+        )
+        return Examples(inputs, targets, tuple(held["names"]))
 
     return load
 
@@ -161,8 +166,11 @@ def _content(dataset: Dataset, node: Mapping[str, Any]) -> Content:
     for split in dataset.splits:
         examples = dataset.load(split)
         held[split] = {"count": len(examples), "names": list(map(str, examples.names))}
-        for what, array in (("inputs", examples.inputs), ("targets", examples.targets)):
-            parts.append(part_of(f"{split}.{what}.npy", array))
+        for what, tree in (("inputs", examples.inputs), ("targets", examples.targets)):
+            arrays = leaves(tree)
+            names = [f"{split}.{what}{n or ''}.npy" for n in range(len(arrays))]
+            parts += map(part_of, names, arrays)
+            held[split][what] = filled(tree, names)
     root = node.get("root")
     title = str(node.get("_target_")) if root is None else os.path.basename(str(root).rstrip("/"))
     meta = {

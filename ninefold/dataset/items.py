@@ -16,46 +16,60 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ninefold.dataset.arrays import Rows, Unread
+from ninefold.dataset.arrays import Rows, Sides, Unread, sides
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
 from ninefold.dataset.draws import drawn, generators, seed_by, seeds
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
+from ninefold.tree import Tree, each, filled, leaves, named
 
 Ask = Callable[[Rows, int, int], Sequence[npt.NDArray[Any]]]
 Empty = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 
 LOOKED_AT = 8  # items whose masks are looked at before the start
 DIVIDE = "divide black and white masks by 255 in the class"
+CHANNELS = (1, 3, 4)  # that an image may have, where nothing says its shape
+NOTHING = np.empty(0, np.float32)  # the target of an item that has none
 COMPARED = 16  # items that are read in two epochs to see whether they may be cached
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What all items have at one place of their inputs or targets."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 class Items:
     """The items of a user's dataset, checked and put into arrays a batch at a time.
 
-    target_shape, target_dtype: of one target, as the first item has it.
+    inputs, targets: a Kind, or a tree of them (a tuple or a dict), as item 0 has them.
+    unlabeled: whether an item is its input alone, which is then the target too.
+    masked: whether the target is a mask of class numbers.
     """
 
     def __init__(
         self,
         data: Any,
-        shape: tuple[int, ...],
-        numbers: ClassNumbers,
-        keys: Sequence[str] | None,
+        shape: Tree | None,
+        numbers: ClassNumbers | None,
+        keys: Sequence[str | Sequence[str]] | None,
         field: str,
         target: str,
         log: str,
         draws: bool = True,
         ask: Ask | None = None,
     ) -> None:
-        """shape, keys: see Mapped. field, target: the key and the class, for errors.
+        """shape, keys: see Mapped; shape None: as item 0 has it. field, target: the key and the
+        class, for errors.
 
-        numbers: of the classes, and of void in masks.
+        numbers: of the classes, and of void in masks; None: there are none, or not known yet.
         log: where the traceback of an error in the class can be read.
         draws: whether items may draw from the generators of the process.
         ask: a worker process for rows of an epoch, instead of reading them here.
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
-        self._data, self.shape, self._numbers, self._keys = data, shape, numbers, keys
+        self._data, self._numbers, self._keys = data, numbers, keys
         self._field, self._target, self._log = field, target, log
         self._draws, self._ask = draws, ask
         try:
@@ -65,12 +79,15 @@ class Items:
         if not self._count:
             raise self._wrong("it has no items", "at least one is needed", "see its arguments")
         self._kept: dict[int, tuple[Any, list[npt.NDArray[Any] | None]]] = {}
-        self.dtype: Any = None
-        self.target_dtype: Any = None
-        self.target_shape: tuple[int, ...] = ()
+        self._sides = None if shape is None else sides(shape)
+        self.inputs: Tree = None
+        self.targets: Tree = None
+        self.unlabeled = self.masked = False
         with generators(0, 0):
-            image, label = self._item(0)
-        self.dtype, self.target_dtype, self.target_shape = image.dtype, label.dtype, label.shape
+            both = self._item(0)
+        self.inputs, self.targets = each(lambda array: Kind(array.shape, array.dtype), both)
+        self._sides = each(lambda kind: Sides(kind.shape), self.inputs)
+        self.kinds: list[Kind] = leaves((self.inputs, self.targets))
 
     def __len__(self) -> int:
         return self._count
@@ -79,11 +96,32 @@ class Items:
     def in_processes(self) -> bool:
         return self._ask is not None
 
-    def part(self, part: int, rows: Rows, seed: int, epoch: int) -> npt.NDArray[Any]:
-        """Inputs (part 0) or targets (1) of these items; a thread keeps the others for its next
-        call.
+    @property
+    def shape(self) -> Tree:
+        """The shape of an item's input, a list of numbers, or a tree of such."""
+        return each(lambda kind: list(kind.shape), self.inputs)
 
-        So an item is read once for both, with the same draws.
+    @property
+    def image(self) -> bool:
+        """Whether the input is one image or volume: bytes or floats with channels first."""
+        kind = self.inputs
+        return isinstance(kind, Kind) and is_image(kind.shape, kind.dtype)
+
+    def said(self) -> str:
+        """What the input is, for errors: `int64 [128]`, or `a dict of ids, mask`."""
+        kind = self.inputs
+        return f"{kind.dtype} {list(kind.shape)}" if isinstance(kind, Kind) else parts_of(kind)
+
+    def columns(self) -> tuple[Tree, Tree]:
+        """Inputs and targets as lazy arrays, in trees like those of an item."""
+        columns = [Column(self, part) for part in range(len(self.kinds))]
+        inputs, targets = filled((self.inputs, self.targets), columns)
+        return inputs, targets
+
+    def part(self, part: int, rows: Rows, seed: int, epoch: int) -> npt.NDArray[Any]:
+        """The values of one of `kinds` of these items; the thread keeps the others for later.
+
+        So an item is read once for all of them, with the same draws.
         """
         key, thread = (rows.tobytes(), seed, epoch), threading.get_ident()
         before, parts = self._kept.pop(thread, (None, []))
@@ -109,20 +147,20 @@ class Items:
         empty: Empty = np.empty,
         note: Callable[[int], None] | None = None,
     ) -> Sequence[npt.NDArray[Any]]:
-        """Inputs and targets of these items; it leaves the generators as the last item does.
+        """The values of all `kinds` of these items; it leaves the generators as the last item does.
 
         empty: makes the arrays. note: called with the number of each item before it is read.
         """
-        inputs = empty((len(rows), *self.shape), self.dtype)
-        targets = empty((len(rows), *self.target_shape), self.target_dtype)
+        found = [empty((len(rows), *kind.shape), kind.dtype) for kind in self.kinds]
         words = seeds(seed, epoch, rows) if self._draws else None
         for place, number in enumerate(rows.tolist()):
             if words is not None:
                 seed_by(words[place])
             if note is not None:
                 note(number)
-            inputs[place], targets[place] = self._item(number)
-        return inputs, targets
+            for array, value in zip(found, leaves(self._item(number)), strict=True):
+                array[place] = value
+        return found
 
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs from one epoch to the next, which a cache would end.
@@ -130,11 +168,13 @@ class Items:
         The first items are compared: a transform that changes half of them is missed once in 2^16.
         """
         rows = np.arange(min(COMPARED, len(self)))
-        first, second = (self.part(0, rows, 0, epoch) for epoch in (0, 1))
-        changed = [number for number in rows.tolist() if (first[number] != second[number]).any()]
+        changed: list[int] = []
+        for part in range(len(leaves(self.inputs))):
+            first, second = (self.part(part, rows, 0, epoch) for epoch in (0, 1))
+            changed += [n for n in rows.tolist() if (first[n] != second[n]).any()]
         if changed:
             raise self._wrong(
-                f"dataset.cache={cache} would keep item {changed[0]} as it is in the first epoch",
+                f"dataset.cache={cache} would keep item {min(changed)} as it is in the first epoch",
                 "it has random transforms: it differs in the second",
                 "leave dataset.cache out, or take them out of the class",
             )
@@ -158,10 +198,10 @@ class Items:
 
     def require_several_classes(self) -> None:
         """Raise DataError if the first masks hold 0 and 255 alone, which are one class and void."""
-        if self._numbers.ignore != 255 or self.target_dtype not in (np.uint8, np.int16):
+        if not self.masked or self._numbers is None or self._numbers.ignore != 255:
             return
         rows = np.arange(min(LOOKED_AT, len(self)))
-        found = set(np.unique(self.part(1, rows, 0, 0)).tolist())
+        found = set(np.unique(self.part(len(self.kinds) - 1, rows, 0, 0)).tolist())
         if 255 in found and found <= BLACK_AND_WHITE:
             raise self._wrong(
                 f"{len(rows)} masks hold the values {', '.join(map(str, sorted(found)))} only",
@@ -169,118 +209,204 @@ class Items:
                 DIVIDE,
             )
 
-    def _item(self, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Item `number` as arrays. Raises DataError."""
+    def _item(self, number: int) -> tuple[Tree, Tree]:
+        """The input and the target of item `number` as arrays. Raises DataError."""
         try:
             item = self._data[number]
         except (Exception, SystemExit) as error:
             raise raised(self._field, self._target, f"item {number}", error, self._log) from error
-        image, target = self._pair(number, item)
-        return self._input(number, image), self._label(number, target)
+        value, target = self._pair(number, item)
+        inputs = self._inputs(number, value)
+        if self.unlabeled:
+            return inputs, NOTHING
+        found = self._structure(number, target, "target")
+        if not isinstance(found, dict | tuple):
+            found = self._label(number, found, inputs)
+        else:
+            found = each(as_it_is, found)
+        if not all(all(array.shape) for array in leaves(found)):
+            raise self._wrong(
+                f"a target of item {number} has no values",
+                f"it is {described(target)}",
+                "leave it out in the class; an input alone is its own target",
+            )
+        return inputs, found if self.targets is None else self._alike(number, found)
 
     def _pair(self, number: int, item: Any) -> tuple[Any, Any]:
-        keys = self._keys
+        """Input and target of an item; of an unlabeled one None in place of a target."""
         if isinstance(item, Mapping):
-            if keys is None or len(keys) != 2:
-                raise self._wrong(
-                    f"item {number} is a mapping",
-                    f"it has {', '.join(map(str, item))}",
-                    "set dataset.keys=[INPUT,TARGET]",
-                )
-            missing = [key for key in keys if key not in item]
-            if missing:
-                raise self._wrong(
-                    f"item {number} has no {missing[0]}",
-                    f"it has {', '.join(map(str, item))}",
-                    "correct dataset.keys",
-                )
-            item = tuple(item[key] for key in keys)
-        if not isinstance(item, tuple | list) or len(item) < 2 or item[1] is None:
+            item = self._of_mapping(number, item)
+        elif is_value(item):
+            item = (item,)
+        if not isinstance(item, tuple | list) or not item or (len(item) > 1 and item[1] is None):
             raise self._wrong(
                 f"item {number} has no target",
                 f"it is {described(item)}",
-                "return (input, target), or a mapping with dataset.keys",
+                "return (input, target), an input alone, or a mapping with dataset.keys",
             )
         if len(item) > 2:
             raise self._wrong(
                 f"item {number} has {len(item)} values",
                 "(input, target) is taken",
-                "return a mapping and name two with dataset.keys, or drop the others",
+                "put several inputs into a tuple, as ((one, other), target); or return a mapping "
+                "and name two with dataset.keys, or drop the others",
             )
-        return item[0], item[1]
+        if self.inputs is None:
+            self.unlabeled = len(item) == 1
+        elif self.unlabeled != (len(item) == 1):
+            raise self._wrong(
+                f"item {number} has {'a' if self.unlabeled else 'no'} target",
+                f"item 0 has {'none' if self.unlabeled else 'one'}",
+                "return (input, target) for all items, or an input alone",
+            )
+        return item[0], None if self.unlabeled else item[1]
 
-    def _input(self, number: int, value: Any) -> npt.NDArray[Any]:
-        array = self._array(number, value, "input")
+    def _of_mapping(self, number: int, item: Mapping[Any, Any]) -> tuple[Any, ...]:
+        """What `keys` name in an item: a value for a name, a dict for a list of names."""
+        keys = self._keys
+        has = f"it has {', '.join(map(str, item))}"
+        if keys is None or len(keys) > 2:
+            raise self._wrong(
+                f"item {number} is a mapping",
+                has,
+                "set dataset.keys=[INPUT,TARGET], [[INPUT,INPUT],TARGET] for several inputs, or "
+                "[INPUT] for an input alone",
+            )
+        named = [key for part in keys for key in ([part] if isinstance(part, str) else part)]
+        missing = [key for key in named if key not in item]
+        if missing:
+            raise self._wrong(f"item {number} has no {missing[0]}", has, "correct dataset.keys")
+        return tuple(
+            item[part] if isinstance(part, str) else {key: item[key] for key in part}
+            for part in keys
+        )
+
+    def _inputs(self, number: int, value: Any) -> Tree:
+        """The input as an array, or as a tree of arrays."""
+        if isinstance(self._sides, Sides) and not isinstance(value, Mapping):
+            return self._input(number, "input", value, self._sides)  # lists are an array too
+        found = self._structure(number, value, "input")
+        if self._sides is None:
+            given = named(found, "input")
+            return filled(found, [self._input(number, name, leaf, None) for name, leaf in given])
+        self._require_same(number, "input", found, self._sides, "dataset.shape")
+        values = leaves(each(lambda _, value: value, self._sides, found))  # in the order of item 0
+        wanted = named(self._sides, "input")
+        return filled(
+            self._sides,
+            [self._input(number, n, v, s) for (n, s), v in zip(wanted, values, strict=True)],
+        )
+
+    def _structure(self, number: int, value: Any, name: str) -> Tree:
+        """`value` as a tree of arrays and PIL images: a dict, a tuple, or one of them alone."""
+        if isinstance(value, Mapping):
+            if not value or not all(isinstance(key, str) for key in value):
+                raise self._wrong(
+                    f"the {name} of item {number} is a dict with the keys "
+                    f"{', '.join(map(str, value)) or '(none)'}",
+                    "names are allowed: those of the network's arguments",
+                    "rename them in the class",
+                )
+            return {key: self._structure(number, inner, key) for key, inner in value.items()}
+        if isinstance(value, tuple | list) and any(map(is_several, value)):
+            parts = enumerate(value)
+            return tuple(self._structure(number, inner, f"{name}[{n}]") for n, inner in parts)
+        return value if isinstance(value, Image.Image) else self._array(number, value, name)
+
+    def _require_same(self, number: int, what: str, found: Tree, like: Tree, whose: str) -> None:
+        """Raise DataError unless the trees have the same keys, and as many values."""
+        if skeleton(found) != skeleton(like):
+            raise self._wrong(
+                f"the {what} of item {number} is {parts_of(found)}",
+                f"{whose} has {parts_of(like)}",
+                "return the same keys, and as many values, for every item",
+            )
+
+    def _alike(self, number: int, targets: Tree) -> Tree:
+        """The targets in the order of item 0's. Raises DataError unless they are like these."""
+        self._require_same(number, "target", targets, self.targets, "item 0")
+        found = each(lambda _, array: array, self.targets, targets)
+        kinds, arrays = named(self.targets, "target"), leaves(found)
+        for (name, kind), array in zip(kinds, arrays, strict=True):
+            if (array.shape, array.dtype) != (kind.shape, kind.dtype):
+                raise self._wrong(
+                    f"the {name} of item {number} is {array.dtype} {list(array.shape)}",
+                    f"that of item 0 is {kind.dtype} {list(kind.shape)}",
+                    "give all of them one shape and dtype",
+                )
+        return found
+
+    def _input(self, number: int, name: str, value: Any, wanted: Sides | None) -> npt.NDArray[Any]:
+        """One input as an array of the shape `wanted`, None: as the value has it."""
+        array = self._array(number, value, name)
+        item = f"item {number}" if name == "input" else f"{name} of item {number}"
         if isinstance(value, Image.Image):
             if value.mode not in ("L", "RGB"):
                 raise self._wrong(
-                    f"item {number} is a PIL image of mode {value.mode}",
+                    f"{item} is a PIL image of mode {value.mode}",
                     "L and RGB are allowed",
                     'return image.convert("RGB")',
                 )
             array = array if array.ndim == 2 else array.transpose(2, 0, 1)
-        shape = self.shape
+        elif wanted is None and array.dtype == np.uint8:
+            array = channels_first(array)
+        shape = array.shape if wanted is None else wanted.numbers
+        if wanted is None and array.ndim == 2 and array.dtype == np.uint8:
+            shape = (1, *array.shape)  # a gray image
+        if not all(shape):
+            raise self._wrong(
+                f"{item} is {list(shape)}", "it has no values", "leave it out in the class"
+            )
         if array.shape != shape:
-            if array.shape == (*shape[1:], shape[0]):
+            if array.shape == (*shape[1:], *shape[:1]):
                 array = np.moveaxis(array, -1, 0)
             elif (1, *array.shape) == shape:
                 array = array[None]
             else:
                 raise self._wrong(
-                    f"item {number} is {list(array.shape)}, dataset.shape {list(shape)}",
-                    "channels may come first or last",
-                    "resize it in the class, or correct dataset.shape",
+                    f"{item} is {list(array.shape)}, dataset.shape {list(shape)}",
+                    "all have one shape; channels of images may come first or last",
+                    "resize, crop or pad it in the class, or correct dataset.shape",
                 )
-        if array.dtype != np.uint8 and array.dtype.kind != "f":
-            raise self._wrong(
-                f"item {number} is {array.dtype}",
-                "uint8 and floats are allowed",
-                "convert it in the class",
-            )
-        dtype = array.dtype if array.dtype == np.uint8 else np.dtype(np.float32)
-        if self.dtype not in (None, dtype):
-            raise self._wrong(
-                f"item {number} is {dtype}, item 0 {self.dtype}",
-                "all are uint8 or all are floats",
-                "convert them in the class",
-            )
-        return array.astype(dtype, copy=False)
-
-    def _label(self, number: int, value: Any) -> npt.NDArray[Any]:
-        array, shape = self._array(number, value, "target"), self.shape
-        if array.dtype.kind in "iub" and array.ndim == 0:
-            array = self._class(number, int(array))
-        elif array.dtype.kind in "iub" and array.shape == shape[1:]:
-            array = self._mask(number, array)
-        elif array.dtype.kind == "f":
-            array = array.astype(np.float32)
-        else:
-            raise self._wrong(
-                f"the target of item {number} is {array.dtype} {list(array.shape)}",
-                f"a class, a mask {list(shape[1:])} of integers or points of floats is allowed",
-                "convert it in the class",
-            )
-        kind = (array.dtype, array.shape)
-        if self.target_dtype is not None and kind != (self.target_dtype, self.target_shape):
-            raise self._wrong(
-                f"the target of item {number} is {array.dtype} {list(array.shape)}",
-                f"that of item 0 is {self.target_dtype} {list(self.target_shape)}",
-                "give all of them one shape",
-            )
+        array = as_it_is(array)
+        if self.inputs is not None:
+            first = dict(named(self.inputs, "input"))[name].dtype
+            if array.dtype != first:
+                raise self._wrong(
+                    f"{item} is {array.dtype}, item 0 {first}",
+                    "all have one dtype",
+                    "convert them in the class",
+                )
         return array
 
+    def _label(self, number: int, value: Any, inputs: Tree) -> npt.NDArray[Any]:
+        """The target as an array: a class and a mask of an image are checked, others are not."""
+        array = self._array(number, value, "target")
+        image = isinstance(inputs, np.ndarray) and is_image(inputs.shape, inputs.dtype)
+        if array.dtype.kind not in "iub":
+            return as_it_is(array)
+        if array.ndim == 0:
+            return self._class(number, int(array))
+        if image and array.shape == inputs.shape[1:]:
+            self.masked = True
+            return self._mask(number, array)
+        return as_it_is(array)
+
     def _mask(self, number: int, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if self.target_dtype is None:
-            self._numbers.require_usable()
-        found = self._numbers.of(stored)
+        numbers = self._numbers
+        if numbers is None:  # nothing says how many classes there are: none is wrong
+            return stored if stored.dtype == np.uint8 else stored.astype(np.int16)
+        if self.targets is None:
+            numbers.require_usable()
+        found = numbers.of(stored)
         if found.min() < 0:
             name, unit = f"of item {number}", "pixels" if stored.ndim == 2 else "voxels"
-            raise self._wrong(*self._numbers.mistake(name, stored, unit, DIVIDE))
-        return found.astype(self._numbers.dtype)
+            raise self._wrong(*numbers.mistake(name, stored, unit, DIVIDE))
+        return found.astype(numbers.dtype)
 
     def _class(self, number: int, label: int) -> npt.NDArray[np.int64]:
-        classes = self._numbers.classes
-        if not 0 <= label < classes:
+        classes = None if self._numbers is None else self._numbers.classes
+        if classes is not None and not 0 <= label < classes:
             raise DataError(
                 "dataset.classes",
                 classes,
@@ -311,7 +437,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Column(Unread):
-    """The inputs (part 0) or the targets (1) of items.
+    """The values at one place of items: number `part` of their `kinds`.
 
     seed, epoch: what their random transforms are drawn by.
     """
@@ -323,8 +449,7 @@ class Column(Unread):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        one = self.items.target_shape if self.part else self.items.shape
-        return (len(self.items), *one)
+        return (len(self.items), *self.items.kinds[self.part].shape)
 
     def read(self, rows: Rows) -> npt.NDArray[Any]:
         return self.items.part(self.part, rows, self.seed, self.epoch)
@@ -338,6 +463,51 @@ class Column(Unread):
     def in_epoch(self, seed: int, epoch: int) -> Column:
         """The same items with the draws of this epoch."""
         return replace(self, seed=seed, epoch=epoch)
+
+
+def is_image(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
+    """Whether an example of this shape is an image [c, h, w], or a volume [c, d, h, w]."""
+    return len(shape) in (3, 4) and (dtype == np.uint8 or dtype.kind == "f")
+
+
+def channels_first(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Bytes [h, w, c] as [c, h, w], if one of the two has 1, 3 or 4 channels and the other not."""
+    last = array.ndim == 3 and array.shape[2] in CHANNELS and array.shape[0] not in CHANNELS
+    return np.moveaxis(array, -1, 0) if last else array
+
+
+def as_it_is(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`array` in a dtype that networks take: bytes and bools, float32, or int64."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float32, copy=False)
+    kept = array.dtype in (np.uint8, np.bool_)
+    return array if kept else array.astype(np.int64, copy=False)
+
+
+def is_value(item: object) -> bool:
+    """Whether `item` is an array, a tensor or a PIL image."""
+    return hasattr(item, "__array_interface__") or hasattr(item, "__array__")
+
+
+def is_several(value: object) -> bool:
+    """Whether a tuple with this in it is several values, and not the numbers of one array."""
+    if isinstance(value, Mapping):
+        return True
+    if isinstance(value, tuple | list):
+        return any(map(is_several, value))
+    return is_value(value) and getattr(value, "ndim", 2) > 0  # PIL images have no ndim
+
+
+def skeleton(tree: Tree) -> Tree:
+    """A tree without its leaves, to compare keys and numbers of values."""
+    return each(lambda leaf: None, tree)
+
+
+def parts_of(tree: Tree) -> str:
+    """The keys of a dict, the number of values of a tuple, or one value."""
+    if isinstance(tree, dict):
+        return f"a dict of {', '.join(tree)}"
+    return f"a tuple of {len(tree)}" if isinstance(tree, tuple) else "one value"
 
 
 def described(value: Any) -> str:

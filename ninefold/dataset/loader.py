@@ -20,20 +20,21 @@ from ninefold.dataset.loader_workers import AHEAD
 from ninefold.dataset.preparation import to_device
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.parallel import Place
+from ninefold.tree import Tree, each, filled, leaves
 
 MOST = 8  # threads that `auto` starts at most
 SMALL = 64  # values of a target up to which those of a whole epoch are put on the device at once
 PREPARED = {"inputs": 4, "targets": 8}  # bytes of an element as float32 and int64
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
-Read = Generator[tuple[Tensor, Tensor], None, None]
+Read = Generator[tuple[Tree, Tree], None, None]
 
 
 class Source(Protocol):
     """Examples to take batches of: Gathered on the host, or Resident on the device."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Tree:
         """Of all inputs, [n, channels, ...]."""
 
     def __len__(self) -> int: ...
@@ -57,8 +58,8 @@ class Gathered:
     pinned: bool = False
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.examples.inputs.shape
+    def shape(self) -> Tree:
+        return each(lambda array: array.shape, self.examples.inputs)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -69,22 +70,27 @@ class Gathered:
     def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
         inputs, targets = self.examples.inputs, self.examples.targets
         ready = small_targets(targets, rows, device)
-        arrays = [inputs, targets] if ready is None else [inputs]
+        arrays = leaves((inputs, targets) if ready is None else inputs)
         with closing(gathered(arrays, rows, self.workers, self.pinned)) as source:
             for number in range(len(rows)):
-                read = next(source)
-                yield read[0], read[1] if ready is None else ready[number]
+                read = iter(next(source))
+                yield (
+                    filled(inputs, read),
+                    filled(targets, read) if ready is None else ready[number],
+                )
                 del read  # the next one takes its memory
 
 
 def small_targets(
-    targets: Array, rows: Sequence[Rows], device: torch.device
+    targets: Tree, rows: Sequence[Rows], device: torch.device
 ) -> tuple[Tensor, ...] | None:
     """For each of `rows` its targets, on the device with one copy; None if they are read with it.
 
-    As large ones are, such as masks, and those that vary from epoch to epoch.
+    As large ones are, such as masks, those that vary from epoch to epoch, and several.
     """
-    if not rows or math.prod(targets.shape[1:]) > SMALL or varies(targets):
+    if not rows or isinstance(targets, tuple | list | dict):
+        return None
+    if math.prod(targets.shape[1:]) > SMALL or varies(targets):
         return None
     values = torch.from_numpy(targets[np.concatenate(rows)])
     found: tuple[Tensor, ...] = to_device(values, device).split([len(each) for each in rows])
@@ -159,9 +165,12 @@ def loading(
     if pinned memory is asked for without a GPU.
     """
     one = np.zeros(1, np.int64)
-    read = {"inputs": examples.inputs[one], "targets": examples.targets[one]}
-    batch = rows * sum(array.nbytes for array in read.values())
-    prepared = rows * sum(array.size * PREPARED[name] for name, array in read.items())
+    read = {
+        name: [array[one] for array in leaves(arrays)]
+        for name, arrays in (("inputs", examples.inputs), ("targets", examples.targets))
+    }
+    batch = rows * sum(array.nbytes for array in leaves(read))
+    prepared = rows * sum(a.size * PREPARED[name] for name, arrays in read.items() for a in arrays)
     on_gpu = place.device.type == "cuda"
     if pinned is True and not on_gpu:
         raise ConfigError(
@@ -171,12 +180,13 @@ def loading(
             "auto and false are allowed on a CPU; leave it out",
         )
     allowed = None if free is None else int(share * free) // place.local_size
-    processes = in_processes(examples.inputs)
-    each = slots(1, processes) - 1
-    fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // each
+    processes = any(map(in_processes, leaves(examples.inputs)))
+    ahead = slots(1, processes) - 1
+    fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // ahead
     if workers == "auto":
         spare = (cores or 1) // place.local_size - 1 if on_gpu else 1
-        none = in_memory(examples.inputs) or varies(examples.inputs)
+        arrays = leaves(examples.inputs)
+        none = all(map(in_memory, arrays)) or any(map(varies, arrays))
         count = 0 if none else max(0, min(MOST, fitting, spare))
     else:
         count = workers
@@ -189,8 +199,8 @@ def loading(
             f"{amount(allowed)} are allowed (loader.share {share:g} of the free memory, for "
             f"{place.local_size} process(es)); use {max(0, fitting)} at most, or a smaller batch",
         )
-    dtypes = str(read["inputs"].dtype), str(read["targets"].dtype)
-    page_locked = on_gpu and pinned is not False
+    inputs, targets = ("+".join(str(a.dtype) for a in arrays) for arrays in read.values())
+    dtypes, page_locked = (inputs, targets), on_gpu and pinned is not False
     return Loading(count, page_locked, batch, prepared, dtypes, processes=processes)
 
 

@@ -14,14 +14,15 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.arrays import Rows
+from ninefold.dataset.arrays import Rows, Sides, sides
 from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.draws import generators
-from ninefold.dataset.items import Ask, Column, Items, first_cause, raised
+from ninefold.dataset.items import Ask, Items, Kind, first_cause, raised
 from ninefold.dataset.loader_workers import LoaderWorkers, Slot
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
-from ninefold.types import Names
+from ninefold.tree import Tree
+from ninefold.types import ItemKeys
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.dataset.preparation import Preparation
@@ -31,19 +32,21 @@ if TYPE_CHECKING:  # it imports torch, which the checks before the start do not 
 class Mapped(Dataset):
     """Items of the classes that `train` and `test` describe: (input, target), or mappings.
 
-    An input is a PIL image, an array or a tensor of `shape`, channels first or last: uint8, or
-    floats, which become float32. A target is a class, a mask of class numbers or points. torch,
-    numpy and random are seeded for each item by (seed, epoch, index), in evaluations by
-    (0, 0, index). loader.workers are processes, as those of torch's DataLoader: most classes are
-    written for these, and the generators that a class draws from belong to a whole process.
+    An input is a PIL image, an array or a tensor of `shape`, or a tuple or a dict of these for a
+    network of several inputs: bytes (uint8), of images channels first or last, bools, floats, which
+    become float32, or other integers, which become int64. A target is a class, a mask of class
+    numbers, or anything that an input may be. An item without a target, an input alone, is its own
+    target. torch, numpy and random are seeded for each item by (seed, epoch, index), in evaluations
+    by (0, 0, index). loader.workers are processes, as those of torch's DataLoader: most classes
+    are written for these, and the generators that a class draws from belong to a whole process.
     """
 
     train: Mapping[str, Any] | None = None
     test: Mapping[str, Any] | None = None
-    keys: Names = None
-    """Keys of the input and the target, in items that are mappings."""
-    classes: int = 10
-    shape: Sequence[int] = (3, 64, 64)
+    keys: ItemKeys = None
+    """Keys of the input and the target, in items that are mappings: [image, label], or
+    [[ids, mask], label] for several inputs."""
+    shape: Any = None
     thread_safe: bool = False  # and draws nothing from random, numpy.random and torch
     ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count
     class_names: Sequence[str] | None = None
@@ -68,14 +71,13 @@ class Mapped(Dataset):
                 items.require_no_draws()
             if self.cache is not None:
                 items.require_no_random_transforms(self.cache)
-            moved = "flip" if self.flip else f"crop={self.crop}" if self.crop else None
-            points = items.target_dtype == np.float32 and len(items.target_shape) > 0
-            if moved and (points or len(self.shape) == 4):
+            self._require_movable(items)
+            if self.mean is not None and not items.image:
                 raise ConfigError(
-                    f"dataset.{moved.partition('=')[0]}",
-                    "true" if self.flip else self.crop,
-                    f"{'points' if points else 'volumes'} are not moved; images with classes or "
-                    "masks can be; leave it out and do it in the class",
+                    "dataset.mean",
+                    list(self.mean),
+                    f"an item's input is {items.said()}; one image or volume is normalized so; "
+                    "leave mean and std out and do it in the class",
                 )
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
@@ -106,8 +108,26 @@ class Mapped(Dataset):
 
     def load(self, split: Split) -> Examples:
         items = self._items(split, _log(), self._ask(split))
-        examples = Examples(Column(items, 0), Column(items, 1), tuple(self.class_names or ()))
+        examples = Examples(*items.columns(), tuple(self.class_names or ()))
         return examples.first(self.limit_of(split))
+
+    def count_classes(self) -> int | None:
+        """As the class says by `classes`, `targets` or `labels`, where targets are classes."""
+        items = self._items("train", "HYDRA_FULL_ERROR=1 shows the traceback")
+        target = items.targets
+        if not isinstance(target, Kind) or target.shape or target.dtype != np.int64:
+            return None
+        return said_classes(self._built["train"])
+
+    def item_shape(self) -> Tree:
+        """As the first training item has it."""
+        return self._items("train", "HYDRA_FULL_ERROR=1 shows the traceback").shape
+
+    @property
+    def counts(self) -> str:
+        """Images and volumes, or rows of a table or anything else."""
+        one = sides(self.shape)
+        return "images" if isinstance(one, Sides) and len(one.numbers) in (3, 4) else "rows"
 
     def sources(self, split: Split) -> Sequence[str]:
         """The source file of the class."""
@@ -143,10 +163,10 @@ class Mapped(Dataset):
     def _items(self, split: Split, log: str, ask: Ask | None = None) -> Items:
         """The items of a split. log: where the traceback of an error in the class can be read."""
         data, target = self._data(split, log), self._node(split)["_target_"]
-        numbers = ClassNumbers(self.classes, self.ignore)
+        numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
         return Items(
             data,
-            tuple(self.shape),
+            self.shape,
             numbers,
             self.keys,
             f"dataset.{split}",
@@ -161,6 +181,28 @@ class Mapped(Dataset):
         if split not in self._built:
             self._built[split] = self._build(f"dataset.{split}", self._node(split), log)
         return self._built[split]
+
+    def _require_movable(self, items: Items) -> None:
+        """Raise ConfigError if images are to be flipped or cropped that cannot be."""
+        moved = "flip" if self.flip else "crop" if self.crop else None
+        if moved is None:
+            return
+        target = items.targets
+        moves = isinstance(target, Kind) and (not target.shape or items.masked or items.unlabeled)
+        if items.image and len(items.shape) == 3 and moves:
+            return
+        if not items.image:
+            what = f"inputs that are {items.said()}"
+        else:
+            points = isinstance(target, Kind) and target.dtype == np.float32
+            what = "points" if points else "targets of this kind"
+            what = "volumes" if len(items.shape) == 4 else what
+        raise ConfigError(
+            f"dataset.{moved}",
+            "true" if self.flip else self.crop,
+            f"{what} are not moved; images with classes or masks can be; leave it out and do it in "
+            "the class",
+        )
 
     def _build(self, field: str, node: Mapping[str, Any], log: str) -> Any:
         """The object of the user's class that `node`, the value of `field`, describes."""
@@ -195,3 +237,21 @@ def _log() -> str:
     """Where the traceback of an error in a run can be read."""
     rank = found(os.environ).rank
     return f"traceback in run{f'.rank{rank}' if rank else ''}.log"
+
+
+def said_classes(data: Any) -> int | None:
+    """The number of classes that a user's dataset says as torchvision's do; None: it says none.
+
+    By `classes`, their names or their number, or by `targets` or `labels`, the class of each item.
+    """
+    classes = getattr(data, "classes", None)
+    if isinstance(classes, int | Sequence | Mapping) and not isinstance(classes, str | bool):
+        return classes if isinstance(classes, int) else len(classes)
+    for name in ("targets", "labels"):
+        try:
+            labels = np.asarray(getattr(data, name))
+        except Exception:  # there are none, or they are no array
+            continue
+        if labels.dtype.kind in "iu" and labels.ndim == 1 and len(labels) == len(data):
+            return int(labels.max()) + 1
+    return None

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ninefold.dataset.arrays import Rows
 from ninefold.errors import ConfigError
+from ninefold.tree import Tree, each
 
 AT_ONCE = 8  # images that a CPU resizes: few enough to be in its cache when they are scaled
 PIECE = 2**19  # values that a CPU converts at a time, for the same reason
@@ -31,15 +32,16 @@ class Preparation(Protocol):
     """
 
     def draws(
-        self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
+        self, seed: int, epoch: int, rows: Rows, shape: Tree, device: torch.device
     ) -> Iterable[Any]:
         """For each batch of an epoch what to draw for it, on the device; None draws nothing.
 
         rows: the examples of the batches, int64 [batches, n]. shape: of the inputs.
         """
 
-    def __call__(self, inputs: Tensor, targets: Tensor, draw: Any) -> tuple[Tensor, Tensor]:
-        """From a batch as the dataset has it to float32 inputs and the task's targets."""
+    def __call__(self, inputs: Tree, targets: Tree, draw: Any) -> tuple[Tree, Tree]:
+        """From a batch as the dataset has it to the network's inputs, images as float32, and the
+        task's targets."""
 
 
 def random_bits(
@@ -66,7 +68,7 @@ class ImagePreparation:
 
     Masks are flipped and cropped with their images, never resized: a task resizes the output.
 
-    channels: gray images are repeated to so many.
+    channels: gray images are repeated to so many; None: they are not.
     size: pixels to resize to, None to leave; bilinear, antialiased where that makes images
         smaller, and rounded to whole gray levels, of which none is more than one off Pillow's.
     mean, std: per channel, of pixels in 0..1; None leaves them in 0..1.
@@ -75,7 +77,7 @@ class ImagePreparation:
     outside: the class of a mask's pixels in that padding; in the image they are 0.
     """
 
-    channels: int
+    channels: int | None
     size: int | None = None
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
@@ -157,7 +159,7 @@ class ImagePreparation:
 
     def scaled(self, images: Tensor) -> Tensor:
         """uint8 [n, c, h, w] to float32 [n, channels, size, size]."""
-        if images.shape[1] != self.channels:
+        if self.channels is not None and images.shape[1] != self.channels:
             images = images.expand(-1, self.channels, -1, -1)
         size = None if tuple(images.shape[2:]) == (self.size,) * 2 else self.size
         if images.device.type != "cpu":  # where a kernel takes longer to start than to run
@@ -237,18 +239,25 @@ class ImagePreparation:
 class TypedPreparation(ImagePreparation):
     """Bytes as ImagePreparation takes them; floats as they are, with `mean` and `std` alone.
 
-    inputs: uint8 or float32, [n, c, h, w] or volumes [n, c, d, h, w], which are not resized.
-    targets: classes int64 [n], masks uint8 or int16 [n, (d,) h, w], or float32 of any shape, such
-        as points, which are left as they are.
+    inputs: images, uint8 or float32 [n, c, h, w], or volumes [n, c, d, h, w], which are not
+        resized. Anything else is left as it is, so are other parts of a tree that has images too.
+    targets: classes int64 [n], masks uint8 or int16 [n, (d,) h, w] of images, which are moved with
+        them, or anything else, such as points, which is left as it is. Of no values [n, 0]: what
+        the network gets is its target too.
     """
 
-    def __call__(
-        self, inputs: Tensor, targets: Tensor, draw: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def __call__(self, inputs: Tree, targets: Tree, draw: Tensor | None) -> tuple[Tree, Tree]:
         """Raises ConfigError where a volume, or an image with points, would be resized."""
-        volume, points = inputs.ndim == 5, targets.is_floating_point()
+        if isinstance(targets, Tensor) and targets.shape[1:] == (0,):  # items without one
+            inputs, _ = self(inputs, targets.new_empty(len(targets)), draw)
+            return inputs, inputs
+        if not isinstance(inputs, Tensor) or not is_image(inputs):
+            return each(lambda some: self.scaled(some) if is_image(some) else some, inputs), targets
+        masks = isinstance(targets, Tensor) and is_mask(targets, inputs)
+        volume = inputs.ndim == 5
+        points = not masks and not (isinstance(targets, Tensor) and targets.ndim == 1)
         resizes = self.size is not None and set(inputs.shape[2:]) != {self.size}
-        if resizes and (volume or (points and targets.ndim > 1)):
+        if resizes and (volume or points):
             raise ConfigError(
                 "model.input_size",
                 self.size,
@@ -256,7 +265,7 @@ class TypedPreparation(ImagePreparation):
                 f"is {list(inputs.shape[1:])}; set model.input_size=null, or resize them in the "
                 "class",
             )
-        if points:
+        if not masks:
             return self.scaled(self.augmented(inputs, draw)), targets
         return super().__call__(inputs, targets, draw)
 
@@ -267,7 +276,7 @@ class TypedPreparation(ImagePreparation):
             if not volume:
                 return super().scaled(images)
             images = images.to(torch.float32).div_(255)
-        if images.shape[1] != self.channels:
+        if self.channels is not None and images.shape[1] != self.channels:
             images = images.expand(-1, self.channels, *images.shape[2:])
         if self.size is not None and not volume and tuple(images.shape[2:]) != (self.size,) * 2:
             images = resized(images, self.size)
@@ -284,6 +293,16 @@ class TypedPreparation(ImagePreparation):
         return (images - mean) / std
 
 
+def is_image(inputs: Tensor) -> bool:
+    """Whether these are images [n, c, h, w] or volumes [n, c, d, h, w], of bytes or floats."""
+    return inputs.ndim in (4, 5) and (inputs.dtype == torch.uint8 or inputs.is_floating_point())
+
+
+def is_mask(targets: Tensor, images: Tensor) -> bool:
+    """Whether these are class numbers for the pixels of `images`."""
+    return targets.dtype in (torch.uint8, torch.int16) and targets.shape[1:] == images.shape[2:]
+
+
 @dataclass(frozen=True)
 class VolumePreparation:
     """Volumes uint8 or int16 [n, c, d, h, w] to float32 in 0..1, with targets of any kind.
@@ -291,7 +310,7 @@ class VolumePreparation:
     Nothing is drawn: a flip would exchange left and right. The arguments are ImagePreparation's.
     """
 
-    channels: int
+    channels: int | None
     size: int | None = None
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
@@ -317,7 +336,7 @@ class VolumePreparation:
 
     def __call__(self, inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
         """To float32 [n, channels, d, h, w] in 0..1, the largest number of the dtype being 1."""
-        if inputs.shape[1] != self.channels:
+        if self.channels is not None and inputs.shape[1] != self.channels:
             inputs = inputs.expand(-1, self.channels, *inputs.shape[2:])
         floats = inputs.to(torch.float32, memory_format=self.memory_format)
         return floats.div_(torch.iinfo(inputs.dtype).max), targets

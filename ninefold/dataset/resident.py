@@ -21,6 +21,7 @@ from ninefold.dataset.preparation import (
     to_device,
 )
 from ninefold.errors import ConfigError, ResourceError
+from ninefold.tree import Tree, each, leaves
 
 AUTO = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
 #                 runs that are compared agree, however many are on the GPU at the same time
@@ -36,20 +37,21 @@ class Resident:
     inputs, targets: as in Examples.
     """
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Tree
+    targets: Tree
 
     @classmethod
     def copied(cls, examples: Examples, device: torch.device) -> Resident:
         """`examples`, of arrays in memory, on `device`."""
-        return cls(on_device(examples.inputs, device), on_device(examples.targets, device))
+        both = (examples.inputs, examples.targets)
+        return cls(*each(lambda array: on_device(array, device), both))
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.inputs.shape)
+    def shape(self) -> Tree:
+        return each(lambda values: tuple(values.shape), self.inputs)
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(leaves(self.inputs)[0])
 
     def in_epoch(self, seed: int, epoch: int) -> Resident:
         return self
@@ -59,8 +61,10 @@ class Resident:
             return
         sizes = [len(each) for each in rows]
         numbers = to_device(torch.from_numpy(np.concatenate(rows)), device)
-        inputs, targets = (taken(each, numbers, sizes) for each in (self.inputs, self.targets))
-        yield from zip(inputs, targets, strict=True)
+        both = (self.inputs, self.targets)
+        parts = each(lambda values: taken(values, numbers, sizes), both)
+        for _ in sizes:
+            yield each(next, parts)
 
 
 def taken(values: Tensor, numbers: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
@@ -122,9 +126,11 @@ def padded_once(
     """
     if not (isinstance(source, Resident) and isinstance(prepare, ImagePreparation)):
         return source, prepare
-    if type(prepare) not in PLAIN or not prepare.moves or source.inputs.ndim != 4:
-        return source, prepare
     inputs, targets = source.inputs, source.targets
+    if type(prepare) not in PLAIN or not prepare.moves:
+        return source, prepare
+    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor) or inputs.ndim != 4:
+        return source, prepare
     masked = targets.ndim == 3 and not targets.is_floating_point()
     height, width = (side + 2 * prepare.crop for side in inputs.shape[2:])
     grown = (1 + prepare.flip) * height * width / math.prod(inputs.shape[2:])
@@ -163,7 +169,7 @@ def resident_bytes(
             f"there is no GPU to copy the examples to (device {device}); on a CPU auto and false "
             "are allowed: examples are in its memory anyway; leave it out",
         )
-    arrays = [array for each in sets for array in (each.inputs, each.targets)]
+    arrays = [array for examples in sets for array in examples.arrays]
     if not all(in_memory(array) and not varies(array) for array in arrays):
         if not must:
             return 0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ninefold.errors import NumericsError
-from ninefold.export.graph import Exported
+from ninefold.export.graph import Exported, tensors_of
 from ninefold.task import Task
+from ninefold.tree import Tree, leaves
 
 ALLOWED, RELATIVE = 1e-4, 1e-6  # the larger: rounding of float32 grows with the outputs
 TIE = 1e-5  # where the two best are as close as this, rounding decides between them
@@ -59,7 +62,7 @@ class OutputComparison:
 
 @torch.no_grad()
 def compared(
-    source: Exported, opened: Callable[[Tensor], Tensor], task: Task, name: str
+    source: Exported, opened: Callable[..., Any], task: Task, name: str
 ) -> OutputComparison:
     """Compare what `opened` and the network return for the examples, in batches of several sizes.
 
@@ -67,40 +70,58 @@ def compared(
     """
     difference, largest, decisions, changed = 0.0, 0.0, None, 0
     choices = getattr(task, "choices", None)
-    for rows in batches(len(source.inputs)):
-        expected = seeded(source.expected, source.prepared[rows])
-        found = seeded(opened, source.inputs[rows].contiguous())
-        if found.shape != expected.shape or found.dtype != expected.dtype:
+    for rows in batches(len(source)):
+        wanted = seeded(source.expected, taken(source.prepared, rows))
+        found = seeded(opened, [leaf.contiguous() for leaf in taken(source.inputs, rows)])
+        if kinds(found) != kinds(wanted):
             raise NumericsError(
                 "export",
                 name,
-                f"the file returns {found.dtype} {list(found.shape)}; the network returns "
-                f"{expected.dtype} {list(expected.shape)}; choose another format",
+                f"the file returns {kinds(found)}; the network returns {kinds(wanted)}; choose "
+                "another format",
             )
-        apart = (found - expected).abs().max().item()
+        apart = differing(found, wanted)
         difference = apart if apart != apart else max(difference, apart)
         if difference != difference:
             break
-        largest = max(largest, expected.abs().max().item())
-        if choices is not None:
-            count, others = compared_choices(choices(expected), choices(found))
+        largest = max(largest, *(each.double().abs().max().item() for each in tensors_of(wanted)))
+        if choices is not None and isinstance(wanted, Tensor):
+            count, others = compared_choices(choices(wanted), choices(found))
             decisions, changed = (decisions or 0) + count, changed + others
-    samples = [seeded(source.expected, source.prepared[:2], seed) for seed in (0, 1)]
+    some = taken(source.prepared, slice(2))
+    one, other = (tensors_of(seeded(source.expected, some, seed)) for seed in (0, 1))
     return OutputComparison(
-        len(source.inputs),
+        len(source),
         difference,
         max(ALLOWED, RELATIVE * largest),
         decisions,
         changed,
-        not torch.equal(*samples),
+        not all(map(torch.equal, one, other)),
     )
 
 
-def seeded(call: Callable[[Tensor], Tensor], inputs: Tensor, seed: int = 0) -> Tensor:
+def taken(tree: Tree, rows: slice) -> list[Tensor]:
+    """These examples of each leaf."""
+    return [leaf[rows] for leaf in leaves(tree)]
+
+
+def kinds(output: Any) -> str:
+    """The dtypes and shapes of the tensors in an output."""
+    return ", ".join(f"{each.dtype} {list(each.shape)}" for each in tensors_of(output))
+
+
+def differing(found: Any, wanted: Any) -> float:
+    """The largest difference of two outputs; NaN if there is one."""
+    pairs = zip(tensors_of(found), tensors_of(wanted), strict=True)
+    apart = [(one.double() - other.double()).abs().max().item() for one, other in pairs]
+    return math.nan if any(each != each for each in apart) else max(apart)
+
+
+def seeded(call: Callable[..., Any], inputs: Sequence[Tensor], seed: int = 0) -> Any:
     """What `call` returns if torch's generator begins with a seed."""
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        return call(inputs)
+        return call(*inputs)
 
 
 def compared_choices(expected: Tensor, found: Tensor) -> tuple[int, int]:

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint import tensors
 from ninefold.errors import ConfigError, memory_failure, not_installed
-from ninefold.export.graph import Exported
+from ninefold.export.graph import Exported, Flat
 
-INPUT, OUTPUT = "input", "output"
 LARGEST_ONNX = 2**31 - 2**20  # bytes of weights: a file of protobuf holds less than 2 GiB
 
 
@@ -36,8 +35,10 @@ class Format(Protocol):
         about: short texts to store in it. Raises ConfigError.
         """
 
-    def open(self, source: Exported, path: Path) -> Callable[[Tensor], Tensor]:
-        """The function in the file, from a batch of `source.inputs` to the prediction."""
+    def open(self, source: Exported, path: Path) -> Callable[..., Any]:
+        """The function in the file: from a batch of `source.inputs`, one after the other, to the
+        prediction.
+        """
 
 
 class SafeTensors:
@@ -51,13 +52,14 @@ class SafeTensors:
     def made(self, source: Exported, about: dict[str, str]) -> bytes:
         return tensors.packed(source.model.state_dict(), about)
 
-    def open(self, source: Exported, path: Path) -> Callable[[Tensor], Tensor]:
+    def open(self, source: Exported, path: Path) -> Callable[..., Any]:
         found, own = tensors.read(path, "export"), source.model.state_dict()
         assert found.keys() == own.keys(), "tensors are missing in the file"
         assert all(torch.equal(found[name], own[name]) for name in own), "tensors differ in it"
         loaded: nn.Module = copy.deepcopy(source.expected)
-        # Its names have the prefix of a wrapper, where the prediction is a part of the output.
-        inner = loaded if loaded.state_dict().keys() == own.keys() else next(loaded.children())
+        inner = loaded  # its names have the prefix of a wrapper where it takes or returns several
+        while inner.state_dict().keys() != own.keys():
+            inner = next(inner.children())
         inner.load_state_dict(found)
         return loaded
 
@@ -76,7 +78,7 @@ class PT2:
             torch.export.save(program(source, "pt2"), file, extra_files=about)
         return file.getvalue()
 
-    def open(self, source: Exported, path: Path) -> Callable[[Tensor], Tensor]:
+    def open(self, source: Exported, path: Path) -> Callable[..., Any]:
         with quiet():
             module: nn.Module = torch.export.load(str(path)).module()
         return module
@@ -107,9 +109,9 @@ class ONNX:
         with quiet(), refusing("onnx"):
             found = torch.onnx.export(
                 exported,
-                input_names=[INPUT],
-                output_names=[OUTPUT],
-                dynamic_shapes=({0: "batch"},),  # its name in the file
+                input_names=source.names,
+                output_names=list(source.outputs(source.graph(*source.example))),
+                dynamic_shapes=shapes(source, "batch"),  # its name in the file
                 verbose=False,
             )
             assert found is not None
@@ -117,7 +119,7 @@ class ONNX:
             data: bytes = found.model_proto.SerializeToString()
         return data
 
-    def open(self, source: Exported, path: Path) -> Callable[[Tensor], Tensor]:
+    def open(self, source: Exported, path: Path) -> Callable[..., Any]:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -127,9 +129,13 @@ class ONNX:
             str(path), options, providers=["CPUExecutionProvider"]
         )
 
-        def call(inputs: Tensor) -> Tensor:
-            (output,) = session.run([OUTPUT], {INPUT: inputs.numpy()})
-            return torch.from_numpy(output)
+        taken = {each.name for each in session.get_inputs()}  # without those that nothing uses
+
+        def call(*inputs: Tensor) -> Any:
+            given = zip(source.names, inputs, strict=True)
+            found = session.run(None, {name: v.numpy() for name, v in given if name in taken})
+            outputs = tuple(map(torch.from_numpy, found))
+            return outputs if len(outputs) > 1 else outputs[0]
 
         return call
 
@@ -141,10 +147,18 @@ def program(source: Exported, name: str) -> Any:
     """The graph with a batch of any size, for the format `name`. Raises ConfigError."""
     batch = torch.export.Dim("batch")
     with quiet(), refusing(name), torch.no_grad():
-        found = torch.export.export(source.graph, (source.example,), dynamic_shapes=({0: batch},))
+        found = torch.export.export(
+            source.graph, source.example, dynamic_shapes=shapes(source, batch)
+        )
     for node in found.graph.nodes:  # paths of this machine
         node.meta.pop("stack_trace", None)
     return found
+
+
+def shapes(source: Exported, batch: Any) -> Any:
+    """The sizes that may differ from batch to batch, as torch's exporters take them: the first."""
+    each = tuple({0: batch} for _ in source.example)
+    return (each,) if isinstance(source.graph, Flat) else each
 
 
 @contextmanager

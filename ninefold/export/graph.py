@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,9 @@ from torch import Tensor, nn
 from ninefold.dataset.preparation import Preparation, normalizing
 from ninefold.errors import ConfigError
 from ninefold.export.resize import Resize
+from ninefold.tree import Tree, call, each, filled, leaves, named, rows
+
+INPUT, OUTPUT = "input", "output"  # the names of a single one
 
 
 class Prepare(nn.Module):
@@ -67,6 +72,22 @@ class Prepare(nn.Module):
         return floats
 
 
+class Flat(nn.Module):
+    """A network that takes its several inputs one after the other, and returns outputs so.
+
+    inputs: a tree like its inputs, of anything.
+    """
+
+    def __init__(self, network: nn.Module, inputs: Tree) -> None:
+        super().__init__()
+        self.network = network
+        self._inputs = each(lambda leaf: None, inputs)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        output = call(self.network, filled(self._inputs, inputs))
+        return output if isinstance(output, Tensor) else tuple(tensors_of(output))
+
+
 @dataclass(frozen=True)
 class Exported:
     """What is exported, and what it is compared with.
@@ -74,29 +95,58 @@ class Exported:
     model: the plain network with its weights, on the CPU, in evaluation mode.
     graph: from `inputs` to the prediction, its tensors contiguous.
     expected: from `prepared`, what the network gets in an evaluation, to the prediction.
-    inputs, prepared, targets: of the same examples. prepares: whether the graph prepares its input.
+    inputs, prepared, targets: of the same examples, trees where these have several. Several inputs
+        are taken one after the other by `graph`, `expected` and what a file holds, see Flat.
+    prepares: whether the graph prepares its input.
     """
 
     model: nn.Module
     graph: nn.Module
     expected: nn.Module
-    inputs: Tensor
-    prepared: Tensor
-    targets: Tensor
+    inputs: Tree
+    prepared: Tree
+    targets: Tree
     prepares: bool
 
+    def __len__(self) -> int:
+        return rows(self.inputs)
+
     @property
-    def example(self) -> Tensor:
+    def example(self) -> tuple[Tensor, ...]:
         """Inputs of two examples: of one, a batch of one could be taken for what is always so."""
-        count = len(self.inputs)
-        return self.inputs[torch.arange(2) % count].clone()
+        places = torch.arange(2) % len(self)
+        return tuple(leaf[places].clone() for leaf in leaves(self.inputs))
+
+    @property
+    def names(self) -> list[str]:
+        """What its inputs are called: as in an item's dict, or as the network's arguments."""
+        if not isinstance(self.inputs, tuple | list):
+            return [name for name, _ in named(self.inputs, INPUT)]
+        arguments = list(inspect.signature(self.model.forward).parameters)
+        count = len(leaves(self.inputs))
+        return (
+            arguments[:count]
+            if len(arguments) >= count == len(self.inputs)
+            else [f"{INPUT}_{number}" for number in range(count)]
+        )
+
+    def outputs(self, output: Any) -> dict[str, Tensor]:
+        """What the network returned, by name: its own keys, or `output_0`, `output_1`, ..."""
+        if isinstance(output, Tensor):
+            return {OUTPUT: output}
+        return {f"{OUTPUT}_{number}": value for number, value in enumerate(output)}
+
+
+def tensors_of(output: Any) -> list[Tensor]:
+    """The tensors in what a network returned."""
+    return [leaf for leaf in leaves(output) if isinstance(leaf, Tensor)]
 
 
 def source(
     model: nn.Module,
     predicting: nn.Module,
-    raw: Tensor,
-    targets: Tensor,
+    raw: Tree,
+    targets: Tree,
     prepare: Preparation,
     prepares: bool,
 ) -> Exported:
@@ -107,14 +157,29 @@ def source(
     cannot be done exactly.
     """
     predicting.eval().requires_grad_(False)
-    prepared, targets = prepare(raw.clone(), targets.clone(), None)
+    some, their = each(lambda leaf: leaf.clone(), (raw, targets))
+    prepared, targets = prepare(some, their, None)
     network = copy.deepcopy(predicting).to(memory_format=torch.contiguous_format)
-    if not prepares:
-        inputs = prepared.contiguous()
-        return Exported(model, network, predicting, inputs, prepared, targets, False)
+    with torch.no_grad():
+        output = call(predicting, each(lambda leaf: leaf[:1], prepared))
+    if isinstance(raw, tuple | list | dict) or not isinstance(output, Tensor):
+        network, predicting = Flat(network, raw).eval(), Flat(predicting, raw).eval()
+    if not prepares or same(raw, prepared):
+        inputs = each(lambda leaf: leaf.contiguous(), prepared)
+        return Exported(model, network, predicting, inputs, prepared, targets, prepares)
+    if not isinstance(raw, Tensor):
+        raise refusal("images among several inputs are prepared outside of a graph")
     own = own_preparation(raw, prepared, prepare)
     graph = nn.Sequential(own, network).eval()
     return Exported(model, graph, predicting, raw, prepared, targets, True)
+
+
+def same(raw: Tree, prepared: Tree) -> bool:
+    """Whether the preparation changes nothing, as of tokens and tables."""
+    return all(
+        one.dtype == other.dtype and torch.equal(one, other)
+        for one, other in zip(leaves(raw), leaves(prepared), strict=True)
+    )
 
 
 def own_preparation(raw: Tensor, prepared: Tensor, prepare: Preparation) -> Prepare:

@@ -30,6 +30,7 @@ from ninefold.secrets import redact, redacted
 from ninefold.task import Task, scoring
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
+from ninefold.tree import Tree, each, leaves
 
 DESCRIPTION = "export.json"
 EXAMPLES = 64  # of the test set, with which a file is verified
@@ -77,14 +78,14 @@ def export(wanted: Wanted) -> None:
         comparison = check.compared(source, kind.open(source, new), task, wanted.format)
         comparison.require_same(wanted.format)
         with torch.no_grad():
-            output = source.expected(source.prepared[:1])
+            output = source.expected(*check.taken(source.prepared, slice(1)))
         entry = {
             "format": wanted.format,
             "file": wanted.file.name,
             "sha256": hashlib.sha256(data).hexdigest(),
             "bytes": len(data),
-            "inputs": [described(formats.INPUT, source.inputs)],
-            "outputs": [described(formats.OUTPUT, output)],
+            "inputs": list(map(described, source.names, leaves(source.inputs))),
+            "outputs": [described(*pair) for pair in source.outputs(output).items()],
             **about(found, examples, wanted.prepare, prepare, task),
             "difference": comparison.difference,
             "verified": {
@@ -103,7 +104,8 @@ def export(wanted: Wanted) -> None:
     for note in [*found.notes, *[sampled] * comparison.samples]:
         print(f"note: {note}")
     taken, given = (
-        "{dtype} {shape}".format(**entry[key][0]).replace("'", "") for key in ("inputs", "outputs")
+        " and ".join("{dtype} {shape}".format(**one).replace("'", "") for one in entry[key])
+        for key in ("inputs", "outputs")
     )
     print(
         f"{wanted.file}: {len(data):,} bytes, from {taken} to {given}; on {comparison.examples} "
@@ -157,7 +159,7 @@ def alone(parent: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def first(examples: Examples, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def first(examples: Examples, count: int) -> tuple[Tree, Tree]:
     """The first inputs and targets as the dataset has them. Raises ConfigError if there is none."""
     rows = np.arange(min(count, len(examples)))
     if not len(rows):
@@ -167,9 +169,8 @@ def first(examples: Examples, count: int) -> tuple[torch.Tensor, torch.Tensor]:
             "the test split is empty; a file is verified with its first examples; name a dataset "
             "with test examples",
         )
-    inputs, targets = (
-        torch.from_numpy(np.array(array[rows])) for array in (examples.inputs, examples.targets)
-    )
+    both = (examples.inputs, examples.targets)
+    inputs, targets = each(lambda array: torch.from_numpy(np.array(array[rows])), both)
     return inputs, targets
 
 

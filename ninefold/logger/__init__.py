@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ninefold.result import SHARE, Result
+from ninefold.result import IMAGES, SHARE, Counted, Result
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Run:
     batch_size: global.
     settings: the configuration with dotted keys.
     score, unit, better: what the task scores by, see Score.
+    counted: what a throughput is shown in.
     """
 
     folder: Path
@@ -32,6 +33,7 @@ class Run:
     score: str = "accuracy"
     unit: str = SHARE
     better: str = "more"
+    counted: Counted = IMAGES
 
 
 class Logger(Protocol):

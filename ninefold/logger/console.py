@@ -14,6 +14,7 @@ class Console:
     """The bar goes to stderr where that is a terminal; the lines to stdout."""
 
     def __init__(self, run: Run) -> None:
+        self._counted = run.counted
         self._score = Score(run.score, run.unit)
         self._bar = bar(
             total=run.steps,
@@ -26,8 +27,9 @@ class Console:
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._bar.update(step - self._bar.n)
         if "loss" in values:
-            speed = values["images_per_second"]
-            self._bar.set_postfix_str(f"loss {values['loss']:.4f}, {speed:,.0f} images/s")
+            speed = values["images_per_second"] * self._counted.per_example
+            shown = f"{speed:,.0f} {self._counted.name}/s"
+            self._bar.set_postfix_str(f"loss {values['loss']:.4f}, {shown}")
         if "test_accuracy" in values:
             line = f"epoch {values['epoch']:.4g}  step {step}"
             for split in ("val", "test"):

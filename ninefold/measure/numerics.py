@@ -19,6 +19,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ninefold.files import write_durably
 from ninefold.parallel import Parallel, Place, gather
 from ninefold.result import NUMERICS
+from ninefold.tree import Tree
 
 TRIES = 32  # halvings of a loss scale: from its default to below where training gives up
 BRANCHES = ("StochasticDepth", "DropPath")  # names of torchvision's and timm's layers
@@ -56,8 +57,8 @@ class Numerics:
 
     def record(
         self,
-        batches: Iterator[tuple[Tensor, Tensor]],
-        step: Callable[[Tensor, Tensor], object],
+        batches: Iterator[tuple[Tree, Tree]],
+        step: Callable[[Tree, Tree], object],
         losses: Losses,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
@@ -81,7 +82,7 @@ class Numerics:
             seen["gradients"] = gradients / (1.0 if scale is None else float(scale))
             seen["skipped"] = found is not None and bool(found)
 
-        def take(inputs: Tensor, targets: Tensor) -> dict[str, Any]:
+        def take(inputs: Tree, targets: Tree) -> dict[str, Any]:
             before = sample.of(sample.parameters)
             seen.update(gradients=np.full_like(before, math.nan), skipped=True)
             step(inputs, targets)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from ninefold.files import write_text
 from ninefold.parallel import Place
+from ninefold.tree import Tree
 
 STEPS = 5  # recorded, after one that is not
 LONGEST = 10  # operations in the table
@@ -50,8 +50,8 @@ class Profile:
 
     def record(
         self,
-        batches: Iterator[tuple[Tensor, Tensor]],
-        step: Callable[[Tensor, Tensor], object],
+        batches: Iterator[tuple[Tree, Tree]],
+        step: Callable[[Tree, Tree], object],
     ) -> None:
         """Take STEPS + 1 steps. Every process must call it."""
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no warning about a missing GPU

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError, Failure, located, memory_failure
+from ninefold.tree import Tree, call, each, leaves, shapes
 
 
 @dataclass(frozen=True)
@@ -52,44 +54,50 @@ class Output(nn.Module):
         self.network = network
         self.part = part
 
-    def forward(self, inputs: Tensor) -> Any:
-        return self.network(inputs)[self.part]
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        return self.network(*inputs, **named)[self.part]
 
 
 def check(
     model: nn.Module,
     part: str | int | None,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    inputs: Tensor,
-    targets: Tensor,
+    loss: Callable[[Any, Any], Tensor],
+    inputs: Tree,
+    targets: Tree,
     name: str,
 ) -> None:
     """Raise ConfigError if `model` fails on these inputs or the task's loss on its output.
 
-    inputs, targets: of an example or two. name: the model's in the configuration. Takes
+    inputs, targets: of an example or two; a network is called with a tensor, with the values of a
+    tuple, or with those of a dict by keyword. name: the model's in the configuration. Takes
     milliseconds, as it runs on the meta device, where tensors have shapes only. If that fails it
     is repeated with real tensors, as a model may read values.
     """
-    was_training = model.training
+    was_training, output = model.training, None
     model.eval()
+    first = leaves(inputs)[0]
     try:
-        with torch.no_grad(), torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
+        with torch.no_grad(), torch.random.fork_rng([first.device] if first.is_cuda else []):
             try:
-                output = on_meta(model)(inputs.to("meta"))
-                loss(picked(output, part, name), targets.to("meta"))
+                some, their = each(lambda value: value.to("meta"), (inputs, targets))
+                loss(picked(call(on_meta(model), some), part, name), their)
             except Failure:
                 raise
             except Exception:
-                loss(picked(model(inputs), part, name), targets)
+                require_taken(model, inputs, name)
+                output = picked(call(model, inputs), part, name)
+                loss(output, targets)
     except Failure:
         raise
     except Exception as error:
         if exhausted := memory_failure(error, "the model was being checked"):
             raise exhausted from error
+        if output is not None and not isinstance(output, Tensor):
+            raise not_a_tensor(output, part, name) from error
         raise ConfigError(
             "model",
             name,
-            f"it cannot be trained on examples of {list(inputs.shape[1:])}; "
+            f"it cannot be trained on examples of {shapes(inputs)}; "
             f"{located(error, str(error).strip() or type(error).__name__)}; choose another model, "
             "dataset or task, or set model.input_size",
         ) from error
@@ -105,8 +113,30 @@ def on_meta(model: nn.Module) -> nn.Module:
     return copied
 
 
-def picked(output: Any, part: str | int | None, name: str) -> Tensor:
-    """The prediction in a model's output. Raises ConfigError if it is no tensor."""
+def require_taken(model: nn.Module, inputs: Tree, name: str) -> None:
+    """Raise ConfigError if the network does not take so many inputs, or inputs of these names."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+        call(inspect.signature(model.forward).bind, inputs)
+    except ValueError:  # of a function in C
+        return
+    except TypeError as error:
+        given = list(inputs) if isinstance(inputs, dict) else len(leaves(inputs))
+        names = ", ".join(each.name for each in parameters) or "nothing"
+        raise ConfigError(
+            "model",
+            name,
+            f"it does not take what an item has ({error}); the item's inputs are {given}, the "
+            f"network takes {names}; return a dict with these names, or a tuple in their order, "
+            "from the dataset",
+        ) from error
+
+
+def picked(output: Any, part: str | int | None, name: str) -> Any:
+    """The prediction in a model's output. Raises ConfigError if there is none.
+
+    It may be a tuple or a dict, for a loss that takes it so.
+    """
     found = describe(output)
     try:
         output = output if part is None else output[part]
@@ -117,14 +147,19 @@ def picked(output: Any, part: str | int | None, name: str) -> Tensor:
             f"model={name} returns no such part; it returns {found}; name a part of it, or null "
             "for a model that returns a tensor",
         ) from error
-    if isinstance(output, Tensor):
-        return output
+    if not any(isinstance(leaf, Tensor) for leaf in leaves(output)):
+        raise not_a_tensor(output, part, name)
+    return output
+
+
+def not_a_tensor(output: Any, part: str | int | None, name: str) -> ConfigError:
+    """The failure of a model that returns no tensor, for a task that takes nothing else."""
     field, value = ("model", name) if part is None else ("model.output", part)
-    raise ConfigError(
+    return ConfigError(
         field,
         value,
-        f"the model's output is not a tensor; it returns {found}; set model.output to the key or "
-        "index of the prediction in it",
+        f"the model's output is not a tensor; it returns {describe(output)}; set model.output to "
+        "the key or index of the prediction in it",
     )
 
 

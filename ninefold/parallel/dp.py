@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
+from ninefold.tree import Tree, call, chunks, rows
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Replicas(nn.DataParallel[nn.Module]):
     mean of their mean losses would weight the one as much as the three.
     """
 
-    def forward(self, inputs: Tensor, targets: Tensor, measure: bool = False) -> Any:
+    def forward(self, inputs: Tree, targets: Tree, measure: bool = False) -> Any:
         # Not by keyword: a replica without examples would then be called with the keyword alone.
         found = super().forward(inputs, targets, measure)
         if len(self.device_ids) == 1:  # the module itself was called
@@ -64,9 +65,9 @@ class Replicas(nn.DataParallel[nn.Module]):
         if measure:
             loss, sums = found
             return loss.sum(dim=0), sums.sum(dim=0)
-        sizes = [len(part) for part in inputs.chunk(len(self.device_ids))]  # as it scatters
+        sizes = [rows(part) for part in chunks(inputs, len(self.device_ids))]  # as it scatters
         return sum(
-            loss * (size / len(inputs)) for loss, size in zip(found.unbind(), sizes, strict=True)
+            loss * (size / sum(sizes)) for loss, size in zip(found.unbind(), sizes, strict=True)
         )
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
@@ -89,9 +90,9 @@ class GatheredObjective(nn.Module):
         self._outputs[0].train(mode)
         return super().train(mode)
 
-    def forward(self, inputs: Tensor, targets: Tensor, measure: bool = False) -> Any:
+    def forward(self, inputs: Tree, targets: Tree, measure: bool = False) -> Any:
         objective: Any = self.module
-        return objective.judge(self._outputs[0](inputs), targets, measure)
+        return objective.judge(call(self._outputs[0], inputs), targets, measure)
 
 
 class WithoutGPU(nn.DataParallel[nn.Module]):

@@ -24,6 +24,7 @@ from ninefold.errors import (
     one_line,
 )
 from ninefold.result import SHARE, Figure, Score
+from ninefold.tree import Tree, call, rows
 
 __all__ = ["Figure", "Objective", "Score", "Scores", "Task"]
 
@@ -72,8 +73,10 @@ class Scores:
 class Task(Protocol):
     """A loss and what to measure, of a network's output and an example's target.
 
-    output: what the network returns for a batch, float32, examples along dimension 0.
-    target: the targets of the same examples, dtype and shape as the dataset has them.
+    output: what the network returns for a batch, float32, examples along dimension 0; a tuple or a
+        dict where it returns one and model.output is null.
+    target: the targets of the same examples, dtype and shape as the dataset has them; a tuple or a
+        dict where its items have one.
 
     A task that holds tensors, such as weights of classes, is an nn.Module: they are then moved and
     replicated with the network.
@@ -89,14 +92,14 @@ class Task(Protocol):
         Or its name alone, as `accuracy` or `mean IoU`: a share from 0 to 1, more is better.
         """
 
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+    def loss(self, output: Any, target: Any) -> Tensor:
         """A float32 scalar: the mean over the examples of a number that each gives alone.
 
         A mean over all valid pixels or points of a batch would not do: the mean over the
         processes would then depend on how the examples are spread over them.
         """
 
-    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+    def measure(self, output: Any, target: Any) -> Tensor:
         """Sums that add up over batches and processes: a tensor of fixed shape and dtype."""
 
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
@@ -117,18 +120,18 @@ class Objective(nn.Module):
         self._recorded = False
 
     def forward(
-        self, inputs: Tensor, targets: Tensor, measure: bool = False
+        self, inputs: Tree, targets: Tree, measure: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The mean loss of a batch, a float32 scalar; with `measure` as `measure` returns."""
-        return self.judge(self.network(inputs), targets, measure)
+        return self.judge(call(self.network, inputs), targets, measure)
 
-    def measure(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def measure(self, inputs: Tree, targets: Tree) -> tuple[Tensor, Tensor]:
         """The summed loss of a batch, a float64 scalar, and the sums that the task measures."""
-        loss, sums = self.judge(self.network(inputs), targets, measure=True)
+        loss, sums = self.judge(call(self.network, inputs), targets, measure=True)
         return loss, sums
 
     def judge(
-        self, output: Tensor, targets: Tensor, measure: bool = False
+        self, output: Any, targets: Tree, measure: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         """What `forward` returns, from the network's output for a batch."""
         if self._recorded:
@@ -140,7 +143,7 @@ class Objective(nn.Module):
             return loss
         with told(self.task, "measure"):
             sums = self.task.measure(output, targets)
-        return loss.to(torch.float64) * len(targets), sums
+        return loss.to(torch.float64) * rows(targets), sums
 
     @contextmanager
     def recorded(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from ninefold.errors import ConfigError
 from ninefold.files import opener
 from ninefold.task import Scores, counted, named
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
+from ninefold.tree import rows
 
 
 class Classification(nn.Module):
@@ -51,7 +52,7 @@ class Classification(nn.Module):
         if self.criterion is None:
             smoothing = self.label_smoothing if self.training else 0.0
             return F.cross_entropy(output, target, label_smoothing=smoothing)
-        return mean_over_examples(self.criterion(output, target), len(target))
+        return mean_over_examples(self.criterion(output, target), rows(target))
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
         """The confusion matrix, int64 [classes, classes + 1]: row = true, column = predicted class.

@@ -14,14 +14,13 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
-from ninefold.dataset.arrays import Rows
+from ninefold.dataset.arrays import Rows, Sides, sides
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.batches import Batches, evaluation_batch
 from ninefold.dataset.cache import reader
@@ -39,7 +38,7 @@ from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output, check
 from ninefold.parallel import Parallel, Place
-from ninefold.result import Score
+from ninefold.result import Counted, Score
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task, scoring
 from ninefold.task.loss import explained, require_usable
@@ -50,7 +49,7 @@ from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
-from ninefold.train.kernels import choose_kernels, memory_format
+from ninefold.train.kernels import AUTO, choose_kernels, memory_format
 from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.optimizer import parameter_groups, require_options, start_momentum
 from ninefold.train.process_settings import give_back_freed, keep_freed, seed_generators
@@ -60,6 +59,7 @@ from ninefold.train.schedule import following, schedule
 from ninefold.train.state import State
 from ninefold.train.training import Training
 from ninefold.train.trial import Trial, evaluated_in, parts
+from ninefold.tree import each, leaves
 
 
 def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any) -> Any:
@@ -120,18 +120,26 @@ def weight_bytes(job: DictConfig) -> int | None:
         raise
 
 
+def wanted_format(job: DictConfig) -> str:
+    """The key model.memory_format, which a model need not have."""
+    wanted: str = job.model.get("memory_format", AUTO)
+    return wanted
+
+
 def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -> Preparation:
     """What turns the bytes of `dataset` into the model's input, with or without augmentation.
 
     layout: the name of its memory format.
     Raises ConfigError if the number of channels does not fit.
     """
-    wanted = {"input_channels": job.model.input_channels}
-    for failure in combinations.problems({"dataset": {"shape": [*dataset.shape]}, "model": wanted}):
+    channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
+    shape = dataset.shape if isinstance(dataset.shape, dict) else [*dataset.shape]
+    wanted = {"input_channels": channels}
+    for failure in combinations.problems({"dataset": {"shape": shape}, "model": wanted}):
         raise failure
     return dataset.preparation(
-        channels=job.model.input_channels,
-        size=job.model.input_size,
+        channels=channels if isinstance(sides(shape), Sides) else None,
+        size=size,
         mean=dataset.mean,
         std=dataset.std,
         flip=augment and dataset.flip,
@@ -177,7 +185,7 @@ def training(
         require_one_device(mode, place)
     dataset = built_dataset(job)
     layout = memory_format(
-        job.model.memory_format, dataset.shape, amp, place.device, contiguous=parallel.shards
+        wanted_format(job), dataset.shape, amp, place.device, contiguous=parallel.shards
     )
     load = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, load), load("test")
@@ -194,7 +202,7 @@ def training(
     frozen = freeze(model, job.freeze)
     checkpoint_activations(model, job.checkpoint_activations)
     few = first(train)
-    inputs, targets = tree_map(torch.clone, few)
+    inputs, targets = each(torch.clone, few)
     task = fitting_task(job, model, plain(inputs, targets, None))
     size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
     trial = trial_of(job, kept_frozen(model, job.freeze), task, place.device)
@@ -206,7 +214,7 @@ def training(
     objective = Objective(network_in_dtype, task)
     forward = parallel.wrap(objective, place)
     verify(amp, amp.grad_scaler(place.device), place.device)
-    score = scoring(task)
+    score, counted = scoring(task), counted_in(dataset, task, train)
     state = initial_state(job, model, amp, place, batches.steps_per_epoch, score)
     state.origin = origin
     seed_generators(job.seed * 1_000_003 + place.data_rank, place.gpus)  # each its own dropout
@@ -232,7 +240,9 @@ def training(
         parallel=parallel,
         place=place,
         stop=stop,
-        loggers=_loggers(job, folder, state, last_step, score) if place.rank == 0 else [],
+        loggers=(
+            _loggers(job, folder, state, last_step, score, counted) if place.rank == 0 else []
+        ),
         clock=clock,
         writer=writer(job.checkpoint.format, checkpoints, place.device),
         batch_size=job.batch_size,
@@ -265,14 +275,18 @@ def training(
         graph=step_graph(job.graph, state, clock, place),
         ceiling_steps=job.clock.ceiling,
         link_seconds=job.clock.link,
+        counted=counted,
     )
 
 
 def input_values(job: DictConfig, dataset: Dataset) -> int:
     """How many values an example has as the network takes it."""
-    size = job.model.input_size
-    sides = dataset.shape[1:] if size is None else [size, size]
-    return math.prod([job.model.input_channels, *sides])
+    channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
+    shapes = [one.numbers for one in leaves(sides(dataset.shape))]
+    if len(shapes) > 1 or len(shapes[0]) not in (3, 4):
+        return sum(map(math.prod, shapes))
+    own, *inner = shapes[0]
+    return math.prod([channels or own, *(inner if size is None else [size, size])])
 
 
 def loading_of(
@@ -413,7 +427,17 @@ def initial_state(
     )
 
 
-def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: Score) -> list[Logger]:
+def counted_in(dataset: Dataset, task: Task, examples: Examples) -> Counted:
+    """What a throughput is shown in: what the task counts by its targets, else the examples."""
+    name = getattr(task, "counts", None)
+    if not isinstance(name, str):
+        return Counted(str(dataset.counts))
+    return Counted(name, sum(math.prod(one.shape[1:]) for one in leaves(examples.targets)))
+
+
+def _loggers(
+    job: DictConfig, folder: Path, state: State, steps: int, score: Score, counted: Counted
+) -> list[Logger]:
     settings = flat(OmegaConf.to_container(job))
     run = Run(
         folder,
@@ -425,6 +449,7 @@ def _loggers(job: DictConfig, folder: Path, state: State, steps: int, score: Sco
         score.name,
         score.unit,
         score.better,
+        counted,
     )
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 
@@ -438,7 +463,7 @@ def examples_and_preparation(
     strategy does.
     """
     dataset = built_dataset(job, "test")
-    layout = memory_format(job.model.memory_format, dataset.shape, amp, place.device, shards)
+    layout = memory_format(wanted_format(job), dataset.shape, amp, place.device, shards)
     return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -23,9 +25,8 @@ class Compiled(nn.Module):
         self.network = network
         self.compiled = torch.compile(network, mode=mode, backend=backend, dynamic=False)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        output: Tensor = (self.compiled if self.training else self.network)(inputs)
-        return output
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        return (self.compiled if self.training else self.network)(*inputs, **named)
 
 
 def require_one_device(mode: str, place: Place) -> None:

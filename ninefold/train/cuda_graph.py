@@ -15,9 +15,10 @@ from ninefold.errors import ConfigError, Failure, memory_failure
 from ninefold.measure.clock import Clock
 from ninefold.parallel import Place
 from ninefold.train.state import State
+from ninefold.tree import Tree, each, leaves, named
 
 REPLACED = ["lr", "capturable"]  # options of a parameter group, while a step is computed
-Update = Callable[[Tensor, Tensor], Tensor]  # (inputs, targets) -> the loss of a step, detached
+Update = Callable[[Tree, Tree], Tensor]  # (inputs, targets) -> the loss of a step, detached
 
 
 class NoGraph:
@@ -138,21 +139,21 @@ class RateTensors:
 class CapturedStep:
     """A recorded step: the tensors it reads and writes, what executes it, and what it has fixed."""
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Tree
+    targets: Tree
     loss: Tensor
     execute: Callable[[], None]
     options: list[dict[str, Any]]
 
-    def take(self, inputs: Tensor, targets: Tensor, options: list[dict[str, Any]]) -> Tensor:
+    def take(self, inputs: Tree, targets: Tree, options: list[dict[str, Any]]) -> Tensor:
         """Execute the step with this batch; returns its loss.
 
         Raises ConfigError if the batch has another shape than the recorded one, or an optimizer's
         option has another value.
         """
-        for name, static, given in (
-            ("inputs", self.inputs, inputs),
-            ("targets", self.targets, targets),
+        for (name, static), given in (
+            *zip(named(self.inputs, "inputs"), leaves(inputs), strict=True),
+            *zip(named(self.targets, "targets"), leaves(targets), strict=True),
         ):
             if (given.shape, given.dtype) != (static.shape, static.dtype):
                 raise ConfigError(
@@ -170,8 +171,10 @@ class CapturedStep:
                 f"has {changed(self.options, options)} fixed; choose another scheduler, or set "
                 "graph=false",
             )
-        self.inputs.copy_(inputs, non_blocking=True)
-        self.targets.copy_(targets, non_blocking=True)
+        for static, given in zip(
+            leaves((self.inputs, self.targets)), leaves((inputs, targets)), strict=True
+        ):
+            static.copy_(given, non_blocking=True)
         self.execute()
         return self.loss.clone()  # the next step writes to the recorded one
 
@@ -205,11 +208,11 @@ class Graph(NoGraph):
         self._off = False
 
     def computing(self, update: Update) -> Update:
-        def as_written(inputs: Tensor, targets: Tensor) -> Tensor:
+        def as_written(inputs: Tree, targets: Tree) -> Tensor:
             with self._rates.in_force():
                 return update(inputs, targets)
 
-        def compute(inputs: Tensor, targets: Tensor) -> Tensor:
+        def compute(inputs: Tree, targets: Tree) -> Tensor:
             self._rates.follow()
             first = self._restores != self._state.restores
             if first:
@@ -231,8 +234,8 @@ class Graph(NoGraph):
         finally:
             self._off = before
 
-    def _record(self, update: Update, inputs: Tensor, targets: Tensor) -> CapturedStep:
-        inputs, targets = inputs.clone(), targets.clone()
+    def _record(self, update: Update, inputs: Tree, targets: Tree) -> CapturedStep:
+        inputs, targets = each(lambda value: value.clone(), (inputs, targets))
         loss, execute = self._recorder.record(lambda: update(inputs, targets))
         return CapturedStep(inputs, targets, loss, execute, self._rates.others())
 

@@ -13,6 +13,7 @@ from ninefold.dataset.loader import Source
 from ninefold.dataset.preparation import Preparation
 from ninefold.parallel import Parallel, Place
 from ninefold.task import Scores, Task, require_possible, scoring, told
+from ninefold.tree import rows
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def evaluate(
         more, measured = forward(inputs, targets, measure=True)
         loss += more
         sums = measured if sums is None else sums + measured
-        count += len(inputs)
+        count += rows(inputs)
         passes += 1
     # Where processes take each pass together, as many as the one with most examples; and where
     # there are more processes than examples one, for zeros of the right shape.

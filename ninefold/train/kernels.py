@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import torch
 from torch import nn
 from torch.nn.grad import conv3d_weight
 
 from ninefold.amp import Amp
+from ninefold.dataset.arrays import sides
 from ninefold.errors import ConfigError
 from ninefold.parallel import Place
+from ninefold.tree import Tree, leaves
 
-AUTO = "auto"
+AUTO, CONTIGUOUS = "auto", "contiguous_format"
 
 
 def memory_format(
     wanted: str,
-    shape: Sequence[int],
+    shape: Tree,
     amp: Amp,
     device: torch.device,
     contiguous: bool = False,
@@ -27,14 +28,23 @@ def memory_format(
 
     auto: channels last, which tensor cores and CPUs prefer. But contiguous on CUDA where products
     are computed in full float32: those kernels use no tensor cores, and are slower with channels
-    last. And contiguous where the strategy keeps its parameters so.
-    shape: of an example. amp: settled on `device`. contiguous: whether the strategy does.
+    last. And contiguous where the strategy keeps its parameters so, and for other inputs than
+    images and volumes.
+    shape: of an example, a tree of shapes where it has several inputs. amp: settled on `device`.
+    contiguous: whether the strategy does.
     """
     if wanted != AUTO:
         return wanted
     if contiguous or (device.type == "cuda" and amp.full_float32(device)):
-        return "contiguous_format"
-    return "channels_last_3d" if len(shape) == 4 else "channels_last"
+        return CONTIGUOUS
+    return channels_last(shape)
+
+
+def channels_last(shape: Tree) -> str:
+    """The memory format for inputs of this shape that has channels last; contiguous for others."""
+    axes = {len(each.numbers) for each in leaves(sides(shape))}
+    last = {4: "channels_last_3d", 3: "channels_last"}
+    return next((name for count, name in last.items() if count in axes), CONTIGUOUS)
 
 
 def require_one_kind(amp: Amp, place: Place) -> None:
@@ -73,12 +83,12 @@ def notes(
             "model.memory_format=auto is contiguous here, as parameters that are spread over "
             "processes must be, and may be channels last in cells of other strategies."
         )
-    elif contiguous and layout != "contiguous_format":
+    elif contiguous and layout != CONTIGUOUS:
         found.append(
             f"model.memory_format={layout} is that of the inputs: parameters that are spread over "
             "processes are contiguous."
         )
-    elif wanted == AUTO and layout == "contiguous_format":
+    elif wanted == AUTO and layout == CONTIGUOUS:
         found.append(
             "model.memory_format=auto is contiguous here and channels last in precisions that "
             "tensor cores compute: full float32 does not run on them."

@@ -21,6 +21,7 @@ from ninefold.train.training import (
     wait_for_writer,
 )
 from ninefold.train.warmup import start_measuring, warm_up
+from ninefold.tree import Tree, chunks
 
 
 def train(run: Training) -> Evaluations:
@@ -53,12 +54,12 @@ def train(run: Training) -> Evaluations:
     return evaluations or measure(run)
 
 
-def stepper(run: Training) -> Callable[[Tensor, Tensor], None]:
+def stepper(run: Training) -> Callable[[Tree, Tree], None]:
     """Return the training step of `run`: a function of (inputs, targets) on the device."""
     state, clock = run.state, run.clock
     scaler, optimizer = state.scaler, state.optimizer
 
-    def gradients(inputs: Tensor, targets: Tensor, share: float | None = None) -> Tensor:
+    def gradients(inputs: Tree, targets: Tree, share: float | None = None) -> Tensor:
         loss: Tensor = run.forward(inputs, targets)
         clock.mark("forward")
         scaler.scale(loss if share is None else loss * share).backward()
@@ -67,7 +68,7 @@ def stepper(run: Training) -> Callable[[Tensor, Tensor], None]:
 
     compute = in_micro_batches(run, gradients) if run.accumulate > 1 else gradients
 
-    def update(inputs: Tensor, targets: Tensor) -> Tensor:
+    def update(inputs: Tree, targets: Tree) -> Tensor:
         loss = compute(inputs, targets)
         state.losses.watch(loss)
         run.clip()
@@ -78,7 +79,7 @@ def stepper(run: Training) -> Callable[[Tensor, Tensor], None]:
 
     updated = run.graph.computing(update)
 
-    def step(inputs: Tensor, targets: Tensor) -> None:
+    def step(inputs: Tree, targets: Tree) -> None:
         state.schedule.begin_step()
         state.losses.add(updated(inputs, targets))
         state.average.update()
@@ -91,9 +92,9 @@ def in_micro_batches(run: Training, gradients: Callable[..., Tensor]) -> Callabl
     """Accumulate gradients over micro-batches: the same gradients, in less memory."""
     count = run.accumulate
 
-    def compute(inputs: Tensor, targets: Tensor) -> Tensor:
+    def compute(inputs: Tree, targets: Tree) -> Tensor:
         losses = []
-        micro_batches = zip(inputs.chunk(count), targets.chunk(count), strict=True)
+        micro_batches = zip(chunks(inputs, count), chunks(targets, count), strict=True)
         for number, (some, their) in enumerate(micro_batches, 1):
             with run.parallel.accumulating(run.forward, last=number == count):
                 losses.append(gradients(some, their, 1 / count))

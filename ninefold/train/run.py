@@ -78,6 +78,9 @@ def train(spec: RunSpec, stop: Stop) -> None:
 def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
     """Sentences about what is a no-op, or not comparable with other cells, at this place."""
     place = run.place
+    wanted = job.model.get("memory_format", kernels.AUTO)
+    if kernels.channels_last(job.dataset.shape) == kernels.CONTIGUOUS:
+        wanted = run.layout  # of inputs that are no images there is no other
     found = [
         *spec.notes,
         *run.notes,
@@ -86,7 +89,7 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
         *compiled.notes(job.compile.mode, place.device),
         *cuda_graph.notes(job.graph, place.device),
         *kernels.notes(
-            job.model.memory_format,
+            wanted,
             run.layout,
             job.cudnn_benchmark,
             place.device,
@@ -132,6 +135,8 @@ def conditions(
         "resident_bytes": run.loading.resident,
         "random_inputs": run.random_inputs,
         "batch_size": job.batch_size,
+        "units": run.counted.name,
+        "units_per_example": run.counted.per_example,
         "planned_epochs": in_epochs(run.last_step, run.batches.steps_per_epoch),
         "score": run.score.name,
         "score_unit": run.score.unit,

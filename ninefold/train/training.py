@@ -27,7 +27,7 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.parallel import Parallel, Place, gather, here
-from ninefold.result import Result, Score
+from ninefold.result import IMAGES, Counted, Result, Score
 from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
 from ninefold.task import Objective, scoring
@@ -61,6 +61,7 @@ class Training:
     graph: what computes the steps: as they are written, or replayed from a CUDA graph.
     ceiling_steps: undone steps on one batch that is on the device already.
     link_seconds: of timing all-reduces, and steps without communication, before the training.
+    counted: what a throughput is shown in.
     loading: how each training process reads its batches.
     config: the frozen job, YAML, stored in checkpoints.
     notes: sentences about where its weights come from and which are trained.
@@ -103,6 +104,7 @@ class Training:
     numerics: Numerics | None = None
     ceiling_steps: int = 0
     link_seconds: float = 0
+    counted: Counted = IMAGES
     layout: str = "contiguous_format"
     random_inputs: bool = False
     compile_seconds: float | None = None

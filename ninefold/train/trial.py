@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ninefold.dataset.draws import generators
 from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
 from ninefold.model import on_meta, picked
 from ninefold.task import Task
 from ninefold.task.loss import explained
+from ninefold.tree import call, each, leaves
 
 SPREAD = 64  # examples that `scores` is tried with, where it fails on two
 VALUES = 2**24  # of outputs that are made up for that
@@ -214,15 +214,15 @@ class Trial:
             raise ConfigError(
                 "model",
                 self.name,
-                f"an evaluation fails on {len(tree_leaves(inputs)[0])} example(s) of "
+                f"an evaluation fails on {len(leaves(inputs)[0])} example(s) of "
                 f"{shapes(inputs)}; {located(error, f'{type(error).__name__}: {error}')}; correct "
                 "it, or choose another model or dataset",
             ) from error
         yield real, targets, True
         if output is not None:
-            each = sum(leaf.numel() for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
-            targets = more(min(SPREAD, max(2, VALUES // max(1, each))))
-            yield made_up(output, len(tree_leaves(targets)[0])), targets, False
+            values = sum(leaf.numel() for leaf in leaves(output) if isinstance(leaf, Tensor))
+            targets = more(min(SPREAD, max(2, VALUES // max(1, values))))
+            yield made_up(output, len(leaves(targets)[0])), targets, False
 
     def _failure(self, called: str, error: Exception, output: Any, targets: Any) -> ConfigError:
         found = located(error, f"{type(error).__name__}: {error}".rstrip(": "))
@@ -230,7 +230,7 @@ class Trial:
             "task",
             self.option,
             f"its `{called}` fails in an evaluation, on outputs {shapes(output)} and targets "
-            f"{shapes(targets)} of {len(tree_leaves(targets)[0])} example(s); {found}; correct it, "
+            f"{shapes(targets)} of {len(leaves(targets)[0])} example(s); {found}; correct it, "
             "or choose another task or dataset",
         )
         failure.__cause__ = error
@@ -276,20 +276,13 @@ def copied(value: T) -> T:
 def on(value: Any, device: torch.device | str, training: bool | None = None) -> Any:
     """A batch, or a copied task of which some hold tensors, on `device`."""
     if training is None:
-        return tree_map(lambda each: each.to(device) if isinstance(each, Tensor) else each, value)
+        return each(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, value)
     return value.to(device).train(training) if isinstance(value, nn.Module) else value
 
 
 def first(batch: Any) -> Any:
     """The first example of a batch, as a batch."""
-    return tree_map(lambda each: each[:1] if isinstance(each, Tensor) else each, batch)
-
-
-def call(network: nn.Module, inputs: Any) -> Any:
-    """Call a network: with a tensor, with the values of a tuple, or with a dict by keyword."""
-    if isinstance(inputs, dict):
-        return network(**inputs)
-    return network(*inputs) if isinstance(inputs, tuple | list) else network(inputs)
+    return each(lambda leaf: leaf[:1] if isinstance(leaf, Tensor) else leaf, batch)
 
 
 def made_up(output: Any, count: int | None = None) -> Any:
@@ -305,9 +298,9 @@ def made_up(output: Any, count: int | None = None) -> Any:
         make = torch.rand if leaf.is_floating_point() else torch.zeros
         return make(shape, dtype=leaf.dtype)
 
-    return tree_map(values, output)
+    return each(values, output)
 
 
 def shapes(batch: Any) -> Any:
     """The shape of an example, a list of numbers for each tensor of a batch."""
-    return tree_map(lambda each: list(each.shape[1:]) if isinstance(each, Tensor) else each, batch)
+    return each(lambda leaf: list(leaf.shape[1:]) if isinstance(leaf, Tensor) else leaf, batch)

@@ -33,6 +33,7 @@ from ninefold.train.loop import between_steps, stepper
 from ninefold.train.run import announce, conditions, facts, in_epochs, total_joules
 from ninefold.train.training import Training, mean_loss
 from ninefold.train.warmup import warm_up
+from ninefold.tree import Tree
 
 
 def take_turns(spec: RunSpec) -> None:
@@ -114,8 +115,8 @@ def without_files(
 
 def timed(
     run: Training,
-    step: Callable[[Tensor, Tensor], None],
-    batches: Iterator[tuple[Tensor, Tensor]],
+    step: Callable[[Tree, Tree], None],
+    batches: Iterator[tuple[Tree, Tree]],
     count: int,
 ) -> tuple[float, float]:
     """Take `count` steps; return their seconds on the inner clock, and the joules."""
@@ -131,9 +132,7 @@ def timed(
     return clock.seconds - before[0], clock.joules - before[1]
 
 
-def repeated(
-    run: Training, step: Callable[[Tensor, Tensor], None]
-) -> Callable[[Tensor, Tensor], None]:
+def repeated(run: Training, step: Callable[[Tree, Tree], None]) -> Callable[[Tree, Tree], None]:
     """`step`, before which the schedule of learning rates begins again where the job would end.
 
     Turns go on beyond the steps that a schedule was made for: OneCycleLR would refuse to.
@@ -141,7 +140,7 @@ def repeated(
     groups = run.state.optimizer.param_groups
     began = copy.deepcopy((run.state.schedule.state_dict(), [group["lr"] for group in groups]))
 
-    def next_step(inputs: Tensor, targets: Tensor) -> None:
+    def next_step(inputs: Tree, targets: Tree) -> None:
         if run.state.step and run.state.step % max(run.last_step, 1) == 0:
             schedule, rates = copy.deepcopy(began)
             run.state.schedule.load_state_dict(schedule)
@@ -155,7 +154,7 @@ def repeated(
     return next_step
 
 
-def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
+def endless(run: Training) -> Iterator[tuple[Tree, Tree]]:
     """The batches of all epochs to come, however many are asked for.
 
     At the end of an epoch its losses are read, as in training, with the clock stopped.

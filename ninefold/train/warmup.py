@@ -8,18 +8,18 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 
 import torch
-from torch import Tensor
 
 from ninefold.dataset.batches import Batches
 from ninefold.measure.link import time_link
 from ninefold.parallel import gather
 from ninefold.signals import held_back
 from ninefold.train.training import Training
+from ninefold.tree import Tree
 
 ALONE = 5, 500  # steps without communication: at least, at most
 
 
-def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
+def warm_up(run: Training, step: Callable[[Tree, Tree], None]) -> None:
     """Take `run.warmup_steps` steps and undo them: only caches, buffers and kernels stay warm.
 
     They compile the network if that is asked for. Before them come the steps that `run.numerics`
@@ -35,7 +35,7 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
     # A compiler that a step starts must not receive the signals sent to the process group.
     with contextlib.closing(first_batches(run.batches)) as batches, held_back():
 
-        def timed(inputs: Tensor, targets: Tensor) -> None:
+        def timed(inputs: Tree, targets: Tree) -> None:
             began = time.perf_counter()
             step(inputs, targets)
             run.place.synchronize()
@@ -75,7 +75,7 @@ def warm_up(run: Training, step: Callable[[Tensor, Tensor], None]) -> None:
 
 
 def ceiling(
-    run: Training, step: Callable[[Tensor, Tensor], None], inputs: Tensor, targets: Tensor
+    run: Training, step: Callable[[Tree, Tree], None], inputs: Tree, targets: Tree
 ) -> float:
     """Images per second of training repeatedly on one batch that is on the device already."""
     for _ in range(2):  # without warm-up the very first is slow, and a graph is recorded after it
@@ -92,8 +92,8 @@ def ceiling(
 
 def alone(
     run: Training,
-    step: Callable[[Tensor, Tensor], None],
-    batches: Iterator[tuple[Tensor, Tensor]],
+    step: Callable[[Tree, Tree], None],
+    batches: Iterator[tuple[Tree, Tree]],
 ) -> float:
     """Seconds of a step without communication, while all processes take such steps together.
 
@@ -127,7 +127,7 @@ def start_measuring(run: Training) -> None:
     run.memory.start()
 
 
-def first_batches(batches: Batches) -> Generator[tuple[Tensor, Tensor], None, None]:
+def first_batches(batches: Batches) -> Generator[tuple[Tree, Tree], None, None]:
     """The batches of the first epoch, repeated without end."""
     while True:
         yield from batches.epoch(0, 0, lambda: None, lambda phase: None)

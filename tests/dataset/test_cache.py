@@ -104,7 +104,12 @@ def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root: Path)
         path.name: path for path in above.iterdir()
     }
     meta = json.loads((above / "meta.json").read_text())
-    assert meta["splits"]["train"] == {"count": 26, "names": ["cat", "dog"]}
+    assert meta["splits"]["train"] == {
+        "count": 26,
+        "names": ["cat", "dog"],
+        "inputs": "train.inputs.npy",
+        "targets": "train.targets.npy",
+    }
     assert meta["arguments"]["shape"] == [3, 8, 9]
     for name, entry in meta["arrays"].items():
         array = np.load(above / name)

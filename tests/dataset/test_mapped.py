@@ -121,7 +121,7 @@ def test_bytes_are_normalized_as_those_of_any_dataset() -> None:
 
 
 def test_masks_are_bytes_and_points_floats_that_stay_as_they_are() -> None:
-    masks = item("mask").load("train")
+    masks = item("mask", classes=5).load("train")
     assert masks.targets[np.array([4])].dtype == np.uint8
     assert masks.targets.shape == (40, 6, 4)
     many = item("mask", classes=300, ignore=None).load("train")

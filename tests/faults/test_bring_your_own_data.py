@@ -38,14 +38,19 @@ def node(target: str, **arguments: Any) -> dict[str, Any]:
 
 KEYS = ["image", "label"]
 ITEMS = [
-    ("other shape", [], "item 17 is [6, 3, 3], dataset.shape [3, 6, 4]; channels may come first"),
-    ("no target", [], "item 17 has no target; it is a tuple of 1"),
-    ("alone", [], "item 17 has no target; it is a ndarray"),
+    (
+        "other shape",
+        [],
+        "item 17 is [6, 3, 3], dataset.shape [3, 6, 4]; all have one shape; "
+        "channels of images may come first",
+    ),
+    ("no target", [], "item 17 has no target; item 0 has one"),
+    ("alone", [], "item 17 has no target; item 0 has one"),
     ("none", [], "item 17 has no target"),
     ("three", [], "item 17 has 3 values"),
     ("text", [], "the target of item 17 is a str"),
     ("ragged", [], "the input of item 17 is no array"),
-    ("int64", [], "item 17 is int64; uint8 and floats are allowed"),
+    ("int64", [], "item 17 is int64, item 0 uint8; all have one dtype"),
     (
         "palette",
         [],
@@ -68,7 +73,7 @@ ITEMS = [
         "mask of item 17 has the value 12 in 24 pixels; 0 to 9 and ignore=255 are allowed; set "
         "dataset.classes=13 or dataset.ignore=12",
     ),
-    ("vector", [], "the target of item 17 is int64 [1]; a class, a mask [6, 4]"),
+    ("vector", [], "the target of item 17 is int64 [1]; that of item 0 is int64 []"),
     ("mask", [], "the target of item 17 is uint8 [6, 4]; that of item 0 is int64 []"),
     ("mapping", [], "item 17 is a mapping; it has image, label, name; set dataset.keys="),
     ("no label", KEYS, "item 17 has no label; it has image; correct dataset.keys"),
@@ -81,9 +86,9 @@ def test_an_item_unlike_what_is_taken_is_named_by_its_number(
     kind: str, keys: list[str], expected: str
 ) -> None:
     described = node("Item", kind="hwc", odd=17, odd_kind=kind)
-    found = Mapped(train=described, test=described, keys=keys or None, shape=(3, 6, 4)).load(
-        "train"
-    )
+    shape = (3, 6, 4)
+    dataset = Mapped(train=described, test=described, keys=keys or None, shape=shape, classes=10)
+    found = dataset.load("train")
     with pytest.raises(Failure) as caught:
         found.inputs[np.arange(16, 20)]
     line = said(caught.value, 4)
@@ -97,7 +102,7 @@ def test_an_item_unlike_what_is_taken_is_named_by_its_number(
 )  # fmt: skip
 def test_a_class_that_does_not_exist_is_refused(kind: str, expected: str) -> None:
     described = node("Item", kind="hwc", odd=17, odd_kind=kind)
-    found = Mapped(train=described, test=described, shape=(3, 6, 4)).load("train")
+    found = Mapped(train=described, test=described, shape=(3, 6, 4), classes=10).load("train")
     with pytest.raises(Failure) as caught:
         found.targets[np.arange(16, 20)]
     assert said(caught.value, 4).startswith(f"error: dataset.classes=10: {expected}")
@@ -149,7 +154,8 @@ def test_a_mapped_dataset_that_fails_ends_its_run_with_one_line_and_the_tracebac
     (tmp_path / "broken.py").write_text("print('imported')\n1 / 0\n")
     fine = "dataset.test={_target_: tests.dataset.mine.Item, kind: hwc}"
     odd = "{_target_: tests.dataset.mine.Item, kind: hwc, odd: 17, odd_kind: raises}"
-    job = ["dataset=mapped", fine, "dataset.shape=[3,6,4]", "batch_size=10", "device=cpu"]
+    job = ["dataset=mapped", fine, "dataset.shape=[3,6,4]", "dataset.classes=10", "batch_size=10",
+           "device=cpu"]  # fmt: skip
     commands = [
         ["train.py", *job, f"dataset.train={odd}", "hydra.run.dir=run"],
         ["train.py", *job, f"dataset.train={odd}", "parallel=ddp", "launch.cpu_processes=2",

@@ -29,11 +29,11 @@ from ninefold.report.stats.measures import (
     BYTES,
     ENERGY,
     SECONDS,
-    THROUGHPUT,
     TO_TARGET,
     Measure,
     of_figures,
     of_score,
+    of_throughput,
 )
 from ninefold.report.stats.statistics import estimate
 
@@ -114,7 +114,8 @@ def _cell(
 def _measures(evidence: Evidence) -> list[MeasureFigures]:
     found: list[MeasureFigures] = []
     score = of_score(evidence.group.scoring)
-    for measure in (SECONDS, THROUGHPUT, score, BYTES, ENERGY, evidence.to_target):
+    throughput = of_throughput(evidence.group.runs)
+    for measure in (SECONDS, throughput, score, BYTES, ENERGY, evidence.to_target):
         if measure is None:
             continue
         figures = _figures(evidence, measure)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
-from ninefold.result import ACCURACY, SHARE, UNITS, Score
+from ninefold.result import ACCURACY, IMAGES, SHARE, UNITS, Score
 
 MOST_FIGURES = 20  # further figures of a task that are shown
 
@@ -96,6 +96,25 @@ THROUGHPUT = Measure(
     better="more",
     of_time=True,
 )
+
+
+def of_throughput(runs: Iterable[Run]) -> Measure:
+    """Return the measure of throughput in what these runs count: images, rows, tokens."""
+    said = {run.counting for run in runs if run.ok}
+    (counted,) = said if len(said) == 1 else {IMAGES}
+    if counted == IMAGES:
+        return THROUGHPUT
+
+    def value(run: Run) -> float | None:
+        speed = run.images_per_second
+        return None if speed is None else speed * counted.per_example
+
+    name = counted.name
+    about = THROUGHPUT.about.replace("images", name)
+    title = f"{name.capitalize()} per second"
+    return replace(THROUGHPUT, title=title, about=about, value=value, unit=f"{name}/s")
+
+
 BYTES = Measure(
     "Peak memory",
     "Sum over devices; on a CPU the peak resident memory of the processes.",

@@ -1,0 +1,103 @@
+"""A text as stretches of characters, of which a language model says the next: ours, or a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ninefold.dataset import Dataset, Examples, Split
+from ninefold.errors import DataError
+from ninefold.files import read_text
+from ninefold.types import Count
+
+if TYPE_CHECKING:
+    from ninefold.dataset.preparation import Preparation
+
+OURS = Path(__file__).with_name("text.txt")  # 10 kB about training networks
+TEST = 0.1  # of the text, its end
+
+
+@dataclass(frozen=True)
+class Text(Dataset):
+    """Tokens int64 [context], and as targets the tokens that follow each: int64 [context].
+
+    A token is the number of a character among those of the whole text, by their code points. The
+    last tenth of the text is the test set. root: a text file, UTF-8; None: ours.
+    """
+
+    context: Count = 64
+    """Characters of an example of dataset=text: how far a model looks back."""
+    stride: Count = 4
+    """Characters from where a training example of dataset=text begins to where the next does; those
+    of the test set do not overlap."""
+
+    counts = "rows"
+
+    def prepare(self) -> None:
+        for split in self.splits:
+            self.load(split)
+
+    def load(self, split: Split) -> Examples:
+        tokens, _ = self._tokens()
+        first = round((1 - TEST) * len(tokens))
+        part = tokens[first:] if split == "test" else tokens[:first]
+        if len(part) <= self.context:
+            raise DataError(
+                "dataset.context",
+                self.context,
+                f"the {split} split of {self._path} has {len(part):,} characters; fewer than that "
+                "are allowed; lower dataset.context, or name a longer text (dataset.root)",
+            )
+        if self.shape and list(self.shape) != [self.context]:
+            raise DataError(
+                "dataset.shape",
+                list(self.shape),
+                f"an example has dataset.context={self.context} tokens; [{self.context}] is "
+                "allowed; leave it out",
+            )
+        windows = np.lib.stride_tricks.sliding_window_view(part, self.context + 1)
+        windows = windows[:: self.context if split == "test" else self.stride]
+        examples = Examples(windows[:, :-1], windows[:, 1:])
+        return examples.first(self.limit_of(split))
+
+    def count_classes(self) -> int:
+        """The number of different characters."""
+        return len(self._tokens()[1])
+
+    def item_shape(self) -> list[int]:
+        return [self.context]
+
+    def preparation(self, **options: Any) -> Preparation:
+        from ninefold.dataset.preparation import TypedPreparation  # it imports torch
+
+        return TypedPreparation(**options)
+
+    def _tokens(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """The text as tokens, and the code point of each token. Raises DataError."""
+        try:
+            text = read_text(self._path)
+        except (OSError, ValueError) as error:
+            raise DataError(
+                "dataset.root",
+                self._path,
+                f"it cannot be read ({getattr(error, 'strerror', None) or error}); a text file in "
+                "UTF-8 is allowed; correct it, or leave it out for ours",
+            ) from error
+        points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        found, tokens = np.unique(points, return_inverse=True)
+        if self.classes is not None and len(found) > self.classes:
+            raise DataError(
+                "dataset.classes",
+                self.classes,
+                f"{self._path} has {len(found)} different characters; as many are allowed; leave "
+                "dataset.classes out",
+            )
+        return tokens.astype(np.int64), found
+
+    @property
+    def _path(self) -> Path:
+        return OURS if self.root is None else Path(self.root)

@@ -1,0 +1,85 @@
+"""Batches as trees of tensors: a tensor, or a tuple, a list or a dict of such trees.
+
+Nothing here imports torch: the same functions are for trees of arrays, and of other leaves.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+Tree = Any  # a leaf, such as a tensor or an array, or a tuple, a list or a dict of trees
+
+
+def each(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """The same tree with `function(leaf, ...)` in place of each leaf (tree_map).
+
+    others: trees like it, or with more in them; their leaves are the further arguments.
+    """
+    if isinstance(tree, dict):
+        found = copy.copy(tree)  # classes of their own, such as a model's output, stay
+        for key in tree:
+            found[key] = each(function, tree[key], *(other[key] for other in others))
+        return found
+    if isinstance(tree, tuple | list):
+        values = [each(function, *together) for together in zip(tree, *others, strict=True)]
+        return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)
+    return function(tree, *others)
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """The leaves of a tree, in its order."""
+    if isinstance(tree, dict | tuple | list):
+        values = tree.values() if isinstance(tree, dict) else tree
+        return [leaf for value in values for leaf in leaves(value)]
+    return [tree]
+
+
+def filled(tree: Tree, values: Iterable[Any]) -> Tree:
+    """A tree like `tree`, with `values` as its leaves."""
+    given = iter(values)
+    return each(lambda _: next(given), tree)
+
+
+def named(tree: Tree, name: str) -> Iterator[tuple[str, Any]]:
+    """The leaves with their names: `name` for a single one, `name[0]`, or `key` of a dict."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from named(value, str(key))
+    elif isinstance(tree, tuple | list):
+        for number, value in enumerate(tree):
+            yield from named(value, f"{name}[{number}]")
+    else:
+        yield name, tree
+
+
+def rows(tree: Tree) -> int:
+    """How many examples a batch has."""
+    return len(leaves(tree)[0])
+
+
+def chunks(tree: Tree, count: int) -> Iterator[Tree]:
+    """A batch in at most `count` parts of as many examples each, of which the last may be smaller.
+
+    As torch.chunk has them.
+    """
+    for values in zip(*(leaf.chunk(count) for leaf in leaves(tree)), strict=True):
+        yield filled(tree, values)
+
+
+def moved(tree: Tree, device: Any) -> Tree:
+    """A batch on `device`, copied without a wait."""
+    return each(lambda leaf: leaf.to(device, non_blocking=True), tree)
+
+
+def call(function: Callable[..., Any], inputs: Tree) -> Any:
+    """Call a network: with a tensor, with the values of a tuple, or with a dict by keyword."""
+    if isinstance(inputs, dict):
+        return function(**inputs)
+    return function(*inputs) if isinstance(inputs, tuple | list) else function(inputs)
+
+
+def shapes(tree: Tree) -> Tree:
+    """The shape of an example of a batch or of arrays: a list of numbers for each leaf."""
+    return each(lambda leaf: list(leaf.shape[1:]), tree)

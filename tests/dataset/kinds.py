@@ -1,0 +1,156 @@
+"""Datasets, networks and losses of users, of anything but single images with classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Items:
+    """`count` items of a kind, each drawn by its number."""
+
+    def __init__(self, kind: str, count: int = 48, odd: int | None = None, odd_kind: str = ""):
+        self.kind, self.count, self.odd, self.odd_kind = kind, count, odd, odd_kind
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> Any:
+        return made(self.odd_kind if number == self.odd else self.kind, number)
+
+
+def made(kind: str, number: int) -> Any:
+    draw = np.random.default_rng(number)
+    floats = torch.from_numpy(draw.normal(size=6)).float()
+    numbers = draw.integers(0, 5, 2)
+    tokens = torch.from_numpy(draw.integers(0, 11, 8))
+    image = draw.integers(0, 256, (3, 8, 8), dtype=np.uint8)
+    label = int(floats.sum() > 0)
+    kinds: dict[str, Any] = {
+        "table": (floats, floats.sum()),
+        "features": ({"x_cont": floats, "x_cat": numbers}, floats[:3]),
+        "other order": ({"x_cat": numbers, "x_cont": floats}, floats[:3]),
+        "pair": ((floats, floats * 2), {"sum": floats.sum(), "class": label}),
+        "words": {"ids": tokens, "mask": tokens > 3, "label": label, "name": "x"},
+        "next": ((tokens[:-1], tokens[1:]), tokens[1:]),
+        "tokens": (tokens[:-1], tokens[1:]),
+        "alone": floats.sigmoid(),
+        "image and row": ({"image": image, "row": floats}, label),
+        "scalar": (float(floats[0]), float(floats[1])),
+        "less": ({"x_cont": floats}, floats[:3]),
+        "longer": ({"x_cont": torch.zeros(7), "x_cat": numbers}, floats[:3]),
+        "floats": ({"x_cont": floats, "x_cat": numbers / 2}, floats[:3]),
+        "three in a tuple": ((floats, floats, floats), label),
+        "text inside": ({"x_cont": floats, "x_cat": "cat"}, floats[:3]),
+        "empty dict": ({}, floats[:3]),
+        "numbers as keys": ({1: floats}, floats[:3]),
+        "labeled": (floats.sigmoid(), label),
+        "other target": (floats, floats[:2]),
+        "another target": (floats, {"sum": floats.sum()}),
+        "int target": ({"x_cont": floats, "x_cat": numbers}, numbers),
+        "no values": (floats[:0], label),
+        "none inside": ({"x_cont": floats, "x_cat": None}, floats[:3]),
+    }
+    return kinds[kind]
+
+
+class Features(nn.Module):
+    """Of a table with numbers and categories, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.layer = nn.Embedding(5, 3), nn.Linear(12, 3)
+
+    def forward(self, x_cont: Tensor, x_cat: Tensor) -> Tensor:
+        found: Tensor = self.layer(torch.cat([x_cont, self.embed(x_cat).flatten(1)], 1))
+        return found
+
+
+class Pair(nn.Module):
+    """Of two inputs, with two outputs by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 4), nn.Linear(6, 4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, one: Tensor, other: Tensor) -> dict[str, Tensor]:
+        both = (self.first(one) + self.second(other)).tanh()
+        return {"sum": both.sum(1), "logits": self.head(both)}
+
+
+def of_pair(output: dict[str, Tensor], target: dict[str, Tensor]) -> Tensor:
+    classes = F.cross_entropy(output["logits"], target["class"], reduction="none")
+    return (output["sum"] - target["sum"]).square() + classes
+
+
+class Words(nn.Module):
+    """Of tokens and the mask of those that count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(11, 4), nn.Linear(4, 2)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        found: Tensor = self.head((self.embed(ids) * mask[..., None]).sum(1))
+        return found
+
+
+class Decoder(nn.Module):
+    """Returns (logits, loss) as nanoGPT's GPT: of the last place alone where it gets no targets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
+
+    def forward(self, idx: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        features = self.embed(idx).cumsum(1)
+        if targets is None:
+            return self.head(features[:, [-1]]), None
+        logits = self.head(features)
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class VAE(nn.Module):
+    """Returns (recon, mu, logvar); draws in training and in evaluations."""
+
+    def __init__(self, draws: bool = True) -> None:
+        super().__init__()
+        self.encode, self.decode, self.draws = nn.Linear(6, 4), nn.Linear(2, 6), draws
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mu, logvar = self.encode(x).chunk(2, dim=1)
+        noise = torch.randn_like(mu) if self.draws else 0
+        return self.decode(mu + noise * (logvar / 2).exp()).sigmoid(), mu, logvar
+
+
+def elbo(output: tuple[Tensor, Tensor, Tensor], target: Tensor) -> Tensor:
+    recon, mu, logvar = output
+    kept = F.binary_cross_entropy(recon, target, reduction="none").sum(1)
+    return kept - 0.5 * (1 + logvar - mu.square() - logvar.exp()).sum(1)
+
+
+class ImageAndRow(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(10, 2)
+
+    def forward(self, image: Tensor, row: Tensor) -> Tensor:
+        assert image.dtype == torch.float32
+        assert image.max() <= 1
+        found: Tensor = self.head(torch.cat([self.conv(image).mean((2, 3)), row], 1))
+        return found
+
+
+class Line(nn.Module):
+    def __init__(self, inputs: int, outputs: int = 1) -> None:
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.layer(x.reshape(len(x), -1)).squeeze(1)
+        return found

@@ -1,0 +1,76 @@
+"""Networks of several inputs and outputs as files, with the names that they have in the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ninefold.dataset.mapped import Mapped
+from ninefold.dataset.preparation import TypedPreparation
+from ninefold.errors import ConfigError
+from ninefold.export import check, graph
+from ninefold.export.formats import FORMATS
+from ninefold.export.run import first
+from ninefold.model import Output
+from ninefold.task.own_loss import OwnLoss
+from tests.dataset import kinds
+
+TASK = OwnLoss(nn.MSELoss())
+CASES: dict[str, tuple[nn.Module, list[str], int]] = {
+    "features": (kinds.Features(), ["x_cont", "x_cat"], 1),
+    "pair": (kinds.Pair(), ["one", "other"], 2),
+    "next": (Output(kinds.Decoder(), 0), ["idx", "targets"], 1),
+    "alone": (kinds.VAE(draws=False), ["input"], 3),
+    "words": (kinds.Words(), ["ids", "mask"], 1),
+}  # fmt: skip
+
+
+def source_of(kind: str, prepares: bool = True) -> graph.Source:
+    node = {"_target_": "tests.dataset.kinds.Items", "kind": kind}
+    keys = [["ids", "mask"], "label"] if kind == "words" else None
+    examples = Mapped(train=node, test=node, keys=keys).load("test")
+    inputs, targets = first(examples, 20)
+    network = CASES[kind][0]
+    model = network.network if isinstance(network, Output) else network
+    prepare = TypedPreparation(channels=None)
+    return graph.source(model, network, inputs, targets, prepare, prepares)
+
+
+@pytest.mark.parametrize("name", ["onnx", "pt2", "safetensors"])
+@pytest.mark.parametrize("kind", CASES)
+def test_a_file_returns_what_a_network_of_several_inputs_and_outputs_does(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    source, file = source_of(kind), tmp_path / f"model.{name}"
+    file.write_bytes(FORMATS[name].made(source, {}))
+    found = check.compared(source, FORMATS[name].open(source, file), TASK, name)
+    found.require_same(name)
+    assert found.examples == 20
+    assert source.names == CASES[kind][1]
+
+
+def test_an_onnx_file_has_the_names_of_the_inputs(tmp_path: Path) -> None:
+    import onnxruntime
+
+    source, file = source_of("features"), tmp_path / "model.onnx"
+    file.write_bytes(FORMATS["onnx"].made(source, {}))
+    session: Any = onnxruntime.InferenceSession(str(file))
+    assert [each.name for each in session.get_inputs()] == ["x_cont", "x_cat"]
+    (output,) = session.run(None, {k: v[:3].numpy() for k, v in source.inputs.items()})
+    with torch.no_grad():
+        expected = CASES["features"][0](**{k: v[:3] for k, v in source.inputs.items()})
+    np.testing.assert_allclose(output, expected.numpy(), atol=1e-5)
+
+
+def test_images_among_several_inputs_are_prepared_outside_of_the_file() -> None:
+    node = {"_target_": "tests.dataset.kinds.Items", "kind": "image and row"}
+    inputs, targets = first(Mapped(train=node, test=node).load("test"), 4)
+    network, prepare = kinds.ImageAndRow(), TypedPreparation(channels=None)
+    with pytest.raises(ConfigError, match=r"prepare=true: images among several inputs .*=false"):
+        graph.source(network, network, inputs, targets, prepare, True)
+    assert graph.source(network, network, inputs, targets, prepare, False).names == ["image", "row"]
