@@ -250,8 +250,8 @@ class Result:
 
     @property
     def scoring(self) -> Score:
-        """What its score is; that of a result which does not say so is a share."""
-        unit = SHARE if self.score_unit is None else self.score_unit
+        """What its score is; that of a result which does not say what is better is a share."""
+        unit = SHARE if self.score_better is None else self.score_unit or ""  # runs.csv has no ""
         better = "less" if self.score_better == "less" else "more"
         return Score(self.score or SCORE, unit, better, self.score_margin)
 

@@ -81,7 +81,9 @@ class Task(Protocol):
     A task that holds tensors, such as weights of classes, is an nn.Module: they are then moved and
     replicated with the network.
 
-    It may also have `choices(output)`: numbers [..., m] of which the largest is what is decided, by
+    It may also have `require_targets(targets)`, which is called before a run with the array of all
+    training targets, where that is in memory, and raises DataError for what they cannot be; and
+    `choices(output)`: numbers [..., m] of which the largest is what is decided, by
     which an exported network is compared with its original.
     """
 

@@ -204,6 +204,8 @@ def training(
     few = first(train)
     inputs, targets = each(torch.clone, few)
     task = fitting_task(job, model, plain(inputs, targets, None))
+    if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
+        task.require_targets(train.targets)
     size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
     trial = trial_of(job, kept_frozen(model, job.freeze), task, place.device)
     try_step(job, trial, train, few, moved, place)
@@ -313,6 +315,7 @@ def checked_task(
 def fitting_task(job: DictConfig, model: nn.Module, batch: tuple[Any, Any]) -> Task:
     """The job's task. Raises ConfigError if it does not fit the model and this prepared batch."""
     task, loss = built_task(job)
+    scoring(task)
     inputs, targets = batch
     called = task.loss if loss is None else explained(task.loss, loss)
     check(model, job.model.get("output"), called, inputs, targets, job.choices.model)

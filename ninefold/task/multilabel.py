@@ -1,0 +1,118 @@
+"""Multi-label classification: of each label whether it holds, of an example or of each pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ninefold.errors import ConfigError, DataError
+from ninefold.result import Figure
+from ninefold.task import Scores, named, unlabeled
+from ninefold.task.loss import Loss, mean_over_examples, unreduced
+
+
+class MultiLabel(nn.Module):
+    """Logits float [n, k] or [n, k, h, w] against labels 0 or 1 of the same shape.
+
+    Labels of any dtype; a label is decided to hold where its logit is above 0. Scored by the mean
+    over the labels of F1 = 2 TP / (2 TP + FP + FN), which for masks is the Dice coefficient.
+
+    classes: the number of labels k.
+    loss: called with logits and labels in the dtype of the logits, returns a number for each
+        example or each label of it. None: binary cross entropy.
+    """
+
+    score = "mean F1"
+
+    def __init__(self, classes: int, loss: Loss | str | None = None) -> None:
+        """Raises ConfigError if `loss` is a name: there is none to choose from."""
+        super().__init__()
+        if isinstance(loss, str):
+            raise ConfigError(
+                "task.loss",
+                loss,
+                "multilabel knows no loss by name; a section with a _target_ in it, or null, is "
+                "allowed; name a class, as in task.loss={_target_: torch.nn.BCEWithLogitsLoss}",
+            )
+        self.classes = classes
+        self.criterion = None if loss is None else unreduced(loss)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over each example's labels, then over the examples."""
+        labels = self._labels(output, target).to(output.dtype)
+        if self.criterion is None:  # all examples have as many labels
+            return F.binary_cross_entropy_with_logits(output, labels)
+        return mean_over_examples(self.criterion(output, labels), len(labels))
+
+    def require_targets(self, targets: npt.NDArray[Any]) -> None:
+        """Raise DataError unless all `targets` are 0 or 1."""
+        bad = np.argwhere((targets != 0) & (targets != 1))
+        if len(bad):
+            first = bad[0].tolist()
+            raise DataError(
+                "dataset",
+                "targets",
+                f"{len(bad):,} values of the targets are no labels, the first "
+                f"{targets[tuple(first)]} of example {first[0]}; 0 and 1 are allowed; correct them",
+            )
+
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        """Counts for each label: int64 [k, 4].
+
+        True positives, false positives, false negatives, and targets that are neither 0 nor 1.
+        """
+        target = self._labels(output, target)
+        holds, said = target == 1, output > 0
+        odd = ~holds & (target != 0)
+        cells = (said & holds, said & ~holds, ~said & holds, odd)
+        return torch.stack([cell.flatten(2).sum(dim=(0, 2)) for cell in map(_whole, cells)], dim=1)
+
+    def choices(self, output: Tensor) -> Tensor:
+        """Of each label a 0, against which its logit decides: [n, k, ..., 2]."""
+        return torch.stack([torch.zeros_like(output), output], dim=-1)
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        """Mean F1 over the labels that occur in truth or prediction; F1 of each label and of all.
+
+        Raises DataError if a target is no label, or no label occurs.
+        """
+        hits, wrong, missed, odd = sums.cpu().T.tolist()
+        if any(odd):
+            raise unlabeled(
+                "labels 0 and 1 alone", f"{sum(odd):,} values of the targets are neither"
+            )
+        both = [2 * h + w + m for h, w, m in zip(hits, wrong, missed, strict=True)]
+        each = [2 * hit / of if of else None for hit, of in zip(hits, both, strict=True)]
+        known = [value for value in each if value is not None]
+        if not known:
+            raise unlabeled("a label that holds", "all of its labels are 0")
+        return Scores(
+            score=sum(known) / len(known),
+            others=[Figure("F1 of all labels", 2 * sum(hits) / sum(both))],
+            each=dict(zip(named(names, len(each)), each, strict=True)),
+            each_name="F1",
+            counted="examples with it",
+        )
+
+    def _labels(self, output: Tensor, target: Tensor) -> Tensor:
+        if output.shape != target.shape or output.ndim < 2 or output.shape[1] != self.classes:
+            raise ConfigError(
+                "task",
+                "multilabel",
+                f"the model's output is {list(output.shape)}, the targets are "
+                f"{list(target.shape)}; logits and labels of one shape, [n, {self.classes}] or "
+                f"[n, {self.classes}, height, width], are allowed; set dataset.classes to the "
+                "number of labels, or choose another model, dataset or task",
+            )
+        return target
+
+
+def _whole(cells: Tensor) -> Tensor:
+    """bool [n, k, ...] with a last dimension to sum over."""
+    return cells.unsqueeze(-1)

@@ -1,0 +1,213 @@
+"""Reports of scores that are no shares: an error of which less is better, a negative ELBO."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ninefold import report
+from ninefold.report.answer.evidence import gather_evidence
+from ninefold.report.data.cell import Cell
+from ninefold.report.data.cells import groups, largest_first
+from ninefold.report.stats.measures import of_figures
+from ninefold.report.stats.statistics import compare
+from ninefold.report.stats.verdicts import Settings
+from ninefold.result import Figure, Score
+from ninefold.study_record import StudyRecord
+from tests.report.studies import DDP, NONE, NONE_AUTOCAST
+from tests.report.test_answer import runs_of
+from tests.report.test_report import result
+from tests.report.test_scores import SPEED, Written
+
+RMSE = Score("RMSE", "m", "less", 0.5)
+ELBO = Score("ELBO", "nats", "more", 30.0)
+
+
+def study(
+    folder: Path, score: Score, level: float, noise: float, lost: float, margin: float | None = None
+) -> Written:
+    """A study of four cells and four seeds, and its report. lost: by none-autocast."""
+    rounds = []
+    for seed in range(4):
+        runs = []
+        for cell, seconds in SPEED.items():
+            chance = random.Random(f"{cell}{seed}")
+            own = level + chance.gauss(0, noise) - score.sign * lost * (cell == NONE_AUTOCAST)
+            name = f"runs/{cell}_{seed}"
+            (folder / name).mkdir(parents=True)
+            content = result(
+                cell.parallel, cell.amp, seed, study=None, dataset="table", model="mlp",
+                accuracy=own, score=score.name, score_unit=score.unit, score_better=score.better,
+                score_margin=score.margin, train_seconds=10 * seconds * chance.gauss(1, 0.003),
+                scores={"MAE m": own / 2, "R2": -0.25},
+                figures={
+                    "MAE m": {"name": "MAE", "unit": "m", "better": "less"},
+                    "R2": {"name": "R2", "unit": "", "better": "more"},
+                },
+            )  # fmt: skip
+            (folder / name / "result.json").write_text(json.dumps(content))
+            lines = [
+                {"step": n, "epoch": n, "seconds": seconds * n, "test_loss": 1.0,
+                 "test_accuracy": own - score.sign * 5 * noise * (10 - n)}
+                for n in range(1, 11)
+            ]  # fmt: skip
+            (folder / name / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+            runs.append(name)
+        rounds.append({"round": seed, "attempt": 0, "seed": seed, "counted": True, "runs": runs})
+    facts = {
+        "wall_seconds": 1.0, "runs": 16, "rounds": rounds,
+        "settings": {"report": {"margin": margin, "target": None}},
+    }  # fmt: skip
+    (folder / "sweep.json").write_text(json.dumps(facts))
+    return Written(folder, report.write(folder))
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return study(tmp_path_factory.mktemp("errors") / "study", RMSE, 54.0, 0.02, lost=2.0)
+
+
+@pytest.fixture(scope="module")
+def elbos(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return study(tmp_path_factory.mktemp("elbos") / "study", ELBO, -48523.9, 2.0, lost=200.0)
+
+
+def texts(written: Written) -> Sequence[str]:
+    files = [written.text(name) for name in ("report.md", "table.md", "report.html", "report.json")]
+    return [*files, written.console]
+
+
+def test_a_larger_error_is_worse_and_never_in_percent_or_points(errors: Written) -> None:
+    [group] = errors.tree["groups"]
+    verdicts = {row["cell"]: row["verdict"] for row in group["safety"]}
+    assert verdicts == {"none-autocast": "worse", "ddp-fp32": "safe", "ddp-mine": "safe"}
+    [lost] = [row for row in group["safety"] if row["cell"] == "none-autocast"]
+    assert lost["difference"] == pytest.approx(2.0, abs=0.1)  # as measured: more meters
+    [kept] = [row for row in group["safety"] if row["cell"] == "ddp-fp32"]
+    assert kept["difference"] < kept["low"] < 0.5  # an upper bound
+    assert errors.tree["answer"]["goals"][0]["cell"] == "ddp-fp32"
+    for text in texts(errors):
+        assert not re.search(r"[0-9] points|percentage points", text)
+        assert not [word for word in ("RMSE %", "% test RMSE", "percent over") if word in text]
+    assert "its RMSE is safe" in errors.console
+    assert "Test RMSE, m" in errors.console
+    assert "54.0" in errors.console
+    md = errors.text("report.md")
+    assert "shown to be less than 0.5 m above none-fp32's: the upper bound has to" in md
+    assert "| difference, m | upper bound |" in " ".join(md.split())
+    assert "in brackets the difference in m." in md
+    page = errors.text("report.html")
+    for words in (
+        "Is the RMSE safe?", "less than 0.5 m above none-fp32", "to the left of the dashed line",
+        "Test RMSE in m over epochs", "RMSE m</th>", "Seconds to a test RMSE of 54.",
+    ):  # fmt: skip
+        assert words in page, words
+
+
+def test_the_time_to_a_target_error_is_that_of_the_first_evaluation_at_or_below_it(
+    errors: Written,
+) -> None:
+    [group] = errors.tree["groups"]
+    # Each evaluation is 0.1 m better than the one before; the last is at 54, the target at 54.5.
+    [figures] = [c["measures"]["to_target"] for c in group["cells"] if c["cell"] == "ddp-fp32"]
+    assert {round(value / SPEED[DDP]) for value in figures["values"].values()} <= {4, 5, 6}
+    assert errors.tree["settings"]["target"] == pytest.approx(54.5, abs=0.05)
+
+
+def test_a_negative_score_is_compared_by_its_margin(elbos: Written) -> None:
+    [group] = elbos.tree["groups"]
+    verdicts = {row["cell"]: row["verdict"] for row in group["safety"]}
+    assert verdicts == {"none-autocast": "worse", "ddp-fp32": "safe", "ddp-mine": "safe"}
+    assert elbos.tree["settings"]["margin"] == 30.0
+    assert elbos.tree["settings"]["target"] == pytest.approx(-48554, abs=5)
+    assert "less than 30 nats below none-fp32's: the lower bound" in elbos.text("report.md")
+    assert "Test ELBO, nats" in elbos.console
+    assert "-4852" in elbos.console
+    for text in texts(elbos):
+        assert "ELBO %" not in text
+        assert "-48523.90 %" not in text
+
+
+def test_report_margin_is_in_the_unit_of_the_score(tmp_path: Path) -> None:
+    wide = study(tmp_path / "wide", RMSE, 54.0, 0.02, lost=2.0, margin=3.0)
+    verdicts = {row["cell"]: row["verdict"] for row in wide.tree["groups"][0]["safety"]}
+    assert verdicts["none-autocast"] == "safe"
+    assert "less than 3 m above" in wide.text("report.md")
+
+
+def test_without_a_margin_nothing_may_be_lost_and_the_report_says_so(tmp_path: Path) -> None:
+    bare = study(tmp_path / "bare", replace(RMSE, margin=None), 54.0, 0.02, lost=2.0)
+    verdicts = {row["cell"]: row["verdict"] for row in bare.tree["groups"][0]["safety"]}
+    assert verdicts["ddp-fp32"] == "not enough runs"
+    assert "Nothing says how much of the RMSE may be lost" in bare.console
+    assert "report.margin sets that, in m." in bare.console
+
+
+def test_further_figures_have_the_unit_and_direction_that_their_task_gives(errors: Written) -> None:
+    [group] = errors.tree["groups"]
+    about = [(each["name"], each["unit"], each["better"]) for each in group["further"]]
+    assert about == [("MAE", "m", "less"), ("R2", "", "more")]
+    assert group["further"][1]["cells"]["none-fp32"]["mean"] == -0.25
+    assert "MAE, m (less is better)" in errors.text("table.md")
+    assert (Figure("MAE", 1.0, "m").key, Figure("R2", 1.0, "").key) == ("MAE m", "R2")
+
+
+def test_what_anybody_wrote_of_a_figure_is_shown_as_text() -> None:
+    runs = runs_of({NONE: 5.0}, scores={"a": 2.0}, figures={"a": {"unit": "kg", "better": "up"}})
+    [figure] = of_figures(runs)
+    assert (figure.title, figure.unit, figure.better) == ("a", "kg", "")
+
+
+def test_a_plain_number_is_none_in_a_recording_too(tmp_path: Path) -> None:
+    r2 = study(tmp_path / "r2", Score("R2", "", "more", 0.01), 0.5, 0.001, lost=0.2)
+    [group] = r2.tree["groups"]
+    assert next(row["verdict"] for row in group["safety"]) == "worse"
+    assert "Test R2\n" in r2.text("table.md")
+    assert "less than 0.01 below none-fp32's" in r2.text("report.md")
+    assert "percentage points" not in r2.text("table.md")
+    recorded = r2.text("report.md")
+    again = tmp_path / "again"
+    again.mkdir()
+    for name in ("runs.csv", "curves.csv", "environment.json"):
+        (again / name).write_text(r2.text(name), encoding="utf-8")
+    report.write(again)
+    assert (again / "report.md").read_text(encoding="utf-8") == recorded
+
+
+def test_groups_of_lower_error_come_first() -> None:
+    said = {"score": "RMSE", "score_unit": "m", "score_better": "less"}
+    good = [replace(run, model="good") for run in runs_of({NONE: 5.0}, **said)]
+    bad = [replace(run, model="bad") for run in runs_of({NONE: 5.0}, {NONE: 10.0}, **said)]
+    assert [group.model for group in largest_first(groups([*bad, *good]))] == ["good", "bad"]
+
+
+def test_verdicts_of_errors_mirror_those_of_their_negatives() -> None:
+    random_ = random.Random(1)
+    cells = [NONE, DDP, NONE_AUTOCAST, Cell("dp", "fp32")]
+    values = {
+        cell: {seed: 3 + number * 0.2 + random_.gauss(0, 0.05) for seed in range(6)}
+        for number, cell in enumerate(cells)
+    }
+    turned = {cell: {seed: -v for seed, v in known.items()} for cell, known in values.items()}
+    less = compare({}, values, Settings(margin=0.3, better="less"))
+    more = compare({}, turned, Settings(margin=0.3))
+    for one, other in zip(less.accuracy, more.accuracy, strict=True):
+        assert (one.verdict, one.p, one.low) == (other.verdict, other.p, -(other.high or 0))
+        assert (one.estimate, one.high) == (-(other.estimate or 0), -(other.low or 0))
+    for mine, theirs in zip(less.safety, more.safety, strict=True):
+        assert (mine.verdict, mine.low) == (theirs.verdict, -(theirs.low or 0))
+    assert {pair.verdict for pair in less.accuracy} >= {"worse"}
+
+
+def test_a_target_of_a_share_that_is_no_share_is_not_used() -> None:
+    [group] = groups(runs_of({NONE: 5.0}))
+    record = StudyRecord(settings={"report": {"target": 54.0}})
+    assert gather_evidence(group, (), record, None).given_target is None
+    [group] = groups(runs_of({NONE: 5.0}, score="RMSE", score_unit="m", score_better="less"))
+    assert gather_evidence(group, (), record, None).given_target == 54.0
