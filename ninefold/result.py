@@ -162,6 +162,9 @@ class Result:
         points and checkpoints included, measured by energy_source (nvml, rapl).
     peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
         processes the peak resident set, evaluations included.
+    load: how busy each of these devices was in training steps. Of a GPU, by its driver, the share
+        of time in which any kernel ran; of a CPU's processes the CPU seconds of each in a second,
+        threads that read included. Empty: not known, or steps took less than a second in all.
     driver_memory_bytes: what the driver counted at the end for the process of each GPU, which
         includes CUDA's context and the buffers of NCCL; empty: not known.
     memory_bytes: what the tensors of the largest process take, without activations: parameters,
@@ -240,6 +243,7 @@ class Result:
     energy_source: str | None = None
     gpus: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: list[int] = field(default_factory=list)
+    load: list[Number] = field(default_factory=list)
     driver_memory_bytes: list[int] = field(default_factory=list)
     memory_bytes: dict[str, Number | None] = field(default_factory=dict)
     traffic_bytes: int | None = None

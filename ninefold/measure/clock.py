@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ninefold.measure.devices import Meter
+from ninefold.measure.devices import Load, Meter
 from ninefold.result import PHASES
 
 OFTEN = 60.0  # seconds after which a pause reads the energy: the counter of a CPU wraps around
@@ -32,6 +32,7 @@ class Clock:
         known. Reading the counter of a GPU takes up to milliseconds, and it moves every 10 to 100
         ms: reading it before and after each pause would cost more, and be off by more, than the
         energy of the pauses.
+    load: how busy the devices were meanwhile.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
     queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
         or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
@@ -50,6 +51,7 @@ class Clock:
         self._stops, self._waited = 0, 0.0
         self._device = device
         self._gpus = gpus or ([device.index or 0] if device.type == "cuda" else [])
+        self.load = Load(self._gpus)
         self._joules_before = self._read = 0.0
         self._sample = sample
         self._since = 0.0
@@ -64,7 +66,7 @@ class Clock:
         self._synchronize()
         self._running = True
         self._joules_before, self._read = self.meter.joules(), time.perf_counter()
-        self._since = time.perf_counter()
+        self._resume()
 
     def stop(self) -> None:
         """Stop counting; waits for the device."""
@@ -87,7 +89,7 @@ class Clock:
             self._count_energy()
         yield
         self._synchronize()
-        self._since = time.perf_counter()
+        self._resume()
 
     @property
     def sampling(self) -> bool:
@@ -130,12 +132,17 @@ class Clock:
                 self._phases[phase] += self._between(before, after)
         self._pending.clear()
 
+    def _resume(self) -> None:
+        self.load.begin()
+        self._since = time.perf_counter()
+
     def _halt(self) -> None:
         queued = time.perf_counter()
         self._synchronize()
         now = time.perf_counter()
         self.seconds += now - self._since
         self._stops, self._waited = self._stops + 1, self._waited + now - queued
+        self.load.end()
         self._drain()
 
     def _count_energy(self) -> None:

@@ -1,11 +1,12 @@
-"""What the devices of a run report: GPU state and energy (NVML), CPU energy (RAPL)."""
+"""What the devices of a run report: GPU state, load and energy (NVML), CPU load and energy."""
 
 from __future__ import annotations
 
 import functools
 import math
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,49 @@ class Rapl:
         except (OSError, ValueError):
             return math.nan
         return self._joules
+
+
+class Load:
+    """How busy this process keeps its devices while the inner clock runs.
+
+    Of each of `gpus` the mean of what its driver says, at ends of the clock (log points), of the
+    second before: that is the share of time in which any kernel ran, other programs' included.
+    Looked at where the clock has run for that second, but for breaks shorter than BREAK, and not
+    more often. Of the process itself, all its threads: CPU seconds for each second of the clock.
+    """
+
+    PERIOD, BREAK = 1.0, 0.05  # seconds: a driver looks back a sixth of a second to a second
+
+    def __init__(self, gpus: Sequence[int] = ()) -> None:
+        self._seen: dict[int, list[float]] = {index: [] for index in gpus}
+        self._cpu = self._seconds = 0.0
+        self._cpu_before = self._since = self._steady = self._ended = -math.inf
+
+    def begin(self) -> None:
+        """The clock runs from here on."""
+        self._since, self._cpu_before = time.perf_counter(), time.process_time()
+        if self._since - self._ended > self.BREAK:
+            self._steady = self._since
+
+    def end(self) -> None:
+        """The clock stands from here on."""
+        self._ended = time.perf_counter()
+        self._cpu += time.process_time() - self._cpu_before
+        self._seconds += self._ended - self._since
+        if self._seen and self._ended - self._steady >= self.PERIOD:
+            self._steady = self._ended  # the next look is a period later
+            for index, seen in self._seen.items():
+                seen.append(gpu_load(index) / 100)
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of this process in a second of the clock; NaN: it ran less than PERIOD."""
+        return self._cpu / self._seconds if self._seconds >= self.PERIOD else math.nan
+
+    @property
+    def gpus(self) -> list[float]:
+        """The load of each GPU, 0 to 1; NaN: not known."""
+        return [sum(seen) / len(seen) if seen else math.nan for seen in self._seen.values()]
 
 
 def gpu_state(index: int) -> list[float]:

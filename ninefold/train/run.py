@@ -146,6 +146,7 @@ def conditions(
         "link": asdict(run.link) if run.link else {},
         "compute_seconds": run.compute_seconds,
         "peak_memory_bytes": peak_memory(run),
+        "load": load_of_devices(run),
         "driver_memory_bytes": driver_memory(run),
         "memory_bytes": memory_by_kind(
             state.model, state.optimizer, state.average.named(), run.parallel, place
@@ -305,6 +306,18 @@ def peak_memory(run: Training) -> list[int]:
     of_gpus = iter(run.memory.bytes())
     mine = [next(of_gpus) if d.type == "cuda" else resident for d in run.place.devices]
     return of_all_devices(run, mine)
+
+
+def load_of_devices(run: Training) -> list[float]:
+    """How busy each device of this run was, see Result; empty if that of one is not known.
+
+    Every process must call it.
+    """
+    of_gpus, known = iter(run.clock.load.gpus), run.clock.load
+    mine = [next(of_gpus) if d.type == "cuda" else known.cpu for d in run.place.devices]
+    values = torch.tensor(mine, dtype=torch.float64, device=run.place.device)
+    found = gather(values, run.parallel, run.place).flatten().tolist()
+    return [] if any(map(math.isnan, found)) else found
 
 
 def driver_memory(run: Training) -> list[int]:

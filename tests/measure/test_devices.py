@@ -11,9 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from ninefold.measure import probe
+from ninefold.measure import devices, probe
 from ninefold.measure.clock import Clock
-from ninefold.measure.devices import Meter, Rapl, gpu_joules, gpu_load, gpu_memory, gpu_state, meter
+from ninefold.measure.devices import (
+    Load,
+    Meter,
+    Rapl,
+    gpu_joules,
+    gpu_load,
+    gpu_memory,
+    gpu_state,
+    meter,
+)
 from ninefold.measure.probe import Probe
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
@@ -138,3 +147,45 @@ def test_the_driver_counts_at_least_what_the_allocator_holds_if_it_knows_the_pro
     held = torch.zeros(1 << 26, device="cuda")
     counted = gpu_memory(0)
     assert math.isnan(counted) or counted >= held.nbytes
+
+
+def test_the_load_of_a_process_is_its_cpu_time_while_the_clock_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, used = iter([0.0, 0.5, 7.0, 9.0]), iter([1.0, 1.5, 4.0, 6.5])  # begin, end, begin, end
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    monkeypatch.setattr("time.process_time", lambda: next(used))
+    load = Load()
+    load.begin()
+    load.end()
+    assert math.isnan(load.cpu)  # half a second is too short to tell
+    load.begin()
+    load.end()
+    assert load.cpu == pytest.approx(3.0 / 2.5)
+
+
+def test_the_clock_tells_the_load_when_it_runs() -> None:
+    clock = Clock(CPU, sample=0)
+    told: list[str] = []
+    clock.load.begin = lambda: told.append("begin")  # type: ignore[method-assign]
+    clock.load.end = lambda: told.append("end")  # type: ignore[method-assign]
+    clock.start()
+    with clock.paused():
+        told.append("pause")
+    clock.stop()
+    assert told == ["begin", "end", "pause", "begin", "end"]
+
+
+def test_the_load_of_gpus_is_what_the_driver_said_after_a_second_of_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = iter([90.0, 50.0, 80.0, 40.0])
+    monkeypatch.setattr(devices, "gpu_load", lambda index: next(said))
+    now = iter([0.0, 0.9, 0.91, 1.5, 9.0, 9.5, 9.51, 10.1])  # begin, end, begin, ...
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    load = Load([0, 1])
+    for _ in range(4):
+        load.begin()
+        load.end()
+    assert load.gpus == pytest.approx([0.85, 0.45])  # at 1.5 and 10.1: 9.0 comes after a break
+    assert all(map(math.isnan, Load([0]).gpus))

@@ -322,10 +322,47 @@ def test_a_gpu_that_holds_more_than_the_others_is_a_caveat() -> None:
     said = [each for each in caveats(evidence(runs), EMPTY) if each.startswith("Memory is spread")]
     assert said == [
         "Memory is spread unevenly, and the fullest GPU limits the batch: GPU 0 of dp-fp32 holds 2 "
-        "times what the one with the least does."
+        "times what the one with the least does (2.00 and 1.00 GiB)."
     ]
-    processes = [replace(run, devices=["cpu", "cpu"]) for run in runs]
-    assert not any("unevenly" in each for each in caveats(evidence(processes), EMPTY))
+
+
+@pytest.mark.parametrize(("more", "told"), [(1.2, False), (1.5, True)])
+def test_a_process_that_clearly_holds_more_than_the_others_is_a_caveat(
+    more: float, told: bool
+) -> None:
+    runs = [
+        replace(run, devices=["cpu"] * 2, peak_memory_bytes=[2**30, int(2**30 * more)])
+        for run in runs_of({NONE: 5.0, DDP: 4.0})
+        if run.parallel == "ddp" or run.peak_memory_bytes is not None
+    ]
+    said = [each for each in caveats(evidence(runs), EMPTY) if "of ddp-fp32 holds" in each]
+    assert bool(said) == told
+    assert not told or "process 1 of ddp-fp32 holds 1.5 times" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("devices", "load", "told"),
+    [
+        (["NVIDIA H200"] * 2, [0.95, 0.6],
+         "GPU 0 of dp-fp32 is at work 95% of the time, the idlest 60%"),
+        (["NVIDIA H200"] * 2, [0.95, 0.9], None),
+        (["cpu"] * 2, [0.8, 1.4],
+         "process 1 of dp-fp32 takes 1.40 CPU seconds a second, the idlest 0.800"),
+        (["cpu", "NVIDIA H200"], [0.8, 1.4], None),  # of two kinds: nothing to compare
+        (["NVIDIA H200"] * 2, [], None),  # an older result
+    ],
+)  # fmt: skip
+def test_a_device_that_is_clearly_busier_than_the_others_is_a_caveat(
+    devices: list[str], load: list[float], told: str | None
+) -> None:
+    runs = [
+        replace(run, devices=devices, load=load) if run.parallel == "dp" else run
+        for run in runs_of({NONE: 5.0, DP: 4.0})
+    ]
+    said = [each for each in caveats(evidence(runs), EMPTY) if each.startswith("Load is spread")]
+    assert said == (
+        [f"Load is spread unevenly, and the others wait for the busiest: {told}."] if told else []
+    )
 
 
 def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> None:

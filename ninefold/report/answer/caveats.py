@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
 
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import WRAPPER, Evidence
@@ -13,12 +14,15 @@ from ninefold.report.data.cells import Group
 from ninefold.report.data.hosts import listed_hosts
 from ninefold.report.data.rounds import others, round_number
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import listed_and, plural
+from ninefold.report.numbers import listed_and, plural, three_digits
 from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Steady
 from ninefold.study_record import StudyRecord
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
+# The same of load, and of a process's memory: rank 0 also logs and saves, up to 1.18 times there.
+UNEVEN_WORK = 1.25
+GIB = 2**30
 BUSY = 0.05  # share of the CPU time from which on what other programs used is told
 
 
@@ -115,8 +119,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             "The peak memory of a GPU is that of PyTorch's allocator: the buffers of NCCL and "
             "CUDA's context come on top of it."
         )
-    if uneven := _uneven_memory(evidence.group.runs):
-        found.append(uneven)
+    found += _uneven_memory(evidence.group.runs) + _uneven_load(evidence.group.runs)
     if waits := host_caveat(evidence):
         found.append(waits)
     if any(run.random_inputs for run in evidence.group.runs):
@@ -146,24 +149,62 @@ def _hosts(evidence: Evidence) -> str | None:
     )
 
 
-def _uneven_memory(runs: Sequence[Run]) -> str | None:
-    """Which cells have a GPU that holds more than the others do, as dp's first one."""
-    found: dict[Cell, tuple[float, int]] = {}
-    for run in runs:
-        peaks = run.peak_memory_bytes or ()
-        if len(peaks) > 1 and "cpu" not in run.devices and min(peaks) > 0:
-            most = max(peaks)
-            found[run.cell] = max(
-                found.get(run.cell, (0.0, 0)), (most / min(peaks), list(peaks).index(most))
+def _uneven_memory(runs: Sequence[Run]) -> list[str]:
+    """Which cells have a GPU or a process that holds more than others do, as dp's first GPU."""
+    found = []
+    for kind, least, limits in (
+        ("GPU", UNEVEN, "and the fullest GPU limits the batch"),
+        ("process", UNEVEN_WORK, "and the memory of a host has to hold the fullest process"),
+    ):
+        said = [
+            f"{kind} {number} of {cell} holds {most / low:.2g} times what the one with the least "
+            f"does ({three_digits(most / GIB)} and {three_digits(low / GIB)} GiB)"
+            for cell, number, most, low in _uneven(
+                runs, kind, lambda run: run.peak_memory_bytes, least
             )
-    told = {cell: each for cell, each in found.items() if each[0] > UNEVEN}
-    if not told:
-        return None
+        ]
+        if said:
+            found.append(f"Memory is spread unevenly, {limits}: {listed_and(said)}.")
+    return found
+
+
+def _uneven_load(runs: Sequence[Run]) -> list[str]:
+    """Which cells have a GPU or a process that is busier than others are."""
     said = [
-        f"GPU {number} of {cell} holds {ratio:.2g} times what the one with the least does"
-        for cell, (ratio, number) in sorted(told.items(), key=lambda item: plainness(item[0]))
+        f"GPU {number} of {cell} is at work {most:.0%} of the time, the idlest {low:.0%}"
+        for cell, number, most, low in _uneven(runs, "GPU", lambda run: run.load, UNEVEN_WORK)
     ]
-    return f"Memory is spread unevenly, and the fullest GPU limits the batch: {listed_and(said)}."
+    said += [
+        f"process {number} of {cell} takes {three_digits(most)} CPU seconds a second, the idlest "
+        f"{three_digits(low)}"
+        for cell, number, most, low in _uneven(runs, "process", lambda run: run.load, UNEVEN_WORK)
+    ]
+    if not said:
+        return []
+    return [f"Load is spread unevenly, and the others wait for the busiest: {listed_and(said)}."]
+
+
+def _uneven(
+    runs: Sequence[Run], kind: str, of: Callable[[Run], Sequence[float]], least: float
+) -> list[tuple[Cell, int, float, float]]:
+    """Cells in which a device has `least` times another's value: its number, the two values.
+
+    kind: of devices, GPU or process (on a CPU). of: a value for each device of a run; those of the
+    runs of a cell are averaged, so that one disturbed run tells nothing.
+    """
+    of_cells: dict[Cell, list[Sequence[float]]] = {}
+    for run in runs:
+        kinds = {"process" if device == "cpu" else "GPU" for device in run.devices}
+        if kinds == {kind} and (values := of(run)):
+            of_cells.setdefault(run.cell, []).append(values)
+    found = []
+    for cell, rows in sorted(of_cells.items(), key=lambda item: plainness(item[0])):
+        if len({len(row) for row in rows}) > 1:
+            continue
+        means = [fmean(column) for column in zip(*rows, strict=True)]
+        if len(means) > 1 and min(means) > 0 and max(means) > least * min(means):
+            found.append((cell, means.index(max(means)), max(means), min(means)))
+    return found
 
 
 def _simplest_first(cells: Iterable[Cell]) -> str:
