@@ -24,7 +24,7 @@ COLUMNS = 10  # age, sex, body mass index, blood pressure and six measurements o
 
 @dataclass(frozen=True)
 class Diabetes(Dataset):
-    """442 patients: float32 [1, 1, 10] each; target: progression of the disease, float32 [1].
+    """442 patients: float32 [10] each; target: progression of the disease, float32 [1].
 
     Inputs have mean 0 and deviation 1 over the training examples. Every fifth patient (89) is for
     testing. From B. Efron, T. Hastie, I. Johnstone and R. Tibshirani, Least Angle Regression,
@@ -36,26 +36,26 @@ class Diabetes(Dataset):
     target_std: Positive = 77.0
     """Their standard deviation, by which model=mlp scales its outputs."""
     classes: int = 1
-    shape: Sequence[int] = (1, 1, COLUMNS)
+    shape: Sequence[int] = (COLUMNS,)
 
     def prepare(self) -> None:
         for name in FILES:
             packaged(name, "diabetes")
 
     def load(self, split: Split) -> Examples:
-        if list(self.shape) != [1, 1, COLUMNS] or self.classes != 1:
+        if list(self.shape) != [COLUMNS] or self.classes != 1:
             key, wrong = ("classes", self.classes) if self.classes != 1 else ("shape", self.shape)
             raise DataError(
                 f"dataset.{key}",
                 wrong,
                 f"diabetes has {COLUMNS} numbers and one target a patient; classes 1 and shape "
-                f"[1, 1, {COLUMNS}] are allowed; leave dataset.{key} out",
+                f"[{COLUMNS}] are allowed; leave dataset.{key} out",
             )
         inputs, targets = tables()
         test = np.arange(len(inputs)) % 5 == 0
         inputs = (inputs - inputs[~test].mean(axis=0)) / inputs[~test].std(axis=0)
         rows = test if split == "test" else ~test
-        inputs = inputs[rows].astype(np.float32).reshape(-1, 1, 1, COLUMNS)
+        inputs = inputs[rows].astype(np.float32)
         examples = Examples(inputs, targets[rows].astype(np.float32))
         return examples.first(self.limit_of(split))
 
