@@ -56,10 +56,10 @@ def same(folders: list[Path]) -> None:
 def test_a_sweep_trains_bitwise_the_same_from_files_and_from_a_cache(
     shell: Shell, photos: Path
 ) -> None:
-    done = shell.train("-m", *RUN, "dataset.cache=null,disk", "hydra.sweep.dir=sweep")
+    done = shell.train("-m", *RUN, "dataset.cache=null,disk,bytes", "hydra.sweep.dir=sweep")
     assert done.returncode == 0, done.stderr
     found = runs(shell.folder / "sweep")
-    assert len(found) == 2
+    assert len(found) == 3
     same(found)
     assert done.stderr.count("cached photos: 90 files, ") == 1
     assert {path.name for path in (shell.folder / "cache").iterdir()} == {
