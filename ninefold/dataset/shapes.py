@@ -37,7 +37,7 @@ class Shapes(Dataset):
 
     masks: bool = False
     """Whether the targets of dataset=shapes are a mask of each shape, in place of a label."""
-    train_count: Count = 2048
+    train_count: Count = 4096
     """Training examples of dataset=shapes or synthetic."""
     test_count: Count = 512
     """Test examples of dataset=shapes or synthetic."""

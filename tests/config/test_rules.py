@@ -198,7 +198,7 @@ def test_the_keys_of_an_option_are_those_in_its_file_and_later_ones_of_its_group
     assert inner["amp"] == set(OmegaConf.load(ROOT / "conf" / "amp" / "fp32.yaml"))
     digits = set(OmegaConf.load(ROOT / "conf" / "dataset" / "digits.yaml"))
     assert inner["dataset"] == digits | {
-        "val", "cache", "cache_dir", "resident", "exif", "targets",
+        "val", "cache", "cache_dir", "resident", "exif", "targets", "thread_safe",
     }  # fmt: skip
     assert inner["clock"] == {"warmup", "sample", "probe", "ceiling", "link"}
     assert "model" not in inner
