@@ -41,6 +41,7 @@ from ninefold.errors import (
     is_users,
     memory_failure,
 )
+from ninefold.process import until
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -215,7 +216,9 @@ class LoaderWorkers:
     def _ended(self, seat: Seat) -> Failure:
         if seat.hung:
             return Unended("loader.workers", self._count, seat.hung)
-        seat.process.join(LOOK)  # its end of the pipe is closed a moment before
+        # Its end of the pipe is closed a moment before it ends, and another thread that asks for
+        # its exit code at the same time may be told first.
+        until(lambda: seat.process.exitcode is not None, LOOK, look=0.01)
         code = seat.process.exitcode
         if code == -signal.SIGKILL:
             return ResourceError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import logging
 import warnings
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint import tensors
 from ninefold.errors import ConfigError, memory_failure, not_installed
-from ninefold.export.graph import Exported, Flat
+from ninefold.export.graph import Exported
 
 LARGEST_ONNX = 2**31 - 2**20  # bytes of weights: a file of protobuf holds less than 2 GiB
 
@@ -158,7 +159,8 @@ def program(source: Exported, name: str) -> Any:
 def shapes(source: Exported, batch: Any) -> Any:
     """The sizes that may differ from batch to batch, as torch's exporters take them: the first."""
     each = tuple({0: batch} for _ in source.example)
-    return (each,) if isinstance(source.graph, Flat) else each
+    kinds = {p.kind for p in inspect.signature(source.graph.forward).parameters.values()}
+    return (each,) if inspect.Parameter.VAR_POSITIONAL in kinds else each
 
 
 @contextmanager

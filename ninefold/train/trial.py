@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ninefold.dataset.draws import generators
 from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
-from ninefold.model import on_meta, picked
+from ninefold.model import not_a_tensor, on_meta, picked
 from ninefold.task import Task
 from ninefold.task.loss import explained
 from ninefold.tree import call, each, leaves
@@ -151,7 +151,12 @@ class Trial:
         inputs, targets = batch
         output = picked(call(network, inputs), self.part, self.name)
         loss = task.loss if self.own is None else explained(task.loss, self.own)
-        return loss(output, targets)
+        try:
+            return loss(output, targets)
+        except Exception as error:
+            if isinstance(output, Tensor) or leaves(inputs)[0].is_meta:
+                raise
+            raise not_a_tensor(output, self.part, self.name) from error
 
     def _backward(self, loss: Tensor) -> None:
         if any(parameter.requires_grad for parameter in self.network.parameters()):

@@ -242,7 +242,7 @@ def test_a_run_with_workers_saves_and_leaves_no_process_after_a_signal_to_all_of
 ) -> None:
     """As from a terminal or a scheduler, which send it to the workers too."""
     slow = "dataset.train={_target_: tests.dataset.mine.Slow, count: 96}"
-    options = replaced([*RUN, *STRATEGY["none"]], slow)
+    options = [*replaced([*RUN, *STRATEGY["none"]], slow), "dataset.classes=10"]
     run = shell.folder / "run"
     process = shell.start(
         str(ROOT / "train.py"), *options, "loader.workers=2", f"hydra.run.dir={run}"
@@ -278,7 +278,7 @@ def test_two_processes_with_two_workers_each_train_as_two_without(shell: Shell) 
 
 def test_a_worker_that_is_killed_ends_a_run_with_one_line(shell: Shell) -> None:
     failing = "dataset.train={_target_: tests.dataset.mine.Failing, how: kill}"
-    options = replaced([*RUN, *STRATEGY["none"]], failing)
+    options = [*replaced([*RUN, *STRATEGY["none"]], failing), "dataset.classes=10"]
     done = shell.train(*options, "loader.workers=2")
     assert done.returncode == 5
     (line,) = done.stderr.splitlines()

@@ -540,6 +540,7 @@ def test_only_what_conf_names_is_allowed() -> None:
         "ninefold.model.convnet.ConvNet", "ninefold.model.resnet18.resnet18",
         "ninefold.model.unet.UNet", "torchvision.models.alexnet", "torchvision.models.get_model",
         "ninefold.model.timm.network", "ninefold.model.torchvision.network",
+        "ninefold.model.gpt.GPT", "ninefold.model.mlp.MLP",
     }  # fmt: skip
     assert set(untrusted.allowed()["optimizer"]) == {"torch.optim.AdamW", "torch.optim.SGD"}
 

@@ -55,7 +55,7 @@ def test_the_dataset_model_precision_and_logger_recipes_train_together(
             labels=random.integers(0, 10, count, dtype=np.int64),
         )
     done = shell.train(
-        "--config-dir", "mine/conf", "model=mlp", "dataset=arrays", f"dataset.root={mine}",
+        "--config-dir", "mine/conf", "model=perceptron", "dataset=arrays", f"dataset.root={mine}",
         "amp=brief", "logger=csvfile", "max_steps=4", "epochs=1", "log_every=1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -72,7 +72,7 @@ def test_the_preparation_task_and_schedule_recipes_train_together(shell: Shell, 
             labels=random.integers(0, 10, count, dtype=np.int64),
         )
     done = shell.train(
-        "--config-dir", "mine/conf", "model=mlp", "dataset=signals", f"dataset.root={mine}",
+        "--config-dir", "mine/conf", "model=perceptron", "dataset=signals", f"dataset.root={mine}",
         "dataset.val=0.25", "task=topk", "scheduler=decay", "optimizer.lr=0.01", "batch_size=8",
         "epochs=1", "max_steps=4", "log_every=1",
     )  # fmt: skip

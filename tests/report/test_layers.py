@@ -10,7 +10,7 @@ import pytest
 
 from tests.test_structure import GROUND
 
-OF_CONFIG = {("config", "rules"), ("config", "overlay")}
+OF_CONFIG = {("config", "rules"), ("config", "overlay"), ("config", "own")}
 REPORT = Path(__file__).parents[2] / "ninefold" / "report"
 LAYERS = ("numbers", "data", "stats", "answer", "render")  # each may import those to its left
 MODULES = {
