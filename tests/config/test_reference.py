@@ -69,7 +69,7 @@ MISTAKES = [
     ("conf/evaluate.yaml", "weights: null ", "weights: best ", "'best'"),
     ("conf/amp/scaler.yaml", "scaler: true", "scaler: 1", "1 "),
     ("conf/amp/scaler.yaml", "scaler: true", "scalar: true", "'scalar'"),
-    ("conf/dataset/digits.yaml", "shape: [1, 8, 8]", "shape: [1, 0, 8]", "0"),
+    ("conf/dataset/digits.yaml", "classes: 10", "classes: 0", "0"),
     ("conf/dataset/digits.yaml", "limit: null", "limt: null", "'limt'"),
     ("conf/parallel/ddp.yaml", "static_graph: false", "static: false", "'static'"),
     ("conf/optimizer/adamw.yaml", "lr: 0.001", "lr: 0", "0 "),
