@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
 from ninefold.task import Figure, Scores, named, unlabeled
-from ninefold.task.loss import Loss, mean_over_examples, unreduced
+from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
 
 TAIL = 1e-12  # of a Gaussian along one axis; smaller values are 0, as subnormal numbers are slow
 REACH = 2  # voxels on each side of the maximum that its position is averaged over
@@ -56,13 +56,7 @@ class Landmarks(nn.Module):
         self._sigma = [sigma / mm for mm in spacing]
         if loss is None:
             loss = "cross_entropy"
-        if isinstance(loss, str) and loss not in LOSSES:
-            raise ConfigError(
-                "task.loss",
-                loss,
-                f"no such loss; {', '.join(LOSSES)}, or a section with a _target_ is allowed; "
-                "name one of them",
-            )
+        require_known(loss, LOSSES)
         self._loss = LOSSES[loss] if isinstance(loss, str) else unreduced(loss)
         self._logits = loss == "cross_entropy"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch import Tensor, nn
@@ -99,3 +99,14 @@ def mean_over_examples(values: object, count: int, valid: Tensor | None = None) 
     if valid is None:
         return values.mean()
     return (values.sum(dim=1) / valid.flatten(1).sum(dim=1).clamp(min=1)).mean()
+
+
+def require_known(loss: object, known: Collection[str]) -> None:
+    """Raise ConfigError if `loss` is a name that is not one of `known`."""
+    if isinstance(loss, str) and loss not in known:
+        raise ConfigError(
+            "task.loss",
+            loss,
+            f"no such loss; {', '.join(known)}, or a section with a _target_ is allowed; "
+            "name one of them",
+        )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ninefold.errors import ConfigError, DataError
 from ninefold.result import Figure, Score
 from ninefold.task import Scores, named
-from ninefold.task.loss import Loss, mean_over_examples, unreduced
+from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
 from ninefold.types import Positive, String
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -58,13 +58,7 @@ class Regression(nn.Module):
         Raises ConfigError for a name of no loss.
         """
         super().__init__()
-        if isinstance(loss, str) and loss not in LOSSES:
-            raise ConfigError(
-                "task.loss",
-                loss,
-                f"no such loss; {', '.join(LOSSES)}, or a section with a _target_ is allowed; "
-                "name one of them",
-            )
+        require_known(loss, LOSSES)
         self.metric, self._unit = metric, unit or ""
         if metric == "r2":
             self.score = Score("R2", "", "more", margin or R2_MARGIN)

@@ -21,7 +21,7 @@ from ninefold.errors import ConfigError, DataError, Failure, located, memory_fai
 from ninefold.model import not_a_tensor, on_meta, picked
 from ninefold.task import Task
 from ninefold.task.loss import explained
-from ninefold.tree import call, each, leaves
+from ninefold.tree import call, each, leaves, rows
 
 SPREAD = 64  # examples that `scores` is tried with, where it fails on two
 VALUES = 2**24  # of outputs that are made up for that
@@ -219,7 +219,7 @@ class Trial:
             raise ConfigError(
                 "model",
                 self.name,
-                f"an evaluation fails on {len(leaves(inputs)[0])} example(s) of "
+                f"an evaluation fails on {rows(inputs)} example(s) of "
                 f"{shapes(inputs)}; {located(error, f'{type(error).__name__}: {error}')}; correct "
                 "it, or choose another model or dataset",
             ) from error
@@ -227,7 +227,7 @@ class Trial:
         if output is not None:
             values = sum(leaf.numel() for leaf in leaves(output) if isinstance(leaf, Tensor))
             targets = more(min(SPREAD, max(2, VALUES // max(1, values))))
-            yield made_up(output, len(leaves(targets)[0])), targets, False
+            yield made_up(output, rows(targets)), targets, False
 
     def _failure(self, called: str, error: Exception, output: Any, targets: Any) -> ConfigError:
         found = located(error, f"{type(error).__name__}: {error}".rstrip(": "))
@@ -235,7 +235,7 @@ class Trial:
             "task",
             self.option,
             f"its `{called}` fails in an evaluation, on outputs {shapes(output)} and targets "
-            f"{shapes(targets)} of {len(leaves(targets)[0])} example(s); {found}; correct it, "
+            f"{shapes(targets)} of {rows(targets)} example(s); {found}; correct it, "
             "or choose another task or dataset",
         )
         failure.__cause__ = error
