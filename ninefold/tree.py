@@ -81,5 +81,8 @@ def call(function: Callable[..., Any], inputs: Tree) -> Any:
 
 
 def shapes(tree: Tree) -> Tree:
-    """The shape of an example of a batch or of arrays: a list of numbers for each leaf."""
-    return each(lambda leaf: list(leaf.shape[1:]), tree)
+    """The shape of an example of a batch or of arrays: a list of numbers for each leaf.
+
+    A leaf that has no shape, as a number among a model's outputs, stays.
+    """
+    return each(lambda leaf: list(leaf.shape[1:]) if hasattr(leaf, "shape") else leaf, tree)

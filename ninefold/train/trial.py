@@ -21,7 +21,7 @@ from ninefold.errors import ConfigError, DataError, Failure, located, memory_fai
 from ninefold.model import not_a_tensor, on_meta, picked
 from ninefold.task import Task
 from ninefold.task.loss import explained
-from ninefold.tree import call, each, leaves, rows
+from ninefold.tree import call, each, leaves, rows, shapes
 
 SPREAD = 64  # examples that `scores` is tried with, where it fails on two
 VALUES = 2**24  # of outputs that are made up for that
@@ -304,8 +304,3 @@ def made_up(output: Any, count: int | None = None) -> Any:
         return make(shape, dtype=leaf.dtype)
 
     return each(values, output)
-
-
-def shapes(batch: Any) -> Any:
-    """The shape of an example, a list of numbers for each tensor of a batch."""
-    return each(lambda leaf: list(leaf.shape[1:]) if isinstance(leaf, Tensor) else leaf, batch)
