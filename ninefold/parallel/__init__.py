@@ -104,11 +104,14 @@ class Parallel(ABC):
     one_batch: whether all processes compute the whole batch, together.
     one_device: whether it uses one device, whichever: runs at the same time then have a GPU each.
         The launcher reads it from the source of the strategy's own class.
+    chunks: parts of a batch that it computes one after the other, so that batch normalization takes
+        its statistics of a part; None: a batch is computed whole.
     """
 
     one_device: ClassVar[bool] = False
     shards: ClassVar[bool] = False
     one_batch: ClassVar[bool] = False
+    chunks: int | None = None
 
     @abstractmethod
     def join(self) -> AbstractContextManager[Place]:

@@ -127,7 +127,7 @@ def conditions(
         "processes": place.world_size,
         "hosts": max(1, len(spec.hosts)),
         "replicas": place.replicas,
-        "chunks": job.parallel.get("chunks"),
+        "chunks": run.parallel.chunks,
         "no_op": run.parallel.no_op(place),
         "backend": dist.get_backend() if dist.is_initialized() else None,
         "devices": device_names(place),
