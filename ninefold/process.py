@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, NoReturn, TypeVar
 
 from ninefold import signals
@@ -346,7 +345,7 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
         print(failure, file=sys.stderr, flush=True)
         _exit(code or failure.code)
 
-    signals.handle(lambda number, frame: _exit(code))
+    signals.handle(lambda number, first: _exit(code))
     signals.later(patience, late)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -361,8 +360,8 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt(number) at the first signal; a second one only hurries the exit."""
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if signals.received() == 1:
+    def interrupt(number: int, first: bool) -> None:
+        if first:
             raise KeyboardInterrupt(number)
         hurry(number, signals.failure(number).code)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import os
 import signal
@@ -19,7 +20,7 @@ from typing import Any
 from ninefold.errors import Failure, Interrupted, Preempted
 from ninefold.files import opener
 
-Handler = Callable[[int, FrameType | None], None]
+Handler = Callable[[int, bool], None]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 IGNORED = (signal.SIG_IGN, None)
@@ -58,28 +59,29 @@ def failure(number: int) -> type[Preempted | Interrupted]:
 class _Process:
     """What this process knows of signals.
 
-    received: how many came to handlers that were installed by `handle` or `handled`.
+    order: numbers those that come to handlers installed by `handle` or `handled`.
     own: its id, once it handles signals; a forked one has another.
     from_main: whether the fork that is under way is by its main thread.
     mask: the signals that the thread which forks had blocked.
     """
 
-    received = 0
+    order = itertools.count()
     own: int | None = None
     from_main = False
     mask: set[int] = set()  # noqa: RUF012
 
 
 def handle(handler: Handler) -> None:
-    """Call `handler` for each of the SIGNALS that is not ignored, from now on.
+    """Call `handler(number, first)` for each of the SIGNALS that is not ignored, from now on.
 
+    first: whether this process received none before, whichever handler took it. One signal may
+    come while the handler of another runs: exactly one of the two is the first.
     Not in processes that any code forks from this one, see `forks_begin_anew`.
     """
     forks_begin_anew()
 
     def receive(number: int, frame: FrameType | None) -> None:
-        _Process.received += 1
-        handler(number, frame)
+        handler(number, next(_Process.order) == 0)
 
     for number in heeded():
         signal.signal(number, receive)
@@ -124,7 +126,7 @@ def forks_begin_anew() -> None:
             before=_before_fork, after_in_parent=_after_fork, after_in_child=_as_python_begins
         )
     if _Process.own != os.getpid():
-        _Process.own, _Process.received = os.getpid(), 0
+        _Process.own, _Process.order = os.getpid(), itertools.count()
 
 
 @contextmanager
@@ -138,11 +140,6 @@ def handled(handler: Handler) -> Iterator[None]:
         _Process.own = own or 0
         for number, previous in before.items():
             signal.signal(number, previous)
-
-
-def received() -> int:
-    """How many signals this process has received, whichever handler took them."""
-    return _Process.received
 
 
 def _before_fork() -> None:
@@ -256,7 +253,7 @@ class Stop:
         known = heeded()
         interrupts = 0
 
-        def interrupt(number: int, frame: FrameType | None) -> None:
+        def interrupt(number: int, first: bool) -> None:
             nonlocal interrupts
             interrupts += number == signal.SIGINT
             if inline and interrupts > 1:

@@ -126,6 +126,35 @@ def test_a_second_ctrl_c_in_the_launchers_own_process_interrupts_at_once() -> No
             os.kill(os.getpid(), signal.SIGINT)
 
 
+AT_ONCE = """
+import os, signal, sys
+from ninefold import process, signals
+
+def two(frame, event, arg):  # another one comes as soon as the first one's handler is called
+    if event == "call" and frame.f_code.co_name == "{called}":
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+try:
+    with process.interruptible():
+        sys.setprofile(two)
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("lost")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("called", ["receive", "interrupt"])
+def test_of_two_signals_that_come_at_once_one_interrupts_the_command(called: str) -> None:
+    source = AT_ONCE.format(called=called)
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
 def test_a_signal_that_is_ignored_stays_so() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -294,7 +294,7 @@ def _serve(seats: Sequence[Seat], answer: Answer, traced: int, parent: int) -> N
     signals.follow_parent(parent)
     # A handler, and not SIG_IGN, which programs that the class starts would inherit.
     signal.set_wakeup_fd(-1)
-    signals.handle(lambda number, frame: None)
+    signals.handle(lambda number, first: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)
     faulthandler.enable(traced, all_threads=False)
     faulthandler.register(TELL_WHERE, traced, all_threads=False)

@@ -152,12 +152,12 @@ class Runs:
         if self._signal is not None:
             raise KeyboardInterrupt(self._signal)
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
+    def _receive(self, number: int, first: bool) -> None:
         """Interrupt what this command does; a second signal only hurries how it ends.
 
         Whoever took the first one, such as the launcher of a run.
         """
-        if signals.received() > 1:
+        if not first:
             if not self._waits_for_runs or number == signal.SIGINT:
                 hurry(number, signals.failure(number).code)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -12,7 +13,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from ninefold.config.spec import RunSpec
@@ -115,6 +115,7 @@ def handed_on(grace: float) -> Iterator[tuple[Take, Callable[[], int | None]]]:
     """Hand on signals to a process; yields what takes it, and what returns the first signal."""
     processes: list[subprocess.Popen[bytes]] = []
     signals: list[int] = []
+    order = itertools.count()
 
     def end() -> None:
         for process in processes:
@@ -122,9 +123,9 @@ def handed_on(grace: float) -> Iterator[tuple[Take, Callable[[], int | None]]]:
                 process.terminate()  # srun then ends its tasks
                 later(TO_END, process.kill)
 
-    def receive(number: int, frame: FrameType | None) -> None:
+    def receive(number: int, first: bool) -> None:
         signals.append(number)
-        if len(signals) == 1:
+        if next(order) == 0:  # a second one may have come meanwhile
             for process in processes:
                 process.send_signal(signal.SIGUSR1)
             later(grace, end)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 from ninefold.errors import Interrupted, PeerError, Preempted
 from ninefold.launch import mailbox
@@ -50,7 +49,7 @@ class Supervisor:
         self._over.set()
         self._thread.join()
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
+    def _receive(self, number: int, first: bool) -> None:
         if self.signal is None:
             self.signal = number
             self._deadline = time.monotonic() + self._grace

@@ -165,7 +165,7 @@ def evaluate(spec: RunSpec, inline: bool) -> None:
 def time_in_turns(spec: RunSpec, inline: bool) -> None:
     # Signals do nothing: the launcher ends it, and there is no state. They are not blocked, as
     # programs that the user's code starts would have them blocked too.
-    with signals.handled(lambda number, frame: None):
+    with signals.handled(lambda number, first: None):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         turns.take_turns(spec)
 
