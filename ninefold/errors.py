@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from ninefold.files import ROOT
+from ninefold.places import ROOT
 from ninefold.secrets import redact
 
 LONGEST = 600  # characters of a part of a line

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
-from ninefold.files import ROOT
+from ninefold.places import ROOT
 from ninefold.ranks import Met
 
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson

@@ -10,7 +10,7 @@ from omegaconf._utils import get_yaml_loader
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from ninefold.files import CONF, ROOT
+from ninefold.places import CONF, ROOT
 
 STUDIES = "experiments"
 

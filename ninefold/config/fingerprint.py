@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ninefold.files import ROOT
+from ninefold.places import ROOT
 
 # Packages of which every module may take part in a run; the others are found by their imports.
 NAMED_IN_CONF = ("dataset", "logger", "model", "parallel", "task")

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ninefold.config.rules import NAME, OF_A_COMMAND
-from ninefold.files import CONF, flat
+from ninefold.files import flat
+from ninefold.places import CONF
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -22,7 +22,7 @@ from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS
 from ninefold.config.spelling import nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure, ResourceError, not_installed
-from ninefold.files import CONF
+from ninefold.places import CONF
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 READ_FLAGS = {"hydra._internal.hydra", "hydra._internal.utils"}

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import CheckpointError, is_users
-from ninefold.files import ROOT, opener, read_json, write_text
+from ninefold.files import opener, read_json, write_text
+from ninefold.places import ROOT
 from ninefold.secrets import redacted
 
 FILE = "origin.json"  # in a run folder

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ninefold.config.parse import key_and_value
 from ninefold.errors import ConfigError, Failure
-from ninefold.files import CONF, ROOT, read_bytes
+from ninefold.files import read_bytes
+from ninefold.places import CONF, ROOT
 
 SEARCHED = "hydra.searchpath"
 

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ninefold.config import resume, rules
-from ninefold.files import ROOT
+from ninefold.places import ROOT
 
 
 def register() -> None:

@@ -21,7 +21,8 @@ from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
 from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError
-from ninefold.files import CONF, require_plain_yaml
+from ninefold.files import require_plain_yaml
+from ninefold.places import CONF
 from ninefold.types import MAY_CHANGE, NO_EFFECT
 
 EVALUATED = (

@@ -12,8 +12,8 @@ from omegaconf import DictConfig
 
 from ninefold.config import letters, overrides, resolvers
 from ninefold.errors import ConfigError, Failure, Refused
-from ninefold.files import CONF
 from ninefold.launch.run import failure_of
+from ninefold.places import CONF
 from ninefold.process import (
     OutputClosed,
     interrupted,

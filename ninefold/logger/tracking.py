@@ -25,8 +25,9 @@ from typing import Any, Protocol
 
 from ninefold import signals
 from ninefold.errors import Failure, one_line, require_package
-from ninefold.files import ROOT, read_text, write_durably
+from ninefold.files import read_text, write_durably
 from ninefold.logger import Run
+from ninefold.places import ROOT
 from ninefold.process import safe_path
 from ninefold.progress import say
 from ninefold.result import Result

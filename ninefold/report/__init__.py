@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
-from ninefold.files import ROOT, write_text
+from ninefold.files import write_text
+from ninefold.places import ROOT
 from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.answer.caveats import FOLDERS

@@ -9,7 +9,8 @@ from typing import Any
 from ninefold import study_record
 from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
-from ninefold.files import ROOT, stamp
+from ninefold.files import stamp
+from ninefold.places import ROOT
 from ninefold.study import segment
 from ninefold.study.plan import Plan
 from ninefold.study.record import StudyFolder
