@@ -57,6 +57,7 @@ def main() -> NoReturn:
 
 def other(name: str) -> Callable[[Sequence[str]], int]:
     """The function of a command that trains nothing: from its arguments to its exit code."""
+    command: Callable[[Sequence[str]], int]
     if name == "report":
         from ninefold.report.__main__ import main as command
     elif name == "export":

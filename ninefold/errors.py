@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from ninefold.places import ROOT
+from ninefold.places import ROOT, see
 from ninefold.secrets import redact
 
 LONGEST = 600  # characters of a part of a line
@@ -272,7 +272,7 @@ def located(error: BaseException, details: str = "") -> str:
 
 def unbuilt(field: str, target: object, error: Exception, group: str) -> ConfigError:
     """The failure of a `target` that Hydra could not build: its own arguments, or its code."""
-    do = f"see the keys in conf/{group}/" if users_line(error) is None else "correct it there"
+    do = see(group) if users_line(error) is None else "correct it there"
     found = located(error, str(error.__cause__ or error))
     return ConfigError(field, target, f"it cannot be built so; {found}; {do}")
 

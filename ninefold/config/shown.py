@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -58,7 +59,9 @@ def _conf(name: str) -> str:
         raise ConfigError(
             "conf", name, f"no such option; {known}; {nearest(option, groups[group])}"
         )
-    return read_text(folder / f"{option}.yaml")
+    text = read_text(folder / f"{option}.yaml")
+    # The text may be written to any place: the schema for an editor is named where it is.
+    return re.sub(r"\$schema=\S*schema/", lambda _: f"$schema={CONF / 'schema'}/", text)
 
 
 def _keys(pattern: str) -> str:

@@ -65,7 +65,7 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
         raise ConfigError(
             "arguments",
             odd[0],
-            f"no such option; --config-dir FOLDER and overrides of {command}.py are allowed; type "
+            f"no such option; --config-dir FOLDER and overrides of {command} are allowed; type "
             f"{example}",
         )
     resolvers.register()

@@ -29,7 +29,7 @@ from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Outcome
 from ninefold.launch.run import checked, ready, start_importing
 from ninefold.launch.run_folder import exclusive
-from ninefold.places import ROOT
+from ninefold.places import ROOT, typed_as
 from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan, start, timing
@@ -248,5 +248,5 @@ def words_of_a_run(argv: Sequence[str], found: plan.Plan) -> list[str]:
 
 
 def typed(argv: Sequence[str]) -> str:
-    """The command train.py with these arguments, quoted for a shell and without secrets."""
-    return shlex.join(map(redact, ["python", "train.py", *argv]))
+    """The command train with these arguments, quoted for a shell and without secrets."""
+    return shlex.join(map(redact, [*typed_as("train").split(), *argv]))
