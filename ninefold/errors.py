@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from ninefold.places import ROOT, see
+from ninefold.places import CONF, EXPERIMENTS, ROOT, see
 from ninefold.secrets import redact
 
 LONGEST = 600  # characters of a part of a line
@@ -341,6 +341,18 @@ class FailureReport:
     @property
     def failure(self) -> Failure:
         return KINDS[self.kind](*self.parts)
+
+
+def require_configuration() -> None:
+    """Raise ConfigError unless conf/ and the stored studies are where they belong."""
+    for path in (CONF / "train.yaml", CONF / "evaluate.yaml", EXPERIMENTS):
+        if not path.exists():
+            raise ConfigError(
+                "ninefold",
+                path,
+                "its configuration is missing; conf/ and experiments/ are in each wheel and clone; "
+                "install it again (pip install --force-reinstall --no-deps)",
+            )
 
 
 def require_package(field: str, value: object, package: str, extra: str) -> None:

@@ -30,7 +30,7 @@ from ninefold.config.composition import (
 )
 from ninefold.config.job import Settled, asked
 from ninefold.config.parse import key_of
-from ninefold.errors import Failure, Interrupted, Refused, left_by
+from ninefold.errors import Failure, Interrupted, Refused, left_by, require_configuration
 from ninefold.launch import concurrent
 from ninefold.launch import run as launch
 from ninefold.launch.run import (
@@ -107,6 +107,7 @@ class Command:
         runs = self.runs
         try:
             require_environment()
+            require_configuration()
             if started_by():
                 self._meet()
             if problems := overrides.of_arguments(self.argv, self.name):

@@ -15,7 +15,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold.config import letters, own_options
+from ninefold.config import letters, search_path
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
 from ninefold.config.parse import key_and_value, key_of, likely_a_sweep, parsed, value_of
 from ninefold.config.rules import breach
@@ -47,10 +47,10 @@ def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
         flags = _parser(command).parse_args(letters.quoted(arguments))
     except ConfigError as failure:
         return [failure]
-    found = [] if flags.config_path else own_options.problems(flags)
+    found = [] if flags.config_path else search_path.problems(flags)
     if flags.config_path or (flags.config_name or command) != command:
         command = ""  # a configuration folder of the user, whose keys are unknown
-    elif flags.config_dir or any("hydra.searchpath=" in text for text in flags.overrides):
+    elif search_path.of_users(flags):
         command = ""  # options may be in those folders too
     if flags.shell_completion:
         return []

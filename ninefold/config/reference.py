@@ -27,7 +27,7 @@ from ninefold.config.schema import (
     own_keys,
 )
 from ninefold.config.untrusted import EVALUATED
-from ninefold.places import CONF, INSTALLED, ROOT, typed_as
+from ninefold.places import CONF, EXPERIMENTS, INSTALLED, ROOT, typed_as
 from ninefold.types import MAY_CHANGE, words
 
 COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}
@@ -56,7 +56,7 @@ def generated() -> dict[Path, str]:
     for name in GROUPS:
         for path in sorted((CONF / name).glob("*.yaml")):
             found[path] = headed(path.read_text(encoding="utf-8"), f"../schema/{name}.json")
-    for path in sorted((ROOT / STUDIES).glob("*.yaml")):
+    for path in sorted(EXPERIMENTS.glob("*.yaml")):
         found[path] = headed(path.read_text(encoding="utf-8"), "../conf/schema/train.json")
     for command in COMMANDS:
         path = CONF / f"{command}.yaml"
@@ -185,7 +185,7 @@ def _rows(keys: Mapping[str, Key]) -> str:
 
 def options_of(group: str) -> list[str]:
     """The options of a group: the names of its files."""
-    folder = ROOT / group if group == STUDIES else CONF / group
+    folder = EXPERIMENTS if group == STUDIES else CONF / group
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 

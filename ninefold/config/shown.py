@@ -12,7 +12,7 @@ from ninefold.config.options import option_keys
 from ninefold.config.reference import COMMANDS, about, entry, spelled
 from ninefold.config.schema import BY_OPTION, FIND, SWEEP, own_keys
 from ninefold.config.spelling import nearest, suggestion
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError, Failure, require_configuration
 from ninefold.files import read_text
 from ninefold.places import CONF, EXPERIMENTS
 from ninefold.types import words
@@ -30,6 +30,7 @@ def keys(arguments: Sequence[str]) -> int:
 
 def _printed(text: Callable[[str], str], arguments: Sequence[str], allowed: str) -> int:
     try:
+        require_configuration()
         if len(arguments) > 1:
             said = " ".join(arguments)
             raise ConfigError("arguments", said, f"too many; {allowed} is allowed; leave some out")

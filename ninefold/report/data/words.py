@@ -87,7 +87,7 @@ def command(words: Sequence[str], folder: str, typed: str) -> str:
     if words[0].startswith("PYTHONPATH="):
         before = f"PYTHONPATH={_quoted(words.pop(0).partition('=')[2])} "
     if OVERLAY in words and "--config-dir" in words:  # Hydra takes one
-        words.append(f'hydra.searchpath=["file://{folder}","file://${{project_root:}}"]')
+        words.append(f'hydra.searchpath=["file://{folder}"]')
     elif OVERLAY in words:
         words = ["--config-dir", folder, OVERLAY, *(word for word in words if word != OVERLAY)]
     return " ".join([f"{before}{typed}", *map(_quoted, words)])
