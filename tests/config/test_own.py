@@ -183,6 +183,6 @@ def test_a_path_that_is_in_the_environment_stays_a_reference_in_the_run_folder(
     assert "canary-5ab1" not in (tmp_path / "run" / FILE).read_text()
     found = origin(tmp_path / "run", TEXT)
     assert found is not None
-    assert [path for path, _ in found.imports][0] == os.environ["WHERE"]
+    assert found.imports[0][0] == os.environ["WHERE"]
     monkeypatch.delenv("WHERE")
     assert origin(tmp_path / "run", TEXT) == own.Origin()

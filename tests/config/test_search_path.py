@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "__init__.py").touch()
     (folder / "model" / "mine.yaml").write_text("net: {_target_: mine.Net}\n")
     monkeypatch.syspath_prepend(folder.parents[1])
+    for name in ("mine", "mine.conf"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     resolvers.register()
     return folder
 
