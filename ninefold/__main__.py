@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import ninefold
 from ninefold import places
 
 # What each takes, and is for: all that is printed without one.
@@ -79,9 +80,7 @@ def none_of_them(word: str) -> int:
         print("\n".join(f"{places.typed_as(name)} {what}" for name, what in COMMANDS.items()))
         return 0
     if word == "--version":
-        from ninefold.machine import installed
-
-        print(f"ninefold {installed('ninefold')}")
+        print(f"ninefold {ninefold.__version__}")
         return 0
     from ninefold.config.spelling import nearest
     from ninefold.errors import ConfigError

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from ninefold.places import CONF, EXPERIMENTS, ROOT, see
+from ninefold.places import CONF, EXPERIMENTS, INSTALLED, ROOT, see
 from ninefold.secrets import redact
 
 LONGEST = 600  # characters of a part of a line
@@ -350,8 +350,12 @@ def require_configuration() -> None:
             raise ConfigError(
                 "ninefold",
                 path,
-                "its configuration is missing; conf/ and experiments/ are in each wheel and clone; "
-                "install it again (pip install --force-reinstall --no-deps)",
+                "its configuration is missing; it is in each wheel and clone; "
+                + (
+                    "install it again: pip install --force-reinstall --no-deps ninefold"
+                    if INSTALLED
+                    else "restore it: git checkout conf experiments"
+                ),
             )
 
 

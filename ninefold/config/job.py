@@ -474,8 +474,7 @@ def not_a_name(group: str, option: object) -> ConfigError:
     return ConfigError(
         group,
         option,
-        "not the name of an option; letters, digits and . _ - are allowed; name one of them; "
-        f"{see(group)}",
+        f"not the name of an option; letters, digits and . _ - are allowed; {see(group)}",
     )
 
 
