@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ninefold.errors import ConfigError, Failure, require_configuration
+from ninefold.errors import ConfigError, Failure
 from ninefold.places import typed_as
 from ninefold.process import (
     OutputClosed,
@@ -73,7 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # for terminals without "±"
     try:
         with interruptible():
-            require_configuration()
             return _reported(parser, arguments)
     except Failure as failure:
         print(failure, file=sys.stderr)
