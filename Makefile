@@ -4,7 +4,7 @@
 # make gpu: what only a GPU can show, in four parts of under ten minutes each (docs/performance.md).
 # make gpu-test: the tests that need a GPU.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
-# Each installs what it needs into .venv first (in editable mode: conf/ stays in the checkout).
+# Each installs what it needs into .venv first, in editable mode: what is changed is used at once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -23,7 +23,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.loader import Gathered, Source
 from ninefold.dataset.resident import Resident
 from ninefold.errors import Refused
-from ninefold.files import ROOT
+from ninefold.places import ROOT
 from ninefold.signals import Stop
 from ninefold.study.compose import Composer
 from ninefold.task import Score, Scores, Task

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from ninefold.files import ROOT
+from ninefold.places import CONF, EXPERIMENTS, INSTALLED, ROOT, see
 from ninefold.secrets import redact
 
 LONGEST = 600  # characters of a part of a line
@@ -272,7 +272,7 @@ def located(error: BaseException, details: str = "") -> str:
 
 def unbuilt(field: str, target: object, error: Exception, group: str) -> ConfigError:
     """The failure of a `target` that Hydra could not build: its own arguments, or its code."""
-    do = f"see the keys in conf/{group}/" if users_line(error) is None else "correct it there"
+    do = see(group) if users_line(error) is None else "correct it there"
     found = located(error, str(error.__cause__ or error))
     return ConfigError(field, target, f"it cannot be built so; {found}; {do}")
 
@@ -341,6 +341,22 @@ class FailureReport:
     @property
     def failure(self) -> Failure:
         return KINDS[self.kind](*self.parts)
+
+
+def require_configuration() -> None:
+    """Raise ConfigError unless conf/ and the stored studies are where they belong."""
+    for path in (CONF / "train.yaml", CONF / "evaluate.yaml", EXPERIMENTS):
+        if not path.exists():
+            raise ConfigError(
+                "ninefold",
+                path,
+                "its configuration is missing; it is in each wheel and clone; "
+                + (
+                    "install it again: pip install --force-reinstall --no-deps ninefold"
+                    if INSTALLED
+                    else "restore it: git checkout conf experiments"
+                ),
+            )
 
 
 def require_package(field: str, value: object, package: str, extra: str) -> None:

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).parents[1]  # of the checkout
-CONF = ROOT / "conf"
 LARGEST_YAML, DEEPEST_YAML = 100_000, 50  # characters, and levels: a job has 3,000 and 4
 # Bytes, and levels: a study of 10,000 runs has a sweep.json of 1 MB, and no file of ours 10 levels.
 LARGEST_JSON, DEEPEST_JSON = 1 << 24, 50

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
-from ninefold.files import ROOT
+from ninefold.places import INSTALLED, ROOT
 from ninefold.ranks import Met
 
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
@@ -43,8 +43,9 @@ def environment(processes: int = 1) -> dict[str, Any]:
         versions[package] = installed(package)
     git = ("git", "-C", str(ROOT))
     packed = _packed_commit(ROOT)  # it counts first: the repository of a folder around is another
-    commit = packed or _output(*git, "rev-parse", "HEAD")
-    changes = None if packed else _output(*git, "status", "--porcelain", "--untracked-files=no")
+    other = packed or INSTALLED
+    commit = packed if other else _output(*git, "rev-parse", "HEAD")
+    changes = None if other else _output(*git, "status", "--porcelain", "--untracked-files=no")
     return {
         "versions": versions,
         "platform": platform.platform(),

@@ -19,7 +19,7 @@ import hydra
 from hydra.core.utils import configure_log
 from omegaconf import DictConfig
 
-from ninefold import plugins, ranks, signals
+from ninefold import places, plugins, ranks, signals
 from ninefold.config import letters, overrides, resolvers
 from ninefold.config.composition import (
     VERSION,
@@ -30,8 +30,7 @@ from ninefold.config.composition import (
 )
 from ninefold.config.job import Settled, asked
 from ninefold.config.parse import key_of
-from ninefold.errors import Failure, Interrupted, Refused, left_by
-from ninefold.files import CONF
+from ninefold.errors import Failure, Interrupted, Refused, left_by, require_configuration
 from ninefold.launch import concurrent
 from ninefold.launch import run as launch
 from ninefold.launch.run import (
@@ -43,6 +42,7 @@ from ninefold.launch.run import (
     settled,
 )
 from ninefold.launch.runs import RESUME, Runs
+from ninefold.places import CONF
 from ninefold.process import OutputClosed, interrupted, no_reader, open_streams
 from ninefold.ranks import started_by
 from ninefold.result import FILE
@@ -51,8 +51,12 @@ from ninefold.study.plan import SWEEPER, Plan
 from ninefold.study.runner import Launch
 
 
-def main(name: str) -> NoReturn:
-    """Run the command `name` (train or evaluate) and exit with its documented code."""
+def main(name: str, program: str | None = None) -> NoReturn:
+    """Run the command `name` (train or evaluate) and exit with its documented code.
+
+    program: what was typed for it, as in `ninefold train`; None: python train.py.
+    """
+    places.typed_with(program)
     sys.argv[1:] = overrides.last_of_each(letters.quoted(sys.argv[1:]))
     command = Command(name, sys.argv[1:])
     open_streams()
@@ -103,6 +107,7 @@ class Command:
         runs = self.runs
         try:
             require_environment()
+            require_configuration()
             if started_by():
                 self._meet()
             if problems := overrides.of_arguments(self.argv, self.name):

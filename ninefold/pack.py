@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ninefold.config.job import Asked
 
-EXAMPLE = "python -m ninefold.pack dataset=folder dataset.root=FOLDER"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Pack the dataset that the arguments choose, and print the folder; returns the exit code."""
@@ -48,8 +46,10 @@ def _job(arguments: Sequence[str]) -> Asked:
     from ninefold.config.job import asked
     from ninefold.errors import ConfigError
     from ninefold.launch.command import composed
+    from ninefold.places import typed_as
 
-    config = composed("train", arguments, EXAMPLE)
+    example = f"{typed_as('pack')} dataset=folder dataset.root=FOLDER"
+    config = composed("train", arguments, example)
     dataset = config.dataset
     if "cache" not in dataset:
         raise ConfigError(

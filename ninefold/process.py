@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import IO, Any, NoReturn, TypeVar
 
 from ninefold import signals
 from ninefold.errors import Failure, NoReader, ResourceError, Unended
+from ninefold.places import INSTALLED, PATH, ROOT, path_text
 
 Answer = TypeVar("Answer")
 SCRATCH = "ninefold-"  # the beginning of a temporary folder's name
@@ -92,6 +93,17 @@ def prepended(name: str, value: str, separator: str) -> Iterator[None]:
     """Prepend `value` to the environment variable `name` while the block runs."""
     before = os.environ.get(name)  # an empty one in PYTHONPATH is the working directory
     with replaced(name, value + separator + before if before else value):
+        yield
+
+
+@contextmanager
+def importable() -> Iterator[None]:
+    """Have interpreters that are started in the block find ninefold, and be told of this sys.path.
+
+    An installed ninefold they find themselves; that of a clone need not be installed.
+    """
+    found = nullcontext() if INSTALLED else prepended("PYTHONPATH", str(ROOT), os.pathsep)
+    with found, replaced(PATH, path_text()):
         yield
 
 

@@ -11,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import ninefold
 from ninefold.config.job import asked
 from ninefold.errors import ConfigError, Failure
 from ninefold.launch import run
@@ -49,6 +50,10 @@ def test_what_is_required_is_pinned_to_a_version_that_is_allowed(extra: str | No
         version = versions.get(canonicalize_name(found.name))
         assert version is not None, f"{found.name} is not in constraints.txt"
         assert found.specifier.contains(version), f"{found} is pinned to {version}"
+
+
+def test_the_package_says_the_version_that_it_is_built_with() -> None:
+    assert ninefold.__version__ == PROJECT["version"]
 
 
 def test_the_tests_run_with_every_extra_but_that_of_the_benches() -> None:

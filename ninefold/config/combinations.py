@@ -166,8 +166,7 @@ def _not_one_new_job(key: str, why: str, started: str) -> list[Combination]:
         Combination(
             key,
             asked(lambda job: job["started_by"]),
-            f"{{started_by}} starts {started}; {why}; leave out {{started_by}}: python train.py "
-            "...",
+            f"{{started_by}} starts {started}; {why}; leave out {{started_by}}",
         ),
     ]
 
@@ -411,8 +410,7 @@ REFUSED_COMMANDS = (
     Combination(
         "hydra.mode",
         lambda job: job["hydra.mode"] == "MULTIRUN" and job["started_by"],
-        "a sweep starts processes of its own; {started_by} starts one run; leave {started_by} out: "
-        "python train.py -m ...",
+        "a sweep starts processes of its own; {started_by} starts one run; leave {started_by} out",
     ),
     _not_in_turns(
         lambda job: job["hydra/launcher"] not in HERE,

@@ -21,7 +21,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ninefold.config.parse import likely_a_sweep, parsed
-from ninefold.files import CONF
+from ninefold.places import CONF
 
 VERSION = "1.3"  # whose defaults Hydra is to have
 

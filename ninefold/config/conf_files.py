@@ -10,7 +10,7 @@ from omegaconf._utils import get_yaml_loader
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from ninefold.files import CONF, ROOT
+from ninefold.places import CONF, EXPERIMENTS
 
 STUDIES = "experiments"
 
@@ -40,7 +40,7 @@ def groups_of(command: str) -> dict[str, list[str]]:
     names = [str(key) for entry in defaults if isinstance(entry, dict) for key in entry]
     folders = {name: CONF / name for name in names if " " not in name}
     if STUDIES in folders:
-        folders[STUDIES] = ROOT / STUDIES
+        folders[STUDIES] = EXPERIMENTS
     return {
         name: sorted(path.stem for path in folder.glob("*.yaml"))
         for name, folder in folders.items()

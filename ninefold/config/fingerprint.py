@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ninefold.files import ROOT
+from ninefold.places import CONF, PACKAGE
 
 # Packages of which every module may take part in a run; the others are found by their imports.
 NAMED_IN_CONF = ("dataset", "logger", "model", "parallel", "task")
@@ -19,15 +19,16 @@ IMPORT = re.compile(
 )
 
 
-def code(targets: Iterable[str] = (), root: Path = ROOT) -> str:
+def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF) -> str:
     """sha256 of all code that a run executes, so that figures of two hashes are not compared.
 
-    That is train.py, conf/, what a worker imports of ninefold, and the user's own modules among
-    `targets`. The report and the study's own modules are not: they change no run.
+    That is conf/, what a worker imports of ninefold, and the user's own modules among `targets`.
+    The report and the study's own modules are not: they change no run. A clone and an installed
+    package of the same code have the same hash.
     """
-    files = {path.relative_to(root).as_posix(): path for path in root.glob("conf/**/*.yaml")}
-    files["train.py"] = root / "train.py"
-    files |= {path.relative_to(root).as_posix(): path for path in _worker_modules(root)}
+    files = {f"conf/{path.relative_to(conf).as_posix()}": path for path in conf.rglob("*.yaml")}
+    for module in _worker_modules(package):
+        files[f"ninefold/{module.relative_to(package).as_posix()}"] = module
     for target in targets:
         if (path := _user_module(target)) is not None:
             files[target] = path
@@ -39,9 +40,8 @@ def code(targets: Iterable[str] = (), root: Path = ROOT) -> str:
     return digest.hexdigest()
 
 
-def _worker_modules(root: Path) -> set[Path]:
+def _worker_modules(package: Path) -> set[Path]:
     """Files of ninefold that a launcher's processes import, late imports included."""
-    package = root / "ninefold"
     found: set[Path] = set()
     queue = [package / "launch" / "worker.py", package / "launch" / "elastic.py"]
     queue += [path for name in NAMED_IN_CONF for path in (package / name).glob("*.py")]
@@ -52,7 +52,7 @@ def _worker_modules(root: Path) -> set[Path]:
         found.add(path)
         queue.append(path.parent / "__init__.py")
         for name in _imported(path):
-            module = root.joinpath(*name.split("."))
+            module = package.joinpath(*name.split(".")[1:])
             queue += [module.with_suffix(".py"), module / "__init__.py"]
     return found
 

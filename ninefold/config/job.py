@@ -42,6 +42,7 @@ from ninefold.config.spelling import spelled
 from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.files import flat
+from ninefold.places import see
 from ninefold.ranks import started_by
 from ninefold.types import MAY_CHANGE, NO_EFFECT
 
@@ -473,8 +474,7 @@ def not_a_name(group: str, option: object) -> ConfigError:
     return ConfigError(
         group,
         option,
-        "not the name of an option; letters, digits and . _ - are allowed; put a yaml into "
-        f"conf/{group}/ and name it",
+        f"not the name of an option; letters, digits and . _ - are allowed; {see(group)}",
     )
 
 

@@ -23,7 +23,8 @@ from ninefold import types
 from ninefold.config.combinations import Combination
 from ninefold.config.schema import BY_OPTION, GROUPS, KEYS, OPTIONS, Key, documented
 from ninefold.errors import ConfigError, located
-from ninefold.files import CONF, read_text
+from ninefold.files import read_text
+from ninefold.places import CONF
 
 # What a field's annotation may name; with any other name the field is skipped.
 NAMES = {**vars(types), "types": types}

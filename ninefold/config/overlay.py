@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ninefold.config.rules import NAME, OF_A_COMMAND
-from ninefold.files import CONF, flat
+from ninefold.errors import require_configuration
+from ninefold.files import flat
+from ninefold.places import CONF
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -74,6 +76,7 @@ def _defaults(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     """The values in conf/ with these options of the groups."""
     from ninefold.config.conf_files import read_tree  # imports OmegaConf
 
+    require_configuration()  # without it everything would be set differently
     ours = read_tree(CONF / "train.yaml")
     options = {group: read_tree(CONF / group / f"{name}.yaml") for group, name in named}
     return {key: ours[key] for key in ours if key not in ("defaults", "hydra")} | options

@@ -15,14 +15,14 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold.config import letters, own_options
+from ninefold.config import letters, search_path
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
 from ninefold.config.parse import key_and_value, key_of, likely_a_sweep, parsed, value_of
 from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS
 from ninefold.config.spelling import nearest, spelled, suggestion
 from ninefold.errors import ConfigError, Failure, ResourceError, not_installed
-from ninefold.files import CONF
+from ninefold.places import CONF, see, typed_as
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 READ_FLAGS = {"hydra._internal.hydra", "hydra._internal.utils"}
@@ -47,10 +47,10 @@ def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
         flags = _parser(command).parse_args(letters.quoted(arguments))
     except ConfigError as failure:
         return [failure]
-    found = [] if flags.config_path else own_options.problems(flags)
+    found = [] if flags.config_path else search_path.problems(flags)
     if flags.config_path or (flags.config_name or command) != command:
         command = ""  # a configuration folder of the user, whose keys are unknown
-    elif flags.config_dir or any("hydra.searchpath=" in text for text in flags.overrides):
+    elif search_path.of_users(flags):
         command = ""  # options may be in those folders too
     if flags.shell_completion:
         return []
@@ -184,7 +184,7 @@ def _parser(command: str) -> ArgumentParser:
             word or "?",
             message,
             suggestion(word, flags) if word not in flags else "see what it takes",
-            f"python {command}.py --hydra-help lists them",
+            f"{typed_as(command)} --hydra-help lists them",
         )
 
     parser.error = error  # type: ignore[method-assign]
@@ -307,7 +307,7 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
                 group or "config",
                 option,
                 f"no such option; {', '.join(options)} are allowed; "
-                f"{nearest(option, options) if options else 'see conf/'}",
+                f"{nearest(option, options) if options else see()}",
             )
         flags, _ = get_args_parser().parse_known_args(list(given))
         for flag in ("--config-name", "--config-path", "--config-dir"):
@@ -346,7 +346,7 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
         known = [key_of(word) for word in given if not word.startswith("-")]
         key = next((word for word in known if word and word in text), "config")
     what = str(cause).partition("\n")[0]
-    return ConfigError(key, _given(key, given), f"{what}; see conf/; correct the override")
+    return ConfigError(key, _given(key, given), f"{what}; {see()}; correct the override")
 
 
 def _raised_in(error: Exception) -> list[str]:
@@ -401,7 +401,7 @@ def unresolved(config: Any, prefix: str = "") -> list[Failure]:
         except OmegaConfBaseException as error:
             raw = OmegaConf.to_container(config, resolve=False)[key]  # type: ignore[index]
             what = str(error).partition("\n")[0]
-            found.append(ConfigError(name, raw, f"{what}; see conf/; set {name}=..."))
+            found.append(ConfigError(name, raw, f"{what}; {see()}; set {name}=..."))
             continue
         if isinstance(value, DictConfig | ListConfig):
             found += unresolved(value, f"{name}.")

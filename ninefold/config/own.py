@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import CheckpointError, is_users
-from ninefold.files import ROOT, opener, read_json, write_text
+from ninefold.files import opener, read_json, write_text
+from ninefold.places import ROOT
 from ninefold.secrets import redacted
 
 FILE = "origin.json"  # in a run folder
@@ -37,7 +38,8 @@ searched: list[str] = []  # folders that this process was told to find modules i
 class Origin:
     """Where a command found the user's own code.
 
-    imports: the folders that PYTHONPATH named, in their order, each with the user id of its owner.
+    imports: the folders in which it looked for it, such as those that PYTHONPATH named, in their
+        order, each with the user id of its owner.
     modules: the files of the user's own modules that the job names, by their names.
     """
 
@@ -87,8 +89,7 @@ def sign(folder: Path, text: str, targets: Iterable[Any], before: str | None = N
     jobs = {} if before is None else _jobs(folder)
     if before is not None and _sha256(before) not in jobs:
         return
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    imports = [os.path.abspath(path) for path in given if path]
+    imports = [path for path in sys.path if path != str(ROOT) and is_users(f"{path}/__init__.py")]
     jobs[_sha256(text)] = {
         "imports": [[path, os.stat(path).st_uid] for path in imports if os.path.isdir(path)],
         "modules": users_modules(targets),

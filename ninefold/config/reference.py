@@ -27,13 +27,13 @@ from ninefold.config.schema import (
     own_keys,
 )
 from ninefold.config.untrusted import EVALUATED
-from ninefold.files import CONF, ROOT
+from ninefold.places import CONF, EXPERIMENTS, INSTALLED, ROOT, typed_as
 from ninefold.types import MAY_CHANGE, words
 
 COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}
 USAGE = {
-    "train": "python train.py [-m] [GROUP=OPTION ...] [KEY=VALUE ...]",
-    "evaluate": "python evaluate.py ckpt=PATH [GROUP=OPTION ...] [KEY=VALUE ...]",
+    "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]",
+    "evaluate": "ckpt=PATH [GROUP=OPTION ...] [KEY=VALUE ...]",
 }
 NOT_RESUMED = ("launch.dry",)  # keys of a section that may change, refused with `resume`
 # Groups whose options in conf/ have no keys but those of the schema; classes of PyTorch and of
@@ -56,7 +56,7 @@ def generated() -> dict[Path, str]:
     for name in GROUPS:
         for path in sorted((CONF / name).glob("*.yaml")):
             found[path] = headed(path.read_text(encoding="utf-8"), f"../schema/{name}.json")
-    for path in sorted((ROOT / STUDIES).glob("*.yaml")):
+    for path in sorted(EXPERIMENTS.glob("*.yaml")):
         found[path] = headed(path.read_text(encoding="utf-8"), "../conf/schema/train.json")
     for command in COMMANDS:
         path = CONF / f"{command}.yaml"
@@ -89,36 +89,39 @@ def _wrap(text: str, width: int) -> list[str]:
 
 def help_text(command: str) -> str:
     """The text of `python COMMAND.py --help`, a string.Template."""
-    lines = [USAGE[command], "", "Groups, of which each takes an option:"]
+    lines = [f"{typed_as(command)} {USAGE[command]}", "", "Groups, of which each takes an option:"]
     for group in COMMANDS[command]:
         options = f"{', '.join(options_of(group))}. {GROUPS[group].meaning}"
-        lines += _entry(group, options)
+        lines.append(entry(group, options))
     if command == "train":
-        lines += _entry(STUDIES, f"{', '.join(options_of(STUDIES))}. A study that is run.")
+        lines.append(entry(STUDIES, f"{', '.join(options_of(STUDIES))}. A study that is run."))
     lines += ["", "Keys with their defaults:"]
     for name, key in keys_of(command).items():
         left = name if key.is_section else f"{name}={spelled(key.default)}"
-        lines += _entry(left, key.meaning)
+        lines.append(entry(left, key.meaning))
     lines += ["", "Keys of the groups' options:"]
     for name, key in option_keys().items():
         if name.partition(".")[0] in COMMANDS[command] and not name.endswith("._target_"):
             default = "" if key.default is BY_OPTION else f"={spelled(key.default)}"
-            lines += _entry(f"{name}{default}", key.meaning)
+            lines.append(entry(f"{name}{default}", key.meaning))
     lines += [
         "",
-        "docs/keys.md also has the values that each key accepts. --cfg job prints the",
+        f"{'ninefold keys' if INSTALLED else 'docs/keys.md'} also has the values that each key "
+        "accepts. --cfg job prints the",
         "configuration that a command composes, --hydra-help lists Hydra's flags.",
     ]
     return "\n".join(lines).replace("$", "$$")
 
 
-def _entry(left: str, right: str) -> list[str]:
+def entry(left: str, right: str) -> str:
     """A line of help, wrapped to 79 columns."""
     first = f"  {left}".ljust(26)
     lines = _wrap(right, 79 - 26)
     if len(first) > 26 or not first.endswith(" "):
-        return [first, *(" " * 26 + line for line in lines)]
-    return [first + lines[0], *(" " * 26 + line for line in lines[1:])]
+        lines.insert(0, first)
+    else:
+        lines[:1] = [first + "".join(lines[:1])]
+    return f"\n{' ' * 26}".join(lines).rstrip()
 
 
 # docs/keys.md
@@ -149,7 +152,7 @@ def table() -> str:
         "`+optimizer.eps=1e-6`.",
     ]
     for group, described in GROUPS.items():
-        options = [f"| `{name}` | {_about(CONF / group, name)} |" for name in options_of(group)]
+        options = [f"| `{name}` | {about(CONF / group, name)} |" for name in options_of(group)]
         parts += [
             f"### {group}",
             described.meaning,
@@ -182,11 +185,11 @@ def _rows(keys: Mapping[str, Key]) -> str:
 
 def options_of(group: str) -> list[str]:
     """The options of a group: the names of its files."""
-    folder = ROOT / group if group == STUDIES else CONF / group
+    folder = EXPERIMENTS if group == STUDIES else CONF / group
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def _about(folder: Path, option: str) -> str:
+def about(folder: Path, option: str) -> str:
     """The first comment in an option's file, except one for an editor."""
     for line in (folder / f"{option}.yaml").read_text(encoding="utf-8").splitlines():
         if line.startswith("# ") and not line.startswith(HEADER):

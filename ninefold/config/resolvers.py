@@ -9,12 +9,13 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ninefold.config import resume, rules
-from ninefold.files import ROOT
+from ninefold.config import resume, rules, search_path
+from ninefold.places import ROOT
 
 
 def register() -> None:
-    """Register the resolvers with OmegaConf, before hydra.main."""
+    """Register the resolvers with OmegaConf, and where Hydra looks for options; before both."""
+    search_path.register()
     resolvers: dict[str, Callable[..., Any]] = {
         "project_root": lambda: str(ROOT),
         "sweep_folder": lambda resumed, study, time: (

@@ -13,7 +13,7 @@ from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.config.spelling import spelled, suggestion
 from ninefold.config.stored import ADDED
 from ninefold.errors import ConfigError, Failure
-from ninefold.files import CONF
+from ninefold.places import CONF
 from ninefold.types import Call, accepts, allowed
 
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.

@@ -20,8 +20,9 @@ from ninefold.config import losses, rules, schema, stored
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
 from ninefold.config.spelling import spelled
-from ninefold.errors import CheckpointError
-from ninefold.files import CONF, require_plain_yaml
+from ninefold.errors import CheckpointError, require_configuration
+from ninefold.files import require_plain_yaml
+from ninefold.places import CONF
 from ninefold.types import MAY_CHANGE, NO_EFFECT
 
 EVALUATED = (
@@ -63,6 +64,7 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
 
     It is what conf/ names, and PyTorch's own losses.
     """
+    require_configuration()  # without it nothing would be allowed
     found = losses.allowed()
     for path in CONF.glob("*/*.yaml"):
         for place, node in _nodes_of(path):

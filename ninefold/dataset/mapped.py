@@ -149,7 +149,7 @@ class Mapped(Dataset):
                 f"dataset.{split}",
                 type(node).__name__,
                 "it was built with the section, not for its split; a yaml of your own needs "
-                "_recursive_: false, as conf/dataset/mapped.yaml has it; add that line",
+                "_recursive_: false, as dataset=mapped has it; add that line",
             )
         if not isinstance(node, Mapping) or "_target_" not in node:
             raise ConfigError(

@@ -20,8 +20,8 @@ from ninefold.errors import CheckpointError, ConfigError, Refused
 from ninefold.files import require_regular
 from ninefold.launch.command import carried_out, composed
 from ninefold.launch.run import checked
+from ninefold.places import typed_as
 
-EXAMPLE = "python -m ninefold.export ckpt=RUN format=onnx"
 STOPPED = "the export was stopped"
 SUFFIXES = {"safetensors": ".safetensors", "onnx": ".onnx", "pt2": ".pt2"}  # of each format
 OWN: dict[str, tuple[str, ...] | None] = {
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> None:
     own, rest = taken(arguments)
     if wrong := overrides.of_arguments(rest, "evaluate"):
         raise Refused(wrong)
-    config = composed("evaluate", rest, EXAMPLE)
+    config = composed("evaluate", rest, example())
     job = checked(asked(config, config.hydra))
     job, file = place(own, job)
     prepare = own.get("prepare", "false" if own["format"] == "safetensors" else "true") == "true"
@@ -60,6 +60,10 @@ def run(arguments: Sequence[str]) -> None:
 
     with environment.noted():
         export(Wanted(settled.text(), settled.cache, own["format"], prepare, file))
+
+
+def example() -> str:
+    return f"{typed_as('export')} ckpt=RUN format=onnx"
 
 
 def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -80,7 +84,7 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         raise ConfigError(
             "format",
             "null",
-            f"nothing says what to write; {', '.join(SUFFIXES)} are allowed; type {EXAMPLE}",
+            f"nothing says what to write; {', '.join(SUFFIXES)} are allowed; type {example()}",
         )
     return own, rest
 

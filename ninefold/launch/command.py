@@ -7,12 +7,11 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from ninefold.config import letters, overrides, resolvers
-from ninefold.errors import ConfigError, Failure, Refused
-from ninefold.files import CONF
+from ninefold.config.composition import compose, flags_of
+from ninefold.errors import ConfigError, Failure, Refused, require_configuration
 from ninefold.launch.run import failure_of
 from ninefold.process import (
     OutputClosed,
@@ -33,6 +32,7 @@ def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], s
     debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     try:
         with interruptible():
+            require_configuration()
             action(arguments)
             sys.stdout.flush()
         return 0
@@ -58,31 +58,15 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
 
     arguments: overrides, and --config-dir. example: of how they are typed. Raises ConfigError.
     """
-    words, folder = _config_folder(letters.quoted(arguments))
     if wrong := letters.problems(arguments):
         raise Refused(wrong)
-    if odd := [word for word in words if word.startswith("-")]:
+    words = letters.quoted(arguments)
+    if odd := [w for w in words if w.startswith("-") and w.partition("=")[0] != "--config-dir"]:
         raise ConfigError(
             "arguments",
             odd[0],
-            f"no such option; --config-dir FOLDER and overrides of {command}.py are allowed; type "
+            f"no such option; --config-dir FOLDER and overrides of {command} are allowed; type "
             f"{example}",
         )
     resolvers.register()
-    if folder is not None:
-        words.append(f"hydra.searchpath=[file://{folder}]")
-    with initialize_config_dir(str(CONF), version_base="1.3", job_name=command):
-        return compose(command, words, return_hydra_config=True)
-
-
-def _config_folder(arguments: Sequence[str]) -> tuple[list[str], str | None]:
-    """The arguments without --config-dir, and its folder."""
-    rest, folder, words = [], None, iter(arguments)
-    for word in words:
-        if word == "--config-dir":
-            folder = next(words, None)
-        elif word.startswith("--config-dir="):
-            folder = word.partition("=")[2]
-        else:
-            rest.append(word)
-    return rest, None if folder is None else os.path.abspath(folder)
+    return compose(command, flags_of(words)).config

@@ -10,9 +10,8 @@ from multiprocessing import forkserver, process
 from typing import Any
 
 from ninefold.errors import ResourceError
-from ninefold.files import ROOT
 from ninefold.machine import gpu_driver
-from ninefold.process import SAFE_PATH, prepended, replaced, scratch, starting
+from ninefold.process import SAFE_PATH, importable, replaced, scratch, starting
 
 TOLD = "NINEFOLD_FORKSERVER"  # see launch.preload, which must not be imported here
 # The first optimizer of a process imports torch._dynamo, which takes 0.8 s.
@@ -44,7 +43,7 @@ def start(job: Mapping[str, Any]) -> None:
     # A forkserver does not get its parent's sys.path (CPython up to 3.12), and silently skips
     # modules that it does not find: without launch.preload it would outlive a killed launcher.
     with (
-        prepended("PYTHONPATH", str(ROOT), os.pathsep),
+        importable(),
         replaced(TOLD, json.dumps(told)),
         replaced(*WITHOUT_DRIVER),
         starting(),

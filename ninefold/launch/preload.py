@@ -9,8 +9,9 @@ can act in the forkserver only while it is imported, so this one does.
 Garbage collection is off during the imports that follow: it takes a third of their time and finds
 nothing. Workers turn it on again.
 
-The modules of the job's classes are imported here. One that cannot be imported is left to the
-launcher or the worker that needs it, which say so in one line.
+Modules are looked for where the launcher looks for them. Those of the job's classes are imported
+here. One that cannot be imported is left to the launcher or the worker that needs it, which say so
+in one line.
 """
 
 import gc
@@ -20,6 +21,7 @@ import os
 import signal
 from contextlib import suppress
 
+from ninefold.places import take_path
 from ninefold.signals import SIGNALS, follow_parent
 
 FORKSERVER = os.getpid()  # the parent of the workers
@@ -29,6 +31,7 @@ FORKSERVER = os.getpid()  # the parent of the workers
 TOLD = "NINEFOLD_FORKSERVER"
 
 told = json.loads(os.environ.pop(TOLD, "{}"))
+take_path()
 follow_parent(told.get("launcher"))
 gc.disable()
 signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -16,6 +16,7 @@ from typing import IO, Any
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import Busy, Failure, resource_failure
 from ninefold.files import opener
+from ninefold.places import typed_as
 from ninefold.process import locked, unlock, until
 from ninefold.progress import ToLog
 from ninefold.result import Result
@@ -126,7 +127,7 @@ def stopped(number: int, folder: Path) -> Failure:
         signal.Signals(number).name,
         "the run was stopped",
         f"its last checkpoint is in {folder}" if saved else "it had no checkpoint yet",
-        f"resume with: python train.py resume={folder}" if saved else "start it again",
+        f"resume with: {typed_as('train')} resume={folder}" if saved else "start it again",
     )
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from ninefold.config.spec import RunSpec
 from ninefold.errors import KILLED, KINDS, ConfigError, Failure, PeerError, Preempted, ResourceError
-from ninefold.files import ROOT, opener
+from ninefold.files import opener
 from ninefold.launch import Launcher, mailbox
 from ninefold.launch.run_folder import stopped
-from ninefold.process import prepended, safe_path
+from ninefold.process import importable, safe_path
 from ninefold.ranks import slurm
 from ninefold.signals import failure as ending
 from ninefold.signals import follow_parent, handled, later
@@ -93,7 +93,7 @@ def waited_for(command: list[str], log: Path, grace: float) -> tuple[int, int | 
     later, or at once after a second SIGINT.
     """
     parent = os.getpid()
-    with prepended("PYTHONPATH", str(ROOT), os.pathsep), safe_path():
+    with importable(), safe_path():
         env = {key: text for key, text in os.environ.items() if key not in OF_THE_ALLOCATION}
     with open(log, "ab", opener=opener) as errors, handed_on(grace) as (take, received):
         process = subprocess.Popen(

@@ -19,6 +19,7 @@ from ninefold import ranks, signals
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure
 from ninefold.launch import mailbox
+from ninefold.places import take_path
 from ninefold.process import SAFE_PATH
 
 
@@ -27,6 +28,7 @@ def main(folder: Path) -> NoReturn:
     signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)  # until the run listens for them
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.pop(SAFE_PATH[0], None)  # it was for this interpreter
+    take_path()
     from ninefold.launch import per_rank, worker
     from ninefold.launch.run import failure_of
 

@@ -25,9 +25,10 @@ from typing import Any, Protocol
 
 from ninefold import signals
 from ninefold.errors import Failure, one_line, require_package
-from ninefold.files import ROOT, read_text, write_durably
+from ninefold.files import read_text, write_durably
 from ninefold.logger import Run
-from ninefold.process import safe_path
+from ninefold.places import take_path
+from ninefold.process import importable, safe_path
 from ninefold.progress import say
 from ninefold.result import Result
 from ninefold.secrets import redact, redacted
@@ -93,11 +94,10 @@ class Tracked:
 
     def _started(self) -> subprocess.Popen[bytes]:
         """Start the client's process. Raises OSError."""
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         answers, theirs = os.pipe()
         try:
-            with safe_path():
-                env = {**os.environ, "PYTHONPATH": path}
+            with importable(), safe_path():
+                env = dict(os.environ)
             process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs)],
                 stdin=subprocess.PIPE,
@@ -286,4 +286,5 @@ def receive(messages: queue.SimpleQueue[Any]) -> None:
 
 
 if __name__ == "__main__":
+    take_path()
     serve(int(sys.argv[1]))

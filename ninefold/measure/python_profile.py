@@ -12,8 +12,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import ClassVar
 
-from ninefold.files import ROOT, write_text
+from ninefold.files import write_text
 from ninefold.measure.watch import Watch, bottleneck
+from ninefold.places import ROOT
 
 INTERVAL = 0.005  # seconds between two looks
 LONGEST = 10  # functions in the table

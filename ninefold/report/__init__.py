@@ -6,13 +6,15 @@ render writes it. Each imports only those before it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
-from ninefold.files import ROOT, write_text
+from ninefold.files import write_text
+from ninefold.places import ROOT, typed_as
 from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.answer.caveats import FOLDERS
@@ -32,7 +34,7 @@ from ninefold.report.data.recording import (
     read_runs,
     record,
 )
-from ninefold.report.data.words import command
+from ninefold.report.data.words import DEFAULT, command
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.figure import draw
@@ -167,20 +169,22 @@ def _derive(recording: Recording, target: Path, words: Mapping[str, Sequence[str
     write_text(target / "report.html", page(report))
     best = winner(goals)
     if best and (typed := words.get(str(best.cell))):
-        here = script(Path.cwd())
+        here = typed_in(Path.cwd())
         train = command(typed, recording.environment.get("report_folder") or str(target), here)
         said = [caveat for caveat in report.answer.caveats if caveat != FOLDERS]
         report = replace(report, answer=replace(report.answer, caveats=said, train=train))
     return console_text(report)
 
 
-def script(folder: Path) -> str:
-    """What a command in `folder` calls our train.py."""
-    ours = ROOT / "train.py"
-    try:
-        return "train.py" if (folder / "train.py").samefile(ours) else str(ours)
-    except OSError:
-        return str(ours)
+def typed_in(folder: Path) -> str:
+    """What the user of this process types for `train` in `folder`, for a shell."""
+    typed, ours = typed_as("train"), ROOT / "train.py"
+    if typed != DEFAULT:
+        return typed
+    with suppress(OSError):
+        if (folder / "train.py").samefile(ours):
+            return typed
+    return f"python {shlex.quote(str(ours))}"
 
 
 def _write_overlay(

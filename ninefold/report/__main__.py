@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ninefold.errors import ConfigError, Failure
+from ninefold.places import typed_as
 from ninefold.process import (
     OutputClosed,
     exit_with,
@@ -30,7 +31,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(
             "arguments",
             " ".join(sys.argv[1:]),
-            f"{message}; one folder, or two to compare; type python -m ninefold.report FOLDER "
+            f"{message}; one folder, or two to compare; type {typed_as('report')} FOLDER "
             "[--against OLD --fail-if-slower 3%]",
         )
 
@@ -51,7 +52,7 @@ def _share(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write and print the report; return the exit code."""
     parser = _Parser(
-        prog="python -m ninefold.report",
+        prog=typed_as("report"),
         description="Write report.html and the files it rests on, print the answer.",
     )
     parser.add_argument("folder", type=_folder, help="the folder of a study or of a recording")

@@ -14,7 +14,7 @@ from ninefold.config.composition import Composition
 from ninefold.config.job import GROUPS, UNSAID, not_a_name
 from ninefold.config.parse import value_of
 from ninefold.errors import Failure
-from ninefold.files import CONF
+from ninefold.places import CONF
 from ninefold.ranks import started_by
 from ninefold.study import plan, start, values
 

@@ -9,7 +9,8 @@ from typing import Any
 from ninefold import study_record
 from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
-from ninefold.files import ROOT, stamp
+from ninefold.files import stamp
+from ninefold.places import EXPERIMENTS
 from ninefold.study import segment
 from ninefold.study.plan import Plan
 from ninefold.study.record import StudyFolder
@@ -96,7 +97,7 @@ def resume(
     return recording
 
 
-def question(study: str | None, folder: Path = ROOT / "experiments") -> str | None:
+def question(study: str | None, folder: Path = EXPERIMENTS) -> str | None:
     """The question in the header of a study's file, None without one: `# Question: ...`."""
     try:
         text = (folder / f"{study}.yaml").read_text(encoding="utf-8")

@@ -25,10 +25,11 @@ from ninefold.config.overlay import NOT_TAKEN
 from ninefold.config.parse import key_of, parsed
 from ninefold.config.schema import is_any_of
 from ninefold.errors import Failure, Refused
-from ninefold.files import ROOT, stamp, write_json, write_text
+from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Outcome
 from ninefold.launch.run import checked, ready, start_importing
 from ninefold.launch.run_folder import exclusive
+from ninefold.places import ROOT, typed_as
 from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan, start, timing
@@ -247,5 +248,5 @@ def words_of_a_run(argv: Sequence[str], found: plan.Plan) -> list[str]:
 
 
 def typed(argv: Sequence[str]) -> str:
-    """The command train.py with these arguments, quoted for a shell and without secrets."""
-    return shlex.join(map(redact, ["python", "train.py", *argv]))
+    """The command train with these arguments, quoted for a shell and without secrets."""
+    return shlex.join(map(redact, [*typed_as("train").split(), *argv]))

@@ -22,8 +22,9 @@ from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
 from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_line
-from ninefold.files import CONF, write_json
+from ninefold.files import write_json
 from ninefold.parallel import Parallel, Place, device_names, of_rank_0, of_rank_0_text
+from ninefold.places import CONF
 from ninefold.secrets import redact, redacted
 from ninefold.task import Objective, scoring
 from ninefold.task.classification import draw

@@ -27,6 +27,7 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.parallel import Parallel, Place, gather, here
+from ninefold.places import typed_as
 from ninefold.result import IMAGES, Counted, Result, Score
 from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
@@ -265,7 +266,7 @@ def save_and_stop(run: Training) -> NoReturn:
         Signals(number).name,
         "the run was stopped",
         f"it is saved at step {run.state.step} in {folder}",
-        f"resume with: python train.py resume={folder}",
+        f"resume with: {typed_as('train')} resume={folder}",
     )
 
 

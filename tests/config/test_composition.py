@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import resolvers
 from ninefold.config.composition import VERSION, compose, flags_of
-from ninefold.files import CONF
+from ninefold.places import CONF
 
 
 class Composed(BaseException):

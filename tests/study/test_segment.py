@@ -45,6 +45,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def hashed(checkout: Path) -> str:
+    return segment.code(package=checkout / "ninefold", conf=checkout / "conf")
+
+
 @pytest.mark.parametrize(
     ("name", "same"),
     [
@@ -57,27 +61,27 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ninefold/parallel/__init__.py", False),
         ("ninefold/amp.py", False),
         ("conf/model/convnet.yaml", False),
-        ("train.py", False),
+        ("train.py", True),  # an installed package has none
     ],
 )
 def test_only_code_that_a_run_executes_is_hashed(checkout: Path, name: str, same: bool) -> None:
-    path, before = checkout / name, segment.code(root=checkout)
+    path, before = checkout / name, hashed(checkout)
     text = path.read_text()
     path.write_text(text + "\n# changed\n")
-    assert (segment.code(root=checkout) == before) == same
+    assert (hashed(checkout) == before) == same
     path.write_text(text)
-    assert segment.code(root=checkout) == before
+    assert hashed(checkout) == before
 
 
 def test_a_new_module_is_hashed_once_a_worker_imports_it(checkout: Path) -> None:
-    before, module = segment.code(root=checkout), checkout / "ninefold" / "more.py"
+    before, module = hashed(checkout), checkout / "ninefold" / "more.py"
     module.write_text("number = 1\n")
-    assert segment.code(root=checkout) == before
+    assert hashed(checkout) == before
     path = checkout / "ninefold" / "amp.py"
     path.write_text(path.read_text() + "\n\ndef late():\n    from ninefold import more\n")
-    imported = segment.code(root=checkout)
+    imported = hashed(checkout)
     module.write_text("number = 2\n")
-    assert segment.code(root=checkout) != imported
+    assert hashed(checkout) != imported
 
 
 def test_modules_of_the_user_that_a_configuration_names_are_hashed(

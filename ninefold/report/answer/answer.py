@@ -33,7 +33,7 @@ from ninefold.report.data.overlay import arguments, left_out
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.data.words import command, has_gaps, recorded
+from ninefold.report.data.words import command, has_gaps, recorded, trained_with
 from ninefold.report.numbers import capitalized, listed
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SECONDS, of_score
@@ -184,13 +184,14 @@ def train_command(recording: Recording, best: Recommendation | None) -> str | No
     # The command is there to be pasted: nothing in it may have a meaning for a shell.
     plain = isinstance(folder, str) and re.fullmatch(r"[\w./+=@][\w./+=@-]*", folder)
     place = str(folder) if plain else "FOLDER/report"
+    typed = trained_with(recording.sweep.command)
     if words := recorded(recording.environment, str(best.cell)):
-        return command(words, place)
+        return command(words, place, typed)
     if (overlay := overlay_of(recording, best)) is None:
         return None
     return " ".join(
         [
-            f"python train.py --config-dir {place}",
+            f"{typed} --config-dir {place}",
             "experiments=recommended",
             *arguments(overlay),
         ]

@@ -16,6 +16,7 @@ from typing import Any
 
 from ninefold.config import own
 from ninefold.config.overlay import can_be_repeated
+from ninefold.places import PROGRAMS
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import name_of
@@ -24,6 +25,7 @@ from ninefold.result import PROCESSES, strategy_name
 from ninefold.study_record import StudyRecord
 
 OVERLAY = "experiments=recommended"  # among the words: recommended.yaml has the cell's values
+DEFAULT = "python train.py"
 HOME = "$HOME"  # in a word: the shell puts the folder there, and no report does
 
 Words = dict[str, list[str]]  # by the names of cells
@@ -70,16 +72,25 @@ def recorded(environment: Mapping[str, Any], cell: str) -> list[str]:
     return words if signed or _all_harmless(words) else []
 
 
-def command(words: Sequence[str], folder: str, script: str = "train.py") -> str:
-    """The command with these words, for a shell. folder: of the report, with recommended.yaml."""
+def trained_with(command: str | None) -> str:
+    """What was typed for `train` in a recorded command, which may come from anybody."""
+    known = (f"{program} train" for program in PROGRAMS)
+    return next((typed for typed in known if f"{command} ".startswith(f"{typed} ")), DEFAULT)
+
+
+def command(words: Sequence[str], folder: str, typed: str) -> str:
+    """The command with these words, for a shell.
+
+    folder: of the report, with recommended.yaml. typed: for `train`, quoted.
+    """
     words, before = list(words), ""
     if words[0].startswith("PYTHONPATH="):
         before = f"PYTHONPATH={_quoted(words.pop(0).partition('=')[2])} "
     if OVERLAY in words and "--config-dir" in words:  # Hydra takes one
-        words.append(f'hydra.searchpath=["file://{folder}","file://${{project_root:}}"]')
+        words.append(f'hydra.searchpath=["file://{folder}"]')
     elif OVERLAY in words:
         words = ["--config-dir", folder, OVERLAY, *(word for word in words if word != OVERLAY)]
-    return " ".join([f"{before}python", *map(_quoted, [script, *words])])
+    return " ".join([f"{before}{typed}", *map(_quoted, words)])
 
 
 def has_gaps(words: Sequence[str]) -> bool:

@@ -1,0 +1,142 @@
+"""The command `ninefold NAME ...`, which is `python -m ninefold NAME ...`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import ninefold
+from ninefold import places
+
+# What each takes, and is for: all that is printed without one.
+COMMANDS = {
+    "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]: train a model, or run a study of several",
+    "compare": "[KEY=VALUE ...]: which of the nine cells trains fastest on this machine?",
+    "evaluate": "ckpt=PATH [KEY=VALUE ...]: evaluate a checkpoint",
+    "report": "FOLDER [--against OLD]: write the report of a study, or compare two",
+    "export": "ckpt=RUN format=FORMAT: a trained network as safetensors, ONNX or pt2",
+    "pack": "dataset=NAME [KEY=VALUE ...]: fill a dataset's cache on disk",
+    "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
+    "keys": "[PATTERN]: the keys with their types, defaults and meanings",
+}
+# Packages that this one imports. A file of such a name in the working folder would be them.
+IMPORTED = (
+    *("torch", "torchvision", "numpy", "hydra", "omegaconf", "antlr4", "yaml", "msgspec", "tqdm"),
+    *("scipy", "sklearn", "matplotlib", "jinja2", "PIL", "rich", "tensorboard", "pynvml"),
+)
+SHOWING = ("--cfg", "--help", "--hydra-help", "--info")
+COMPARED = ("parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "study.ask=[time]")
+
+
+def main() -> NoReturn:
+    """Run the command that the arguments name, and exit with its documented code."""
+    from ninefold.signals import exit_until_handled
+
+    exit_until_handled()  # the imports that follow take half a second
+    script = Path(sys.argv[0]).name
+    program = "python -m ninefold" if script == "__main__.py" else "ninefold"
+    places.typed_with(program)
+    if (said := look_in_working_folder()) is not None:
+        print(said, file=sys.stderr)
+        raise SystemExit(2)
+    places.take_path()
+    name, arguments = (*sys.argv[1:2], "")[0], sys.argv[2:]
+    sys.argv[1:] = arguments
+    if name in ("train", "evaluate", "compare"):
+        from ninefold import main as commands
+
+        if name == "compare":
+            name, sys.argv[1:] = "train", compared(arguments)
+        commands.main(name, program)
+    from ninefold.process import exit_with
+
+    exit_with(lambda: other(name)(arguments))
+
+
+def other(name: str) -> Callable[[Sequence[str]], int]:
+    """The function of a command that trains nothing: from its arguments to its exit code."""
+    command: Callable[[Sequence[str]], int]
+    if name == "report":
+        from ninefold.report.__main__ import main as command
+    elif name == "export":
+        from ninefold.export.__main__ import main as command
+    elif name == "pack":
+        from ninefold.pack import main as command
+    elif name in ("conf", "keys"):
+        from ninefold.config import shown
+
+        command = shown.conf if name == "conf" else shown.keys
+    else:
+        return lambda _: none_of_them(name)
+    return command
+
+
+def none_of_them(word: str) -> int:
+    """List the commands; exit code 2 if `word` is a mistake."""
+    if word in ("", "-h", "--help", "help"):
+        print("\n".join(f"{places.typed_as(name)} {what}" for name, what in COMMANDS.items()))
+        return 0
+    if word == "--version":
+        print(f"ninefold {ninefold.__version__}")
+        return 0
+    from ninefold.config.spelling import nearest
+    from ninefold.errors import ConfigError
+
+    allowed = f"{', '.join(COMMANDS)} are allowed"
+    failure = ConfigError("command", word, f"no such command; {allowed}; {nearest(word, COMMANDS)}")
+    print(failure, file=sys.stderr)
+    return failure.code
+
+
+def compared(arguments: Sequence[str]) -> list[str]:
+    """The arguments of the train command that compares the nine cells, as `arguments` change it."""
+    from ninefold.config.parse import key_of
+
+    given = {key_of(word) for word in arguments}
+    shows = any(word in ("-c", "-h", "-i") or word.startswith(SHOWING) for word in arguments)
+    if shows or "experiments" in given:
+        return list(arguments)
+    sweeps = {"-m", "--multirun"} & {*arguments}
+    cells = [word for word in COMPARED if key_of(word) not in given]
+    return [*([] if sweeps else ["-m"]), *cells, *arguments]
+
+
+def look_in_working_folder() -> str | None:
+    """Have modules looked for in the working folder first, as `python -m` does and a script not.
+
+    Returns the error of a file there that would be imported instead of a package that is needed.
+    """
+    if getattr(sys.flags, "safe_path", False):  # -P, PYTHONSAFEPATH; of Python 3.11
+        return None
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was removed
+        return None
+    beside = Path(folder, "ninefold", "__init__.py").is_file()
+    if beside and not os.path.samefile(folder, places.PACKAGE.parent):
+        sys.path.pop(0)  # another ninefold: workers would import a part of it
+        return None
+    sys.path[0] = folder
+    if folder in sys.path[1:]:  # the folder of the installed packages
+        return None
+    for name in IMPORTED:
+        for file in (Path(folder, f"{name}.py"), Path(folder, name, "__init__.py")):
+            if file.is_file():
+                from ninefold.errors import ConfigError
+
+                return str(
+                    ConfigError(
+                        "module",
+                        file,
+                        f"Python finds it before the package {name}; what is in the working folder "
+                        "comes first; rename it, or work in another folder",
+                    )
+                )
+    return None
+
+
+if __name__ == "__main__":
+    main()

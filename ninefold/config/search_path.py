@@ -1,0 +1,117 @@
+"""The folders in which Hydra looks for options besides conf/: the studies, and the user's own."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import re
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+from ninefold.config.parse import key_of, parsed
+from ninefold.errors import ConfigError, Failure
+from ninefold.places import CONF, EXPERIMENTS, ROOT
+
+SEARCHED = "hydra.searchpath"
+VARIABLE = "NINEFOLD_CONFIG_DIR"  # folders or pkg://PACKAGE, separated as in PATH
+
+
+class Ours(SearchPathPlugin):
+    """Has Hydra find experiments/, and what NINEFOLD_CONFIG_DIR names, in our commands alone."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        main = [each.path for each in search_path.get_path() if each.provider == "main"]
+        if str(main[0] if main else "").removeprefix("file://") != str(CONF):
+            return  # a configuration of the user's, or another program
+        search_path.append("ninefold", f"file://{ROOT}")
+        for place in of_environment():
+            search_path.append(VARIABLE, place)
+
+
+def register() -> None:
+    """Have Hydra use this plugin in this process. Other programs with Hydra do not find it."""
+    Plugins.instance().register(Ours)
+
+
+def of_environment() -> list[str]:
+    """The places that NINEFOLD_CONFIG_DIR names, as Hydra's search path has them."""
+    names = filter(None, re.split(f"{os.pathsep}(?!//)", os.environ.get(VARIABLE, "")))
+    return [n if n.startswith("pkg://") else f"file://{os.path.abspath(n)}" for n in names]
+
+
+def of_users(flags: Namespace) -> list[tuple[str, str]]:
+    """Where a command looks for the user's own options: what names it, and the place."""
+    found = [(VARIABLE, place) for place in of_environment()]
+    if flags.config_dir:
+        found.append(("--config-dir", f"file://{os.path.abspath(flags.config_dir)}"))
+    for text in flags.overrides:
+        if key_of(text) == SEARCHED:
+            found += [(SEARCHED, place) for place in _listed(text)]
+    return found
+
+
+def _listed(text: str) -> list[str]:
+    """The places in an override of the search path, without references; Hydra tells mistakes."""
+    try:
+        (override,) = parsed([text])
+        value: Any = override.value()
+    except Exception:  # see overrides.of_arguments, which tells it
+        return []
+    places = [str(getattr(each, "text", each)) for each in value or ()]
+    return [place for place in places if "${" not in place]
+
+
+def problems(flags: Namespace) -> list[Failure]:
+    """What is wrong with these places: one is not there, or holds what Hydra would leave out."""
+    found: list[Failure] = []
+    for name, place in of_users(flags):
+        try:
+            root = _root_of(place)
+        except Exception as error:  # importing a package of the user's may raise any
+            what = f"there is no such package ({type(error).__name__}: {error})"
+            how = "one that Python can import is allowed; correct it, or set PYTHONPATH=FOLDER"
+            found.append(ConfigError(name, place, f"{what}; {how}"))
+            continue
+        if not root.is_dir():
+            if name != "--config-dir":  # which Hydra refuses itself
+                what = "there is no such folder; it is where your own options are looked for"
+                found.append(ConfigError(name, place, f"{what}; correct it, or leave it out"))
+            continue
+        for own, ours in _both(root):
+            found.append(
+                ConfigError(
+                    "option",
+                    own,
+                    f"it is not used, as one of ours has its name; Hydra takes {ours}; give it "
+                    "another name",
+                )
+            )
+    return found
+
+
+def _root_of(place: str) -> Any:
+    """The folder that a place names: a Path, or what stands for one in an installed package."""
+    if place.startswith("pkg://"):
+        root = importlib.resources.files(place.removeprefix("pkg://"))
+        if not root.joinpath("__init__.py").is_file():  # Hydra would only warn
+            raise ImportError("its folder has no __init__.py")
+        return root
+    return Path(place.removeprefix("file://"))
+
+
+def _both(root: Any) -> Iterator[tuple[Any, Path]]:
+    """Files of the user's that are at the same place in conf/, with another content."""
+    ours = {path: path.relative_to(CONF) for path in sorted(CONF.rglob("*.yaml"))}
+    ours |= {path: path.relative_to(ROOT) for path in sorted(EXPERIMENTS.glob("*.yaml"))}
+    for path, name in ours.items():
+        own = root
+        for part in name.parts:
+            own = own.joinpath(part)
+        if own.is_file() and own.read_bytes() != path.read_bytes():
+            yield own, path

@@ -1,0 +1,58 @@
+"""Where ninefold's own files are, how its commands are typed, and where Python finds modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+# conf/ and experiments/ are inside of an installed package, and beside that of a clone.
+INSTALLED = (PACKAGE / "conf").is_dir() or not (PACKAGE.parent / "evaluate.py").is_file()
+ROOT = PACKAGE if INSTALLED else PACKAGE.parent
+CONF, EXPERIMENTS = ROOT / "conf", ROOT / "experiments"
+
+TYPED = "NINEFOLD_TYPED"  # what was typed for the program; not set by python train.py
+PROGRAMS = ("ninefold", "python -m ninefold")
+PATH = "NINEFOLD_PATH"  # JSON: sys.path of the process that starts another one
+
+
+def typed_with(program: str | None) -> None:
+    """Say, for this process and those that it starts, what was typed; None: python train.py."""
+    os.environ.pop(TYPED, None)
+    if program is not None:
+        os.environ[TYPED] = program
+
+
+def typed_as(command: str) -> str:
+    """What this user types for a command: `python train.py`, `ninefold train` and the like."""
+    if (program := os.environ.get(TYPED)) in PROGRAMS:
+        return f"{program} {command}"
+    if INSTALLED:
+        return f"ninefold {command}"
+    if command in ("train", "evaluate"):
+        return f"python {command}.py"
+    return f"python -m ninefold.{command}"
+
+
+def see(group: str = "") -> str:
+    """Where to look the configuration up: in conf/ of a clone, or what prints an installed one."""
+    if INSTALLED:
+        return f"see {typed_as('conf')} {group}".rstrip()
+    return f"see conf/{group}/" if group else "see conf/"
+
+
+def path_text() -> str:
+    """sys.path as NINEFOLD_PATH hands it to another process."""
+    return json.dumps([os.path.abspath(name) for name in sys.path if isinstance(name, str)])
+
+
+def take_path() -> None:
+    """Look for modules where the process that started this one does, in the same order.
+
+    PYTHONPATH cannot say so: its folders come before the standard library, which a back-port in
+    site-packages (typing, enum34) would then replace.
+    """
+    if told := json.loads(os.environ.pop(PATH, "[]")):
+        sys.path[:] = [*told, *(name for name in sys.path if name and name not in told)]

@@ -1,0 +1,101 @@
+"""Options of the user's own are used, or the command is refused: never left out silently."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hydra._internal.utils import create_config_search_path
+
+from ninefold.config import overrides, resolvers
+from ninefold.config.composition import compose, flags_of
+from tests.conftest import ROOT
+
+CONF = ROOT / "conf"
+
+
+def lines(*arguments: str, command: str = "train") -> list[str]:
+    return list(map(str, overrides.of_arguments(arguments, command)))
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package `mine` whose folder conf/ has an option of its own, model=mine."""
+    folder = tmp_path / "a folder" / "mine" / "conf"
+    (folder / "model").mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "model" / "mine.yaml").write_text("net: {_target_: mine.Net}\n")
+    monkeypatch.syspath_prepend(folder.parents[1])
+    for name in ("mine", "mine.conf"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    resolvers.register()
+    return folder
+
+
+OURS = ("model/convnet", "logger/quiet", "train", "experiments/nine_way", "hydra/sweeper/study")
+WAYS = (
+    "--config-dir={}",
+    "hydra.searchpath=['file://{}']",
+    "hydra.searchpath=[pkg://mine.conf]",
+)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("how", [*WAYS, "NINEFOLD_CONFIG_DIR"])
+def test_an_option_with_the_name_of_one_of_ours_is_refused_with_both_paths(
+    own: Path, name: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = own / f"{name}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("net: {_target_: mine.Net}\n")
+    words = [how.format(own)]
+    if how == "NINEFOLD_CONFIG_DIR":
+        monkeypatch.setenv(how, str(own))
+        words = []
+    (line,) = lines(*words, "model=mine")
+    assert line.startswith(f"error: option={file}: it is not used, ")
+    assert str((ROOT if name.startswith("experiments") else CONF) / f"{name}.yaml") in line
+    assert lines(*words, command="evaluate") == [line]
+
+
+def test_options_of_other_names_and_copies_of_ours_are_fine(own: Path) -> None:
+    (own / "model" / "convnet.yaml").write_bytes((CONF / "model/convnet.yaml").read_bytes())
+    assert lines("--config-dir", str(own), "model=mine") == []
+
+
+@pytest.mark.parametrize("place", ["file://nowhere", "pkg://no_such_package.conf"])
+def test_a_place_that_is_not_there_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = lines(f"hydra.searchpath=[{place}]")
+    assert line.startswith(f"error: hydra.searchpath={place}: there is no such ")
+    monkeypatch.setenv("NINEFOLD_CONFIG_DIR", place.removeprefix("file://"))
+    (line,) = lines()
+    assert line.startswith("error: NINEFOLD_CONFIG_DIR=")
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_folder_of_ones_own_leaves_the_studies_where_they_are(own: Path, how: str) -> None:
+    found = compose("train", flags_of([how.format(own), "experiments=nine_way", "model=mine"]))
+    assert found.sweeps
+    assert found.config.model.net._target_ == "mine.Net"
+
+
+def test_folders_of_the_environment_are_searched_by_every_command(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = own.parent / "more" / "amp"
+    more.mkdir(parents=True)
+    (more / "half.yaml").write_text("autocast: true\n")
+    monkeypatch.setenv("NINEFOLD_CONFIG_DIR", f"pkg://mine.conf{os.pathsep}{more.parent}")
+    assert lines("model=mine", "amp=half") == []
+    found = compose("train", flags_of(["model=mine", "amp=half"])).config
+    assert (found.model.net._target_, found.amp.autocast) == ("mine.Net", True)
+
+
+def test_no_other_program_with_hydra_sees_our_folders(tmp_path: Path) -> None:
+    resolvers.register()
+    paths = [each.path for each in create_config_search_path(str(tmp_path)).get_path()]
+    assert paths == ["pkg://hydra.conf", str(tmp_path), "structured://"]
+    paths = [each.path for each in create_config_search_path(str(CONF)).get_path()]
+    assert f"file://{ROOT}" in paths

@@ -1,0 +1,378 @@
+"""An installed ninefold does what a clone does: its commands, its runs, and what they print."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import zipapp
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ninefold.config import fingerprint
+from tests.conftest import ROOT, Shell, only_run, result, wait_until
+
+pytestmark = pytest.mark.slow
+
+SHORT = ("max_steps=4", "dataset.limit=256", "launch.cpu_processes=2")
+OTHER_PROGRAM = """
+import hydra
+@hydra.main(version_base="1.3", config_path="conf", config_name="theirs")
+def main(config): print(config)
+main()
+"""
+NET = """
+from torch import nn
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 10))
+"""
+MODEL = """
+net: {_target_: mynet.Net}
+input_channels: 1
+input_size: null
+"""
+
+
+class Installed(NamedTuple):
+    """An environment with the wheel. bin: of its commands. package: its files."""
+
+    bin: Path
+    package: Path
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders `tree` and `sdist`, each with the wheel that was built from there."""
+    folder = tmp_path_factory.mktemp("built")
+    tracked = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=True)
+    for name in filter(None, tracked.stdout.decode().split("\0")):
+        if not name.startswith("tests/") and (ROOT / name).is_file():
+            (folder / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / "copy" / name)
+    build = [sys.executable, "-m", "build", "--no-isolation", str(folder / "copy")]
+    for kinds, place in ((("--wheel",), "tree"), ((), "sdist")):  # the latter by way of an sdist
+        subprocess.run([*build, *kinds, "--outdir", folder / place], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """A new environment with the wheel, which finds its requirements where these tests do."""
+    return environment(tmp_path_factory.mktemp("a new") / "environment", built)
+
+
+def environment(folder: Path, built: Path) -> Installed:
+    (wheel,) = (built / "tree").glob("*.whl")
+    return new_environment(folder, "--no-deps", "--no-index", "--ignore-installed", wheel)
+
+
+def new_environment(folder: Path, *what: object) -> Installed:
+    """An environment with nothing but what these tests run with, and what pip is to install."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    known = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    (packages / "requirements.pth").write_text("\n".join(known))
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "-q"]
+    subprocess.run([*pip, *map(str, what)], check=True)
+    return Installed(folder / "bin", packages / "ninefold")
+
+
+def typed(shell: Shell, bin: Path, *words: str, **options: object) -> Done:
+    """Type a command in the shell's folder, with the environment's commands first on PATH."""
+    process = start(shell, bin, *words, **options)
+    out, err = process.communicate(timeout=300)
+    return Done(process.returncode, out, err)
+
+
+def start(
+    shell: Shell, bin: Path, *words: str, env: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
+    path = {"PATH": f"{bin}:{os.environ['PATH']}", "PYTHONPATH": ""}
+    # The program is looked for on this process's PATH.
+    first = str(bin / words[0]) if (bin / words[0]).exists() else words[0]
+    return shell.spawn([first, *words[1:]], env={**path, **(env or {})})
+
+
+def pasted(shell: Shell, bin: Path, line: str) -> Done:
+    """Paste a line that was printed into a shell."""
+    return typed(shell, bin, "sh", "-c", line)
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_a_wheel_has_the_configuration_and_no_recording_and_that_of_an_sdist_has_the_same_files(
+    built: Path,
+) -> None:
+    (wheel,), (other,) = (built / "tree").glob("*.whl"), (built / "sdist").glob("*.whl")
+    found = names(wheel)
+    assert found == names(other)
+    for pattern in ("conf/**/*.yaml", "conf/schema/*.json", "experiments/*.yaml"):
+        for path in ROOT.glob(pattern):
+            assert f"ninefold/{path.relative_to(ROOT).as_posix()}" in found
+    tracked = set(subprocess.check_output(["git", "-C", ROOT, "ls-files"], text=True).split("\n"))
+    code = {name for name in tracked if name.startswith("ninefold/")}
+    assert code <= found
+    rest = {name for name in found - code if ".dist-info/" not in name}
+    assert {name.split("/")[1] for name in rest} == {"conf", "experiments"}
+    assert {name.split("/")[0] for name in found if ".dist-info/" not in name} == {"ninefold"}
+    assert wheel.stat().st_size < 1_000_000
+    (sdist,) = (built / "sdist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        assert not [name for name in archive.getnames() if re.search(r"\.csv$|/tests/", name)]
+
+
+def test_an_editable_installation_has_no_copy_of_the_configuration(
+    built: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(built / "copy", tmp_path / "clone")
+    before = {path for path in (tmp_path / "clone").rglob("*") if path.is_file()}
+    how = ("--no-deps", "--no-index", "--ignore-installed", "--no-build-isolation", "--editable")
+    found = new_environment(tmp_path / "venv", *how, tmp_path / "clone")
+    python, packages = found.bin / "python", found.package.parent
+    assert not list(packages.rglob("train.yaml"))
+    asked = "from ninefold.places import CONF, INSTALLED; print(CONF, INSTALLED)"
+    env = {**os.environ, "PYTHONPATH": ""}
+    said = subprocess.check_output([python, "-c", asked], text=True, cwd="/", env=env)
+    assert said.split() == [str(tmp_path / "clone" / "conf"), "False"]
+    new = {path for path in (tmp_path / "clone").rglob("*") if path.is_file()} - before
+    assert all("egg-info" in str(path) or "__pycache__" in str(path) for path in new)
+
+
+def test_the_commands_work_in_an_empty_folder_and_print_themselves(
+    shell: Shell, installed: Installed
+) -> None:
+    bin = installed.bin
+    done = typed(shell, bin, "ninefold", "train", "parallel=ddp", *SHORT)
+    assert (done.code, done.err) == (0, "")
+    run = only_run(shell.folder)
+    assert result(run)["processes"] == 2
+    assert result(run)["environment"]["commit"] is None  # the clone that is around is no other's
+    for words in (("ninefold",), ("python", "-m", "ninefold")):
+        done = typed(shell, bin, *words, "train", "--help")
+        assert done.code == 0
+        assert done.out.startswith(f"{' '.join(words)} train ")
+        assert "ddp" in done.out
+        assert "docs/" not in done.out
+        done = typed(shell, bin, *words, "evaluate", f"ckpt={run}", "batch_siz=2")
+        assert done.code == 2
+    done = typed(shell, bin, "ninefold", "evaluate", f"ckpt={run}")
+    assert (done.code, done.err) == (0, "")
+    done = typed(shell, bin, "ninefold", "conf", "model/convnet")
+    assert "_target_: ninefold.model.convnet.ConvNet" in done.out
+    done = typed(shell, bin, "ninefold", "keys", "study.time_budget")
+    assert "study.time_budget=3" in done.out
+    done = typed(shell, bin, "ninefold", "trian")
+    assert (done.code, done.out) == (2, "")
+    assert "did you mean train" in done.err
+    assert done.err.count("\n") == 1
+    done = typed(shell, bin, "ninefold", "export", f"ckpt={run}")
+    assert done.code == 2
+    assert "type ninefold export ckpt=RUN format=onnx" in done.err
+
+
+def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
+    shell: Shell, installed: Installed
+) -> None:
+    small = ("parallel=none", "amp=fp32,autocast", "dataset.limit=256", "epochs=1")
+    process = start(
+        shell, installed.bin, "ninefold", "compare", *small, "study.time_budget=10",
+        "hydra.sweep.dir=a study"
+    )  # fmt: skip
+    wait_until(lambda: list(shell.folder.glob("a study/timing/*1*/*")), process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    (line,) = re.findall("^resume the study with: (.*)$", out, re.MULTILINE)
+    assert line.startswith("ninefold train -m ")
+    line = line.replace("study.time_budget=10", "study.time_budget=0.1")
+    done = pasted(shell, installed.bin, line)
+    assert done.code == 0, done.err
+    assert (shell.folder / "a study" / "report" / "report.html").is_file()
+    recorded = json.loads((shell.folder / "a study" / "sweep.json").read_text())["command"]
+    assert recorded.startswith("ninefold train -m 'study.ask=[time]' parallel=none ")
+    (line,) = re.findall("^train with it: (.*)$", done.out, re.MULTILINE)
+    assert line.startswith("ninefold train ")
+    done = pasted(shell, installed.bin, f"{line} max_steps=4 hydra.run.dir=run")
+    assert done.code == 0, done.err
+    assert result(shell.folder / "run")["status"] == "ok"
+    # A clone's report of it keeps the words; its console has those of who looks.
+    report = shell.folder / "a study" / "report" / "report.md"
+    before = report.read_text()
+    assert shell.run("-m", "ninefold.report", "a study").returncode == 0
+    assert report.read_text() == before
+    assert "ninefold train " in before
+
+
+def test_a_clone_and_a_wheel_share_runs_and_studies(shell: Shell, installed: Installed) -> None:
+    asked = "from ninefold.config.fingerprint import code; print(code())"
+    done = typed(shell, installed.bin, "python", "-c", asked)
+    assert done.out.strip() == fingerprint.code()
+    small = ("-m", "amp=fp32,autocast", "seed=0,1", "max_steps=4", "dataset.limit=256")
+    done_here = shell.train(*small, "study.budget=0.001", "hydra.sweep.dir=study")
+    assert done_here.returncode == 0
+    (line,) = re.findall("^resume the study with: (.*)$", done_here.stdout, re.MULTILINE)
+    words = shlex.split(line)
+    assert words[:2] == ["python", "train.py"]
+    done = typed(shell, installed.bin, "ninefold", "train", *words[2:])
+    assert (done.code, done.err) == (0, "")
+    assert len(list(shell.folder.glob("study/**/result.json"))) == 4
+    run = next(shell.folder.glob("study/**/result.json")).parent
+    done = typed(shell, installed.bin, "ninefold", "evaluate", f"ckpt={run}")
+    assert done.code == 0
+    (found,) = (shell.folder / "outputs" / "evaluate").glob("*/evaluation.json")
+    assert json.loads(found.read_text())["accuracy"] == result(run)["accuracy"]
+
+
+def test_recordings_are_rebuilt_byte_for_byte(shell: Shell, installed: Installed) -> None:
+    recordings = sorted(ROOT.glob("experiments/*/*/environment.json"))[::5]
+    assert recordings
+    for path in recordings:
+        folder = path.parent.relative_to(ROOT)  # which their commands name
+        copy = shutil.copytree(path.parent, shell.folder / folder)
+        assert shell.run("-m", "ninefold.report", str(folder)).returncode == 0
+        by_clone = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
+        assert typed(shell, installed.bin, "ninefold", "report", str(folder)).code == 0
+        for file, content in by_clone.items():
+            assert file.read_bytes() == content, file
+            if file.suffix not in (".png", ".html"):  # with a figure, as this matplotlib draws it
+                assert content == (path.parent / file.relative_to(copy)).read_bytes(), file
+
+
+@pytest.mark.parametrize("name", ["mine", "with a space, a : and é"])
+def test_code_and_options_of_the_working_folder_are_found_by_all_processes(
+    shell: Shell, installed: Installed, name: str
+) -> None:
+    folder = shell.folder = shell.folder / name
+    (folder / "conf" / "model").mkdir(parents=True)
+    (folder / "conf" / "model" / "mynet.yaml").write_text(MODEL)
+    (folder / "mynet.py").write_text(NET)
+    (folder / "train.py").write_text("raise SystemExit('another train.py was run')")
+    words = ("ninefold", "train", "--config-dir", "conf", "model=mynet", "parallel=ddp", *SHORT)
+    done = typed(shell, installed.bin, *words)
+    assert (done.code, done.err) == (0, "")
+    run = only_run(folder)
+    done = typed(shell, installed.bin, *words, env={"PYTHONSAFEPATH": "1"})
+    assert done.code == 2
+    assert "mynet" in done.err
+    assert done.err.count("\n") == 1
+    shell.folder = folder.parent  # the run says where its code was found
+    done = typed(shell, installed.bin, "ninefold", "evaluate", f"ckpt='{run}'")
+    assert (done.code, done.err) == (0, "")
+    (folder / "torch.py").touch()
+    shell.folder = folder
+    done = typed(shell, installed.bin, *words)
+    assert done.code == 2
+    assert f"error: module={folder}/torch.py: " in done.err
+
+
+def test_other_programs_with_hydra_see_nothing_of_it_nor_it_their_configuration(
+    shell: Shell, installed: Installed
+) -> None:
+    (shell.folder / "conf" / "model").mkdir(parents=True)
+    (shell.folder / "conf" / "theirs.yaml").write_text("a: 1\n")
+    (shell.folder / "conf" / "model" / "convnet.yaml").write_text("b: 2\n")
+    (shell.folder / "app.py").write_text(OTHER_PROGRAM)
+    done = typed(shell, installed.bin, "python", "app.py", "--info", "searchpath")
+    assert done.code == 0
+    assert "ninefold" not in done.out.replace(str(shell.folder), "")
+    done = typed(shell, installed.bin, "ninefold", "train", "--cfg", "job", "model=convnet")
+    assert done.code == 0
+    assert "b: 2" not in done.out
+
+
+def test_a_configuration_that_is_missing_is_said_by_each_command(shell: Shell, built: Path) -> None:
+    found = environment(shell.folder / "venv", built)
+    for folder in ("experiments", "conf"):
+        shutil.rmtree(found.package / folder)
+        for words in (["train"], ["train", "parallel=ddp"], ["evaluate", "ckpt=x"], ["compare"],
+                      ["train", "--help"], ["pack", "dataset=folder"], ["keys", "x"], ["conf"],
+                      ["export", "ckpt=x", "format=onnx"], ["keys"]):  # fmt: skip
+            done = typed(shell, found.bin, "ninefold", *words)
+            assert done.code == 2, (words, done)
+            assert done.err.startswith(f"error: ninefold={found.package}/"), (words, done)
+            assert done.err.count("\n") == 1
+
+
+def test_back_ports_beside_it_replace_nothing_of_the_standard_library(
+    shell: Shell, built: Path
+) -> None:
+    found = environment(shell.folder / "venv", built)
+    for name in ("typing", "dataclasses", "enum", "signal"):
+        (found.package.parent / f"{name}.py").write_text("raise SystemError('it was imported')")
+    done = typed(shell, found.bin, "ninefold", "train", "parallel=ddp", *SHORT)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_it_runs_from_a_target_folder_that_cannot_be_written_to(shell: Shell, built: Path) -> None:
+    (wheel,) = (built / "tree").glob("*.whl")
+    target = shell.folder / "target"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, wheel]
+    subprocess.run(pip, check=True)
+    subprocess.run(["chmod", "-R", "a-w", target], check=True)
+    work = shell.folder / "work"
+    work.mkdir()
+    shell.folder = work
+    env = {"PYTHONPATH": str(target)}
+    words = ("-m", "ninefold", "train", "parallel=ddp", *SHORT)
+    done = typed(shell, Path(sys.executable).parent, "python", *words, env=env)
+    assert (done.code, done.err) == (0, "")
+    assert not list(target.rglob("*.tmp"))
+
+
+def test_a_clone_on_pythonpath_comes_before_the_wheel_as_a_whole(
+    shell: Shell, installed: Installed, built: Path
+) -> None:
+    env = {"PYTHONPATH": str(built / "copy")}
+    done = typed(shell, installed.bin, "ninefold", "train", "parallel=ddp", *SHORT, env=env)
+    assert (done.code, done.err) == (0, "")
+    shell.folder = built / "copy" / "docs"  # and one in the working folder takes no part
+    shell.folder = shutil.copytree(built / "copy", installed.bin / "copy", dirs_exist_ok=True)
+    (shell.folder / "ninefold" / "launch" / "worker.py").write_text("raise SystemError")
+    done = typed(shell, installed.bin, "ninefold", "train", "parallel=ddp", *SHORT)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_torchrun_and_joblib_start_the_installed_commands(
+    shell: Shell, installed: Installed
+) -> None:
+    run = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ninefold")
+    words = ("train", "parallel=ddp", "max_steps=4", "dataset.limit=256")
+    done = typed(shell, installed.bin, "python", "-m", *run, *words)
+    assert done.code == 0, done.err
+    assert result(only_run(shell.folder))["processes"] == 2
+    words = ("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "amp=fp32,autocast")
+    done = typed(shell, installed.bin, "ninefold", "train", *words, "max_steps=4",
+                 "hydra.sweep.dir=sweep", "dataset.limit=256")  # fmt: skip
+    assert done.code == 0, done.err
+    assert len(list(shell.folder.glob("sweep/**/result.json"))) == 2
+
+
+def test_a_zip_archive_is_refused_in_one_line(shell: Shell, built: Path) -> None:
+    source = shell.folder / "source"
+    (wheel,) = (built / "tree").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(source)
+    zipapp.create_archive(source, shell.folder / "app.pyz", main="ninefold.__main__:main")
+    done = typed(shell, Path(sys.executable).parent, "python", "app.pyz", "train")
+    assert done.code == 2, done.err
+    assert done.err.startswith("error: ninefold=")
+    assert done.err.count("\n") == 1

@@ -1,0 +1,84 @@
+"""A command is printed as this user types it; modules are found where the launcher found them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ninefold import places
+from ninefold.process import importable
+from ninefold.report.data.words import trained_with
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an installed package."""
+    monkeypatch.setattr(places, "INSTALLED", True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NINEFOLD_TYPED", raising=False)
+
+
+def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder() -> None:
+    found = (places.ROOT, places.CONF, places.EXPERIMENTS)
+    assert found == (ROOT, ROOT / "conf", ROOT / "experiments")
+    assert not places.INSTALLED
+    assert places.typed_as("train") == "python train.py"
+    assert places.typed_as("evaluate") == "python evaluate.py"
+    assert places.typed_as("export") == "python -m ninefold.export"
+    assert places.see() == "see conf/"
+    assert places.see("model") == "see conf/model/"
+
+
+@pytest.mark.usefixtures("wheel")
+def test_installed_the_console_script_is_typed_and_prints_the_configuration() -> None:
+    assert places.typed_as("train") == "ninefold train"
+    assert places.typed_as("export") == "ninefold export"
+    assert places.see() == "see ninefold conf"
+    assert places.see("model") == "see ninefold conf model"
+
+
+@pytest.mark.parametrize("program", places.PROGRAMS)
+def test_what_was_typed_is_printed_and_nothing_that_else_is_in_the_environment(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.typed_with(program)
+    assert places.typed_as("train") == f"{program} train"
+    places.typed_with(None)
+    assert places.typed_as("train") == "python train.py"
+    monkeypatch.setenv("NINEFOLD_TYPED", "rm -r")
+    assert places.typed_as("train") == "python train.py"
+
+
+def test_a_report_takes_the_words_of_the_recorded_command_if_they_are_ours() -> None:
+    assert trained_with("ninefold train -m amp=fp32") == "ninefold train"
+    assert trained_with("python -m ninefold train") == "python -m ninefold train"
+    assert trained_with("python train.py -m") == "python train.py"
+    assert trained_with("ninefold trainer; rm -r x") == "python train.py"
+    assert trained_with(None) == "python train.py"
+
+
+def test_modules_are_looked_for_in_the_order_of_the_process_that_starts_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", "/stdlib", "/site", "relative"])
+    with importable():
+        assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(ROOT)
+        told = os.environ["NINEFOLD_PATH"]
+    assert json.loads(told) == [str(tmp_path), "/stdlib", "/site", str(tmp_path / "relative")]
+    assert "NINEFOLD_PATH" not in os.environ
+    monkeypatch.setenv("NINEFOLD_PATH", told)
+    monkeypatch.setattr(sys, "path", ["", str(ROOT), "/site", "/stdlib"])
+    places.take_path()
+    assert sys.path == [*json.loads(told), str(ROOT)]
+    assert "NINEFOLD_PATH" not in os.environ
+    places.take_path()  # by a process that was told nothing
+    assert sys.path == [*json.loads(told), str(ROOT)]
