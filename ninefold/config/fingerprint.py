@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from ninefold.errors import is_users
 from ninefold.places import CONF, PACKAGE
 
 # Packages of which every module may take part in a run; the others are found by their imports.
@@ -72,8 +72,7 @@ def _user_module(target: str) -> Path | None:
     if not found or found[0] is None:
         return None
     place = Path(found[0])
-    installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    if any(place.is_relative_to(folder) for folder in installed):
+    if not is_users(str(place)):
         return None
     if place.is_file():
         return place
