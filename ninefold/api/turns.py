@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from ninefold.api.rounds import Turn
 from ninefold.api.session import Session
 from ninefold.api.steps import check_names
 from ninefold.api.times import Times
@@ -29,7 +30,9 @@ def turns(
         t = ninefold.turns({"fp32": nullcontext, "bf16": lambda: torch.autocast("cuda")})
         for batch in batches:
             with t.step():
-                ...  # one training step
+                loss = model(batch)
+            loss.backward()
+            optimizer.step()
 
     contexts: by name, a function without arguments that makes a context manager for one step. Only
         what may change from step to step can be compared so.
@@ -83,36 +86,43 @@ class Turns:
     def step(self) -> Iterator[str]:
         """The context of the next training step, as a context manager that gives its name.
 
-        A turn's time is from its first timed step to the end of its last, with what the loop does
-        between them. A step that raises begins its turn anew.
+        A step lasts until the next one begins: what the loop does after the context, such as the
+        backward pass after autocast, is part of it. A step that raises begins its turn anew.
         """
-        if self._session.block is None:
+        turn = self._turn()
+        if turn is None:
             with self._contexts[self._after]():
                 yield self._after
             return
-        turn = self._session.block[len(self._seconds)]
-        if not self._begun:
-            self._begun = True
-            self._session.begin()
         if self._steps == turn.lead:
             self._since = self._session.now()
         steps, self._steps = self._steps, 0  # of a turn that begins anew, if this step raises
         with self._contexts[turn.step]():
             yield turn.step
         self._steps = steps + 1
-        if self._steps == turn.lead + turn.timed:
-            self._end_turn((self._session.now() - self._since) / turn.timed)
 
     def times(self) -> Times:
         """What is known so far. In a torch.distributed group all processes call it."""
         return self._session.times()
 
-    def _end_turn(self, seconds: float) -> None:
+    def _turn(self) -> Turn | None:
+        """The turn of the step that begins now; None when all are over."""
+        if not self._begun:
+            self._begun = True
+            self._session.begin()
+        block = self._session.block
+        if block is None:
+            return None
+        turn = block[len(self._seconds)]
+        if self._steps < turn.lead + turn.timed:
+            return turn
+        self._seconds.append((self._session.now() - self._since) / turn.timed)
         self._steps = 0
-        self._seconds.append(seconds)
-        if self._session.block and len(self._seconds) == len(self._session.block):
+        if len(self._seconds) == len(block):
             self._session.took(self._seconds)
             self._seconds = []
             if self.done:
                 self._session.close()
                 self._session.show(self.times())
+        block = self._session.block
+        return None if block is None else block[len(self._seconds)]
