@@ -159,7 +159,7 @@ def claim(
     else:
         head = (
             f"In this process it is not decided after {rounds} rounds which step is the fastest; "
-            f"{best} is within {same} of it with {sure} % confidence"
+            f"{best} has the shortest times so far, with {sure} % confidence within {same} of it"
         )
     clauses = [clause(name, best, pair, same) for name, pair in others.items() if pair is not None]
     return f"{head}: {'; '.join(clauses)} ({settings.confidence:.1f} % intervals)."
