@@ -24,6 +24,7 @@ FIRST = 3  # of these turns, which all steps have: in the first calls a step may
 SHARE = 0.2  # of the time that the others may take
 MOST = TIMING_LOOKS[-1]  # rounds
 FEW = 24  # blocks: if fewer fit into the time, each is a round
+LEAST = 1e-8  # seconds of a step: what some clocks cannot tell from nothing
 ALIKE = 1.25  # turns of steps whose times differ by a smaller factor have equal numbers of steps
 
 Values = Mapping[str, Mapping[int, float]]  # step -> round -> seconds
@@ -94,7 +95,8 @@ class Rounds:
             if len(first) >= FIRST and elapsed - late + takes > SHARE * self._budget:
                 break
             seconds, elapsed = yield tuple(Turn(name, 0, calls) for name in self._names)
-            each = dict(zip(self._names, seconds, strict=True))
+            known = (max(of, LEAST) for of in seconds)
+            each = dict(zip(self._names, known, strict=True))
             if len(first) < FIRST:
                 first.append(seconds)
             late = sum(max(a - b, 0) for of in first for a, b in zip(of, seconds, strict=True))
@@ -120,7 +122,7 @@ class Rounds:
     def _steps(self, name: str, each: Mapping[str, float]) -> tuple[int, int]:
         """The untimed and the timed steps of a turn."""
         alike = min(seconds for seconds in each.values() if ALIKE * seconds >= each[name])
-        return steps_of_turn(max(alike, 1e-9), self._slice, self._several)
+        return steps_of_turn(alike, self._slice, self._several)
 
     def _note(
         self,

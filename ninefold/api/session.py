@@ -123,6 +123,7 @@ class Session:
         """Give back what it holds, after an exception too."""
         self._bar.close()
         self._counting.close()
+        self._together.close()
 
     def _is_settled(self, found: Values) -> bool:
         return times(found, (), self._settings, None).settled

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 BUSY = 0.05  # share of the CPU time that other programs may have before the sentence says so
 HEADER = ("step", "ms per step", "ratio", "interval", "verdict")
+LIKELY = 0.5  # a confidence that is worth a word while nothing is decided
 NOT_KNOWN = "not known yet"
 
 
@@ -159,8 +160,10 @@ def claim(
     else:
         head = (
             f"In this process it is not decided after {rounds} rounds which step is the fastest; "
-            f"{best} has the shortest times so far, with {sure} % confidence within {same} of it"
+            f"{best} has the shortest times so far"
         )
+        if chance >= LIKELY:
+            head += f", with {sure} % confidence within {same} of it"
     clauses = [clause(name, best, pair, same) for name, pair in others.items() if pair is not None]
     return f"{head}: {'; '.join(clauses)} ({settings.confidence:.1f} % intervals)."
 

@@ -59,5 +59,6 @@ class Together:
 
     def close(self) -> None:
         """Give the group back."""
-        if self._group is not None:
+        if self._group is not None and distributed.is_initialized():
             distributed.destroy_process_group(self._group)
+        self._group, self.several = None, False

@@ -76,6 +76,7 @@ class Turns:
         self._steps = 0  # of this turn
         self._since = 0.0  # when its first timed step began
         self._seconds: list[float] = []  # of the turns of this block that are over
+        self._found: Times | None = None  # when all are over
 
     @property
     def done(self) -> bool:
@@ -103,7 +104,7 @@ class Turns:
 
     def times(self) -> Times:
         """What is known so far. In a torch.distributed group all processes call it."""
-        return self._session.times()
+        return self._found or self._session.times()
 
     def _turn(self) -> Turn | None:
         """The turn of the step that begins now; None when all are over."""
@@ -122,7 +123,8 @@ class Turns:
             self._session.took(self._seconds)
             self._seconds = []
             if self.done:
+                self._found = self._session.times()
                 self._session.close()
-                self._session.show(self.times())
+                self._session.show(self._found)
         block = self._session.block
         return None if block is None else block[len(self._seconds)]
