@@ -32,7 +32,7 @@ from torch import nn
 from ninefold.amp import Amp
 from ninefold.files import write_json
 from ninefold.machine import environment
-from ninefold.report.stats.verdicts import UNDECIDED
+from ninefold.stats.verdicts import UNDECIDED
 
 ROOT = Path(__file__).parents[1]
 EQUAL = [("none-fp32", "none-again", "dp-fp32", "dp-again"), ("ddp-fp32", "ddp-again")]

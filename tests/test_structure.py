@@ -55,7 +55,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "config/untrusted",
         "config/spec",
     },
-    "report": GROUND | {"config/rules", "config/overlay", "config/own"},
+    "stats": GROUND,
+    "report": GROUND | {"stats", "config/rules", "config/overlay", "config/own"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
     "plugins": GROUND | {"study", "launch", "config"},
@@ -65,6 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "main": GROUND | {"plugins", "study", "launch", "config"},
     "__main__": GROUND | {"main", "report", "export", "pack", "config"},
     "setup.py": set(),
+    "api": GROUND | {"stats", "study/load", "study/turn_plan"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},
 }
@@ -162,9 +164,9 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "checkpoint": 1460, "config": 5150, "dataset": 6220, "export": 980, "launch": 3670,
+    "api": 1050, "checkpoint": 1460, "config": 5150, "dataset": 6220, "export": 980, "launch": 3670,
     "logger": 720, "measure": 1460, "model": 905, "parallel": 1150, "ranks": 440,
-    "report": 9160, "study": 2820, "task": 1255, "train": 4640, "ground": 3720,
+    "report": 8250, "stats": 914, "study": 2840, "task": 1255, "train": 4640, "ground": 3720,
 }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.figure import draw
 from ninefold.report.render.page import page
 from ninefold.report.render.text import console_text, gate_text, report_text, table_text
-from ninefold.report.stats.verdicts import OPEN
+from ninefold.stats.verdicts import OPEN
 
 __all__ = [
     "CellProgress",

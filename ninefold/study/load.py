@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BUSY = (0, 1, 2, 5, 6, 7)  # fields of /proc/stat: user, nice, system, irq, softirq, steal
-OWN = (11, 12)  # fields of /proc/PID/stat after the name: user, system
+# Fields of /proc/PID/stat after the name: the parent; user and system time of the process, and of
+# its children that have ended.
+PARENT, OWN = 1, (11, 12, 13, 14)
 
 
 class Load:
@@ -33,7 +35,11 @@ class Load:
 
     @contextmanager
     def during(self, processes: Sequence[int]) -> Iterator[None]:
-        """Count meanwhile. processes: ids of our own, without this one, alive at both ends."""
+        """Count meanwhile.
+
+        processes: ids of our own, alive at both ends. This one, and what any of them has started,
+        are our own as well.
+        """
         before, began = _counts(processes), time.monotonic()
         yield
         after, seconds = _counts(processes), time.monotonic() - began
@@ -50,15 +56,34 @@ def _counts(processes: Sequence[int]) -> tuple[float, float, int] | None:
     try:
         ours = os.sched_getaffinity(0)
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
-        own = [
-            Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            for process in processes
-        ]
-    except (OSError, AttributeError):
+        own = [fields for _, fields in _family((os.getpid(), *processes))]
+    except (OSError, AttributeError, KeyError):
         return None
     tick = os.sysconf("SC_CLK_TCK")
     names = {f"cpu{index}" for index in ours}
     cpus = [line[1:] for line in lines if line and line[0] in names]
     busy = sum(int(line[field]) for line in cpus for field in BUSY) / tick
     used = sum(int(fields[field]) for fields in own for field in OWN) / tick
-    return busy, used + time.process_time(), len(cpus)
+    return busy, used, len(cpus)
+
+
+def _family(processes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+    """Processes with what they have started, each with the fields of its /proc/PID/stat.
+
+    Raises KeyError if one of `processes` is not there.
+    """
+    found: dict[int, list[str]] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                text = (path / "stat").read_text()
+                found[int(path.name)] = text.rpartition(")")[2].split()
+    children: dict[int, list[int]] = {}
+    for process, fields in found.items():
+        children.setdefault(int(fields[PARENT]), []).append(process)
+    waiting, seen = list(processes), set[int]()
+    while waiting:
+        if (process := waiting.pop()) not in seen:
+            seen.add(process)
+            waiting += children.get(process, ())
+            yield process, found[process]

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ninefold.report.stats.differences import _moderated, _moments, differences
 from ninefold.report.stats.recordings import changes
-from ninefold.report.stats.statistics import compare
-from ninefold.report.stats.verdicts import Settings
+from ninefold.stats.differences import _moderated, _moments, differences
+from ninefold.stats.statistics import compare
 from tests.report.studies import (
     CELLS,
     DDP_SCALER,
@@ -24,6 +23,7 @@ from tests.report.studies import (
     NONE,
     Array,
     Noise,
+    Settings,
     Truth,
     drifting,
     heavy,

@@ -10,10 +10,10 @@ import math
 import numpy as np
 import pytest
 
-from ninefold.report.stats.differences import differences
-from ninefold.report.stats.statistics import compare
-from ninefold.report.stats.verdicts import Settings
 from ninefold.result import TIMING_LOOKS
+from ninefold.stats.differences import differences
+from ninefold.stats.statistics import compare
+from ninefold.stats.verdicts import Settings
 from tests.long.test_statistics_at_length import say
 from tests.report.studies import CELLS
 from tests.report.turns import SETTINGS, Noise, play

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from ninefold.report.data.cell import Cell
-from ninefold.report.stats.differences import Values
+from ninefold.stats import verdicts
+from ninefold.stats.differences import Values
 
 Array = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int, int], Array]  # cells, rounds -> [cells, rounds]
@@ -22,6 +24,7 @@ CELLS = [
     *(NONE, NONE_AUTOCAST, NONE_SCALER, DP, DP_AUTOCAST, DP_SCALER),
     *(DDP, DDP_AUTOCAST, DDP_SCALER),
 ]
+Settings = partial(verdicts.Settings, baseline=NONE)
 
 
 def normal(rng: np.random.Generator, cells: int, rounds: int) -> Array:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ninefold.report.stats.best import standing
-from ninefold.report.stats.differences import differences
-from ninefold.report.stats.verdicts import Settings
+from ninefold.stats.best import standing
+from ninefold.stats.differences import differences
+from ninefold.stats.verdicts import Settings
 from tests.report.turns import SETTINGS, Noise, play
 
 MIXED = np.log([1, 1, 1, 1.01, 1.02, 1.03, 1.05, 1.1, 1.2])

@@ -14,7 +14,7 @@ from ninefold.report.answer.recommend import is_settled, recommend
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import gather_recording, read_recording
 from ninefold.report.data.runs import read_csv
-from ninefold.report.stats.verdicts import OTHER_HOSTS
+from ninefold.stats.verdicts import OTHER_HOSTS
 from tests.report.test_report import result, sweep
 
 Hosts = Callable[[str, int], list[str]]  # of a strategy and a seed

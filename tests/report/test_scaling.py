@@ -21,7 +21,7 @@ from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import gather_recording, read_recording, read_runs
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import read_csv
-from ninefold.report.stats.verdicts import OTHER_HOSTS
+from ninefold.stats.verdicts import OTHER_HOSTS
 from tests.report.sample_report import report_of
 from tests.report.test_report import failure, result, sweep
 

@@ -12,11 +12,11 @@ import pytest
 from scipy import stats
 
 from ninefold.report.data.cell import Cell
-from ninefold.report.stats import holm
-from ninefold.report.stats.differences import Values
 from ninefold.report.stats.recordings import changes
-from ninefold.report.stats.statistics import compare, estimate
-from ninefold.report.stats.verdicts import Comparison, Pair, Settings
+from ninefold.stats import holm
+from ninefold.stats.differences import Values
+from ninefold.stats.statistics import compare, estimate
+from ninefold.stats.verdicts import Comparison, Pair
 from tests.report.studies import (
     CELLS,
     DDP,
@@ -26,6 +26,7 @@ from tests.report.studies import (
     DP_SCALER,
     NONE,
     NONE_SCALER,
+    Settings,
     Truth,
     drifting,
     noisy,

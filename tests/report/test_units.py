@@ -16,11 +16,10 @@ from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.stats.measures import of_figures
-from ninefold.report.stats.statistics import compare
-from ninefold.report.stats.verdicts import Settings
 from ninefold.result import Figure, Score
+from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
-from tests.report.studies import DDP, NONE, NONE_AUTOCAST
+from tests.report.studies import DDP, NONE, NONE_AUTOCAST, Settings
 from tests.report.test_answer import runs_of
 from tests.report.test_report import result
 from tests.report.test_scores import SPEED, Written

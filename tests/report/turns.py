@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ninefold.report.stats import holm
-from ninefold.report.stats.best import standing
-from ninefold.report.stats.differences import differences
-from ninefold.report.stats.verdicts import Settings
 from ninefold.result import TIMING_LOOKS
+from ninefold.stats import holm
+from ninefold.stats.best import standing
+from ninefold.stats.differences import differences
+from ninefold.stats.verdicts import Settings
 from tests.report.studies import CELLS, Array
 
 SETTINGS = Settings(looks=len(TIMING_LOOKS))

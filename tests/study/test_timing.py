@@ -377,14 +377,17 @@ def test_a_study_that_cannot_be_timed_in_turns_is_refused(
 
 def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own() -> None:
     spin = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
-    own, other = (subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2))
+    started = subprocess.Popen([sys.executable, "-c", spin])  # our own, as we have started it
+    # Its parent ends at once, so that it is nobody's.
+    orphan = ["sh", "-c", f"{sys.executable} -c '{spin}' >/dev/null 2>&1 & echo $!"]
+    other = int(subprocess.run(orphan, capture_output=True, check=True).stdout)
     try:
         ours, all_others = Load(), Load()
-        with ours.during([own.pid, other.pid]), all_others.during([own.pid]):
+        with ours.during([other]), all_others.during([]):
             time.sleep(1.5)
     finally:
-        own.kill(), other.kill()
-        own.wait(), other.wait()
+        started.kill(), os.kill(other, signal.SIGKILL)
+        started.wait()
     assert ours.others is not None
     assert all_others.others is not None
     # A share of one CPU: it may have little of it beside other tests.

@@ -16,9 +16,9 @@ from ninefold.report.answer.tree import GoalAnswer
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.numbers import three_digits, times
 from ninefold.report.stats.measures import SECONDS, target_text, to_target
-from ninefold.report.stats.statistics import compare, estimate
-from ninefold.report.stats.verdicts import WITHIN
 from ninefold.result import SHARE, Score
+from ninefold.stats.statistics import compare, estimate
+from ninefold.stats.verdicts import WITHIN
 
 LEAST = 2  # seeds of the baseline: with fewer nothing can be shown
 

@@ -16,7 +16,7 @@ from ninefold.report.data.rounds import others, round_number
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, plural, three_digits
 from ninefold.report.stats.measures import SECONDS
-from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Steady
+from ninefold.stats.verdicts import OTHER_HOSTS, Control, Steady
 from ninefold.study_record import StudyRecord
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told

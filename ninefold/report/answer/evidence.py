@@ -14,7 +14,6 @@ from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.stats.best import Standing
 from ninefold.report.stats.measures import (
     BYTES,
     SECONDS,
@@ -25,9 +24,10 @@ from ninefold.report.stats.measures import (
     to_target,
 )
 from ninefold.report.stats.numerics import OTHER
-from ninefold.report.stats.statistics import compare, stand
-from ninefold.report.stats.verdicts import OPEN, Comparison, Safety, Settings
 from ninefold.result import PHASES, SHARE, TIMING_LOOKS, Score
+from ninefold.stats.best import Standing
+from ninefold.stats.statistics import compare, stand
+from ninefold.stats.verdicts import OPEN, Comparison, Safety, Settings
 from ninefold.study_record import StudyRecord
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured

@@ -35,7 +35,7 @@ from ninefold.report.stats.measures import (
     of_score,
     of_throughput,
 )
-from ninefold.report.stats.statistics import estimate
+from ninefold.stats.statistics import estimate
 
 MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
 

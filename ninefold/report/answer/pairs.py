@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.stats.differences import EQUAL, NOTHING, Values
 from ninefold.report.stats.measures import BYTES, SECONDS
-from ninefold.report.stats.statistics import compare
-from ninefold.report.stats.verdicts import OPEN, Comparison, Name, Pair, Settings
+from ninefold.stats.differences import EQUAL, NOTHING, Values
+from ninefold.stats.statistics import compare
+from ninefold.stats.verdicts import OPEN, Comparison, Name, Pair, Settings
 
 Ratio = tuple[float, float | None, float | None]  # ratio, low and high end of its interval
 

@@ -14,10 +14,10 @@ from itertools import combinations
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs, pairs_of
 from ninefold.report.data.cell import Cell, plainness
-from ninefold.report.stats.best import Standing
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET
-from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import OPEN, OTHER_HOSTS, UNDECIDED
+from ninefold.stats.best import Standing
+from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import OPEN, OTHER_HOSTS, UNDECIDED
 
 NO_RUNS, NOTHING_SAFE, NOT_ENOUGH = "no runs", "nothing safe", "not enough runs"
 APART = "different hosts"

@@ -13,8 +13,8 @@ from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import counted, listed_and, plural
 from ninefold.report.stats.measures import SECONDS
-from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import OTHER_HOSTS
+from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import OTHER_HOSTS
 
 
 def scaling(evidence: Evidence) -> Scaling | None:

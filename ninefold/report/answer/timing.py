@@ -10,7 +10,7 @@ from ninefold.report.answer.recommend import excluded, named
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.rounds import name_of
 from ninefold.report.stats.measures import SECONDS
-from ninefold.report.stats.verdicts import UNDECIDED
+from ninefold.stats.verdicts import UNDECIDED
 from ninefold.study_record import StudyRecord
 
 

@@ -17,8 +17,8 @@ from ninefold.files import write_json
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.rounds import round_number
 from ninefold.report.stats.measures import SCORE_KEY
-from ninefold.report.stats.verdicts import OTHER_HOSTS, Control, Pair, Safety, Steady
 from ninefold.result import TIMING
+from ninefold.stats.verdicts import OTHER_HOSTS, Control, Pair, Safety, Steady
 
 FORMAT = 1
 _WHERE_USED = {

@@ -30,8 +30,8 @@ from ninefold.report.numbers import (
     with_unit,
 )
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET, target_text
-from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import OPEN, WITHIN, Estimate
+from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import OPEN, WITHIN, Estimate
 
 MOST_NAMED = 3  # cells whose open scores the answer names one by one
 UNFINISHED = "The study is not finished. To resume it, repeat its command with study.resume=FOLDER."

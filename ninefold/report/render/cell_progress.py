@@ -13,8 +13,8 @@ from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import decimals_for, decimals_of_score, spread, times
 from ninefold.report.stats.measures import SECONDS
-from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import UNDECIDED
+from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import UNDECIDED
 from ninefold.study_record import StudyRecord
 
 WIDEST = 10  # times the lower end of an interval; a wider one is not shown

@@ -20,7 +20,7 @@ from ninefold.report.numbers import (
 )
 from ninefold.report.render.strips import Strip, scale
 from ninefold.report.stats.measures import OF_TIME, SCORE_KEY, TO_TARGET, in_unit
-from ninefold.report.stats.verdicts import OTHER_HOSTS
+from ninefold.stats.verdicts import OTHER_HOSTS
 
 # The darkest and the lightest tint are at least this far apart, as a share of the best value, or in
 # points of a score: in a table of nearly equal values the tints are nearly equal.

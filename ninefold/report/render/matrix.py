@@ -24,7 +24,7 @@ from ninefold.report.numbers import (
 )
 from ninefold.report.render.strips import Strip, scale
 from ninefold.report.stats.measures import SCORE_KEY
-from ninefold.report.stats.verdicts import (
+from ninefold.stats.verdicts import (
     OPEN,
     OTHER_HOSTS,
     WITHIN,

@@ -28,9 +28,9 @@ from ninefold.report.render import matrix, scales
 from ninefold.report.render.markdown import grid, plain
 from ninefold.report.render.templates import render
 from ninefold.report.stats.measures import OF_TIME, SCORE_KEY, SECONDS, in_unit
-from ninefold.report.stats.statistics import estimate
-from ninefold.report.stats.verdicts import OTHER_HOSTS
 from ninefold.result import PHASES
+from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import OTHER_HOSTS
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 

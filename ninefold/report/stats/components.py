@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ninefold.report.stats.student import Array
-from ninefold.report.stats.verdicts import Name
+from ninefold.stats.student import Array
+from ninefold.stats.verdicts import Name
 
 
 @dataclass(frozen=True)

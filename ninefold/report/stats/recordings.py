@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ninefold.report.stats import holm, student
-from ninefold.report.stats.differences import NOTHING, Values, number
-from ninefold.report.stats.student import Array
-from ninefold.report.stats.verdicts import Name
+from ninefold.stats import holm, student
+from ninefold.stats.differences import NOTHING, Values, number
+from ninefold.stats.student import Array
+from ninefold.stats.verdicts import Name
 
 
 @dataclass(frozen=True)

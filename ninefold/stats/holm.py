@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ninefold.report.stats.student import Array
+from ninefold.stats.student import Array
 
 
 def adjusted(p: Array, looks: int = 1) -> Array:

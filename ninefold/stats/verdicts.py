@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ninefold.report.data.cell import PLAIN
-
 Name = Any  # of what is compared: a Cell, or another thing that can be told from others
 OPEN = "not enough runs"
 WITHIN = "within the floor"
@@ -25,7 +23,7 @@ class Settings:
     level: the chance of any false verdict in a study
     looks: how often the verdicts are evaluated in all; the level is divided by it
     score_looks: the same of the scores, where they are not evaluated as often; None: as often
-    baseline: the cell whose score the others must reach
+    baseline: the cell whose score the others must reach; None: they are not held against one
     """
 
     margin: float = 0.5
@@ -33,7 +31,7 @@ class Settings:
     level: float = 0.05
     looks: int = 1
     score_looks: int | None = None
-    baseline: Name = PLAIN
+    baseline: Name = None
     better: str = "more"
 
     @property

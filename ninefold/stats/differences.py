@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from ninefold.report.stats import student
-from ninefold.report.stats.student import Array
-from ninefold.report.stats.verdicts import Name
+from ninefold.stats import student
+from ninefold.stats.student import Array
+from ninefold.stats.verdicts import Name
 
 Ints = npt.NDArray[np.int64]
 Values = Mapping[Name, Mapping[int, float]]  # cell -> round or seed -> value

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ninefold.report.stats import holm, student
-from ninefold.report.stats.best import Standing, standing
-from ninefold.report.stats.differences import Differences, Values, differences, number
-from ninefold.report.stats.student import Array
-from ninefold.report.stats.verdicts import (
+from ninefold.stats import holm, student
+from ninefold.stats.best import Standing, standing
+from ninefold.stats.differences import Differences, Values, differences, number
+from ninefold.stats.student import Array
+from ninefold.stats.verdicts import (
     OPEN,
     OTHER_HOSTS,
     WITHIN,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ninefold.report.stats import student
-from ninefold.report.stats.differences import Differences
-from ninefold.report.stats.student import Array
-from ninefold.report.stats.verdicts import Name, Settings
+from ninefold.stats import student
+from ninefold.stats.differences import Differences
+from ninefold.stats.student import Array
+from ninefold.stats.verdicts import Name, Settings
 
 
 @dataclass(frozen=True)

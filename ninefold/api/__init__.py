@@ -1,0 +1,1 @@
+"""What programs of other people call: `import ninefold`, then `ninefold.time_steps(...)`."""

@@ -1,0 +1,137 @@
+"""One comparison in turns: its rounds, the clock, what processes agree on, what others used."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from ninefold import progress
+from ninefold.api import devices
+from ninefold.api.rounds import Rounds, Turn, Values
+from ninefold.api.times import Times, times
+from ninefold.api.together import Together
+from ninefold.errors import ConfigError
+from ninefold.result import TIMING_LOOKS
+from ninefold.stats.verdicts import Settings
+from ninefold.study.load import Load
+
+
+class Session:
+    """Compares steps of these names in turns; arguments as of `time_steps`.
+
+    Its user takes the turns of `block` and hands over their times, until there is no block.
+
+    clock, wait: tell the time, and wait until devices have done what was queued.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        minutes: float,
+        turn: float,
+        same: float,
+        level: float,
+        baseline: str | None,
+        show: bool,
+        clock: Callable[[], float] = time.perf_counter,
+        wait: Callable[[], None] = devices.wait,
+    ) -> None:
+        for field, value, below in (
+            ("minutes", minutes, math.inf),
+            ("turn", turn, math.inf),
+            ("same", same, 1.0),
+            ("level", level, 1.0),
+        ):
+            check_number(field, value, below)
+        if baseline is not None and baseline not in names:
+            raise ConfigError(
+                "baseline",
+                baseline,
+                f"there is no such step; there are {', '.join(names)}; name one of these",
+            )
+        self._names, self._clock, self._wait = tuple(names), clock, wait
+        self._settings = Settings(
+            same=same, level=level, looks=len(TIMING_LOOKS), baseline=baseline
+        )
+        self._together = Together()
+        self._together.check(names)
+        self._neighbors = self._together.neighbors()
+        self._rounds = Rounds(names, minutes, turn, self._together.several, self._is_settled)
+        self._load, self._counting = Load(), ExitStack()
+        self._shows = show and self._together.rank == 0
+        self._total = math.ceil(60 * minutes)
+        self._bar = progress.bar(
+            desc="steps take turns",
+            total=self._total,
+            bar_format="{desc}: {n_fmt} of {total_fmt} s",
+            disable=None if self._shows else True,
+        )
+        self._began = 0.0
+
+    @property
+    def block(self) -> tuple[Turn, ...] | None:
+        """The turns to take now, in order; None at the end."""
+        return self._rounds.block
+
+    def now(self) -> float:
+        """The time, when devices have done what was queued."""
+        self._wait()
+        return self._clock()
+
+    def begin(self) -> None:
+        """Begin the time of the whole comparison."""
+        self._began = self._clock()
+        self._counting.enter_context(self._load.during(self._neighbors))
+
+    def took(self, seconds: Sequence[float]) -> None:
+        """Go on to the next block. seconds: per step, of each turn of this one, in this process."""
+        done = self._rounds.done
+        *slowest, elapsed = self._together.largest([*seconds, self._clock() - self._began])
+        self._rounds.took(slowest, elapsed)
+        self._bar.update(min(int(elapsed), self._total) - self._bar.n)
+        if self.block is None or self._rounds.done > done:
+            self._counting.close()
+            if self.block is not None:
+                self._counting.enter_context(self._load.during(self._neighbors))
+
+    def times(self, caveats: Sequence[str] = ()) -> Times:
+        """What is known so far; once there is no block, by all complete rounds."""
+        found, rows = self._rounds.values(), self._rounds.rows()
+        if self.block is not None:  # only what was looked at anyhow: more looks would find more
+            last = max((look for look in TIMING_LOOKS if look <= self._rounds.done), default=0)
+            found = {name: dict(list(of.items())[:last]) for name, of in found.items()}
+            rows = [row for row in rows if row["round"] < last]
+        (busy,) = self._together.largest([-1.0 if (b := self._load.others) is None else b])
+        return times(
+            {name: found[name] for name in self._names},
+            rows,
+            self._settings,
+            None if busy < 0 else busy,
+            caveats,
+        )
+
+    def show(self, found: Times) -> None:
+        """Print the answer, in rank 0; not in an interactive session, which does that itself."""
+        if self._shows and not hasattr(sys, "ps1"):
+            print(found, flush=True)
+
+    def close(self) -> None:
+        """Give back what it holds, after an exception too."""
+        self._bar.close()
+        self._counting.close()
+        self._together.close()
+
+    def _is_settled(self, found: Values) -> bool:
+        return times(found, (), self._settings, None).settled
+
+
+def check_number(field: str, value: object, below: float) -> None:
+    """Raise ConfigError unless `value` is a number above 0 and below `below`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and 0 < float(value) < below):  # type: ignore[arg-type]
+        allowed = "a number above 0" + (f" and below {below:g}" if below < math.inf else "")
+        raise ConfigError(field, repr(value), f"it cannot be that; {allowed}; correct it")

@@ -1,0 +1,182 @@
+"""`ninefold.time_steps`: which of several training steps is the fastest in this process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from ninefold.api import restore as restoring
+from ninefold.api.session import Session
+from ninefold.api.times import Times
+from ninefold.errors import ConfigError
+
+Step = Callable[[], Any] | Generator[Any, None, Any]
+TRAINED = "The steps have trained what they train: restore= would put it back."
+
+
+def time_steps(
+    steps: Mapping[str, Step],
+    *,
+    minutes: float = 1.0,
+    turn: float = 0.04,
+    same: float = 0.02,
+    level: float = 0.05,
+    restore: Any = (),
+    baseline: str | None = None,
+    show: bool = True,
+) -> Times:
+    """Benchmark training steps against each other: which is the fastest in this process?
+
+    The steps take short turns in random order, so that what disturbs the machine disturbs all
+    alike. Devices are waited for at the ends of turns only. In a torch.distributed group all
+    processes call it, the order is the same in all of them, and a turn takes as long as in the
+    slowest. What it estimates is the mean seconds of a step in a long run of it.
+
+    steps: by name, a function without arguments that takes one training step, or a generator that
+        yields after each step and does not end.
+    minutes: the longest that it takes, besides one turn of each step, and what compiling takes in
+        their first calls. It ends sooner if the answer is settled.
+    turn: seconds of a turn that are timed, at least 0.04, of several processes 0.3; before them as
+        long is not timed.
+    same: steps whose times differ by at most this share count as equally fast.
+    level: the chance of any false verdict.
+    restore: modules, optimizers, scalers and others with a state_dict, which are put back at the
+        end, with the random states of torch, numpy and Python.
+    baseline: the step that is named where it is not shown to be slower than `same` allows, and
+        that ratios are against.
+    show: print the answer (rank 0 alone), with the time that has passed meanwhile on a terminal.
+
+    Raises ConfigError for steps or arguments that cannot be used, and what a step raises, with a
+    note that names the step.
+    """
+    calls = callables(steps)
+    things = restoring.check(restore)
+    session = Session(
+        list(calls),
+        minutes=minutes,
+        turn=turn,
+        same=same,
+        level=level,
+        baseline=baseline,
+        show=show,
+    )
+    try:
+        with restoring.restored(things):
+            take_turns(session, calls)
+        found = session.times(() if things else (TRAINED,))
+    finally:
+        session.close()
+    session.show(found)
+    return found
+
+
+def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> None:
+    """Let steps take turns until the session ends."""
+    session.begin()
+    while session.block is not None:
+        seconds = []
+        for turn in session.block:
+            try:
+                repeat(calls[turn.step], turn.lead)
+                began = session.now()
+                repeat(calls[turn.step], turn.timed)
+                seconds.append((session.now() - began) / turn.timed)
+            except Exception as error:
+                note(error, f"ninefold.time_steps: in the step {turn.step!r}")
+                raise
+        session.took(seconds)
+
+
+def repeat(call: Callable[[], Any], times: int) -> None:
+    for _ in range(times):
+        call()
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an exception, which Python shows below it (from 3.11 on)."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    else:
+        error.__notes__ = [*getattr(error, "__notes__", []), text]
+
+
+def callables(steps: object) -> dict[str, Callable[[], Any]]:
+    """The steps as functions. Raises ConfigError."""
+    check_names("steps", steps, "a function or generator")
+    assert isinstance(steps, Mapping)
+    return {name: as_function(name, step) for name, step in steps.items()}
+
+
+def check_names(field: str, given: object, kind: str) -> None:
+    """Raise ConfigError unless `given` is a mapping from two names or more."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            field, type(given).__name__, f"it is no mapping; a dict of names, with {kind} each; "
+            "give one"
+        )  # fmt: skip
+    if wrong := [name for name in given if not isinstance(name, str)]:
+        raise ConfigError(field, repr(wrong[0]), "it is no name; strings are; rename it")
+    if len(given) < 2:
+        raise ConfigError(
+            field,
+            ", ".join(given) or "empty",
+            "there is nothing to compare it with; two or more are needed; add one",
+        )
+
+
+def as_function(name: str, step: object) -> Callable[[], Any]:
+    """A step as a function without arguments. Raises ConfigError, at its first call too."""
+    field = f"steps[{name!r}]"
+    if inspect.isgenerator(step):
+        return lambda: advance(field, step)
+    if isinstance(step, nn.Module):
+        raise ConfigError(
+            field,
+            type(step).__name__,
+            "a module is no training step; a function without arguments that takes one, or a "
+            "generator that yields after each; write a function that calls it",
+        )
+    if inspect.isgeneratorfunction(step) or not callable(step):
+        raise ConfigError(
+            field,
+            getattr(step, "__name__", type(step).__name__),
+            "it is neither a function that takes a step nor a generator that yields after each; "
+            "a generator function has to be called; write NAME() for NAME",
+        )
+    function: Callable[[], Any] = step
+    checked = False
+
+    def call() -> None:
+        nonlocal checked
+        found = function()
+        if not checked:
+            checked = True
+            check_returned(field, found)
+
+    return call
+
+
+def advance(field: str, step: Iterator[Any]) -> None:
+    """Let a generator take a step."""
+    for _ in step:
+        return
+    raise ConfigError(
+        field,
+        "generator",
+        "it has ended; steps take turns until the time is up; let it loop without an end",
+    )
+
+
+def check_returned(field: str, found: object) -> None:
+    """Raise ConfigError if a step returned something that has yet to be run."""
+    if inspect.isgenerator(found) or inspect.iscoroutine(found):
+        found.close()
+        raise ConfigError(
+            field,
+            type(found).__name__,
+            "calling it takes no step, but makes something that would; a function that takes one, "
+            "or the generator itself; call it first",
+        )

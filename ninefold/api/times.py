@@ -1,0 +1,213 @@
+"""`Times`: what was found about steps that took turns in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from ninefold.errors import ConfigError
+from ninefold.stats.statistics import compare, stand
+from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BUSY = 0.05  # share of the CPU time that other programs may have before the sentence says so
+HEADER = ("step", "ms per step", "ratio", "interval", "verdict")
+LIKELY = 0.5  # a confidence that is worth a word while nothing is decided
+NOT_KNOWN = "not known yet"
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long steps of a training take, compared in turns in one process.
+
+    best: the step that is shown to be within `same` of the fastest, `baseline` if it is one of
+        these; while none is shown to be, the one with the shortest times so far; None before two
+        rounds
+    chance: the confidence that `best` is within `same` of the fastest
+    settled: whether that is shown, and of each other step whether it is slower or takes the same
+    busy: share of the machine's CPU time that other programs used meanwhile, 0 to 1 (Linux); None
+        where it is not known
+    sentence: the answer in words, with its caveats
+    pairs: every two steps, with ratio second / first, interval and verdict
+    seconds: mean seconds of each step
+    rounds: so many were complete
+    """
+
+    best: str | None
+    chance: float
+    settled: bool
+    busy: float | None
+    sentence: str
+    pairs: tuple[Pair, ...]
+    seconds: Mapping[str, float]
+    rounds: int
+    _against: str | None = field(repr=False)
+    _settings: Settings = field(repr=False)
+    _rows: Sequence[Mapping[str, Any]] = field(repr=False)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each turn: step, round, turn (of the round), order, seconds, steps.
+
+        seconds: per step, the mean of the `steps` that were timed.
+        """
+        return [dict(row) for row in self._rows]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ConfigError(
+                "pandas", "missing", "to_frame() needs it; rows() does not; pip install pandas"
+            ) from None
+        return pd.DataFrame(self.rows())
+
+    def __repr__(self) -> str:
+        table = [HEADER, *self._table()]
+        widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in table
+        ]
+        return "\n".join([self.sentence, *lines])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in row)}</tr>"
+            for tag, row in [("th", HEADER), *(("td", row) for row in self._table())]
+        )
+        return f"<p>{escape(self.sentence)}</p><table>{rows}</table>"
+
+    def _table(self) -> list[tuple[str, ...]]:
+        table: list[tuple[str, ...]] = []
+        for name, seconds in self.seconds.items():
+            pair = pair_of(self.pairs, self._against, name)
+            if pair is None:
+                found = ("1", "", "compared with it") if name == self._against else ("",) * 3
+            else:
+                found = shown(pair.estimate), interval(pair), pair.verdict
+            table.append((name, f"{1000 * seconds:.4g}", *found))
+        return table
+
+
+def times(
+    values: Mapping[str, Mapping[int, float]],
+    rows: Sequence[Mapping[str, Any]],
+    settings: Settings,
+    busy: float | None,
+    caveats: Sequence[str] = (),
+) -> Times:
+    """Return what is known. values: seconds by step and round; `settings.baseline`: see `Times`."""
+    pairs = tuple(compare(values, {}, settings).seconds)
+    best, chance, settled = None, 0.0, False
+    rounds = min(map(len, values.values()))
+    if rounds > 1:
+        found = stand(values, list(values), settings, floor=0.0)
+        near = found.chance.get(settings.baseline, 0.0) >= 1 - settings.level
+        best = settings.baseline if near else found.lead
+        chance = found.chance[best]
+        of_best = [pair_of(pairs, best, name) for name in values if name != best]
+        decided = all(pair is not None and pair.verdict not in UNDECIDED for pair in of_best)
+        settled = decided and chance >= 1 - settings.level
+    said = [claim(best, chance, settled, list(values), pairs, settings, rounds), *caveats]
+    if busy is not None and busy > BUSY:
+        said.append(f"Other programs used {100 * busy:.0f} % of the CPU time meanwhile.")
+    return Times(
+        best,
+        chance,
+        settled,
+        busy,
+        " ".join(said),
+        pairs,
+        {name: fmean(of.values()) for name, of in values.items() if of},
+        rounds,
+        settings.baseline or best,
+        settings,
+        rows,
+    )
+
+
+def claim(
+    best: str | None,
+    chance: float,
+    settled: bool,
+    names: Sequence[str],
+    pairs: Sequence[Pair],
+    settings: Settings,
+    rounds: int,
+) -> str:
+    """What was shown, and no more: one sentence, with a clause for each other step."""
+    if best is None:
+        return (
+            f"Which step is the fastest in this process is {NOT_KNOWN}: there was time for "
+            f"{rounds} rounds, and it takes more; raise minutes."
+        )
+    others = {name: pair_of(pairs, best, name) for name in names if name != best}
+    verdicts = {pair.verdict for pair in others.values() if pair is not None}
+    same = f"{100 * settings.same:g} %"
+    sure = "more than 99.9" if chance > 0.999 else f"{100 * chance:.1f}"
+    if settled and verdicts == {"slower"}:
+        head = f"In this process {best} is the fastest"
+    elif settled and verdicts == {"tie"}:
+        head = "In this process no step is shown to be the fastest"
+    elif settled:
+        head = f"In this process {best} is within {same} of the fastest, with {sure} % confidence"
+    else:
+        head = (
+            f"In this process it is not decided after {rounds} rounds which step is the fastest; "
+            f"{best} has the shortest times so far"
+        )
+        if chance >= LIKELY:
+            head += f", with {sure} % confidence within {same} of it"
+    clauses = [clause(name, best, pair, same) for name, pair in others.items() if pair is not None]
+    return f"{head}: {'; '.join(clauses)} ({settings.confidence:.1f} % intervals)."
+
+
+def clause(name: str, best: str, pair: Pair, same: str) -> str:
+    """How another step compares with the best."""
+    ratio = f"{shown(pair.estimate)} ({interval(pair)}) times {best}'s"
+    if pair.verdict == "tie":
+        return f"{name} takes the same time within {same}, {ratio}"
+    if pair.verdict in UNDECIDED:
+        return f"{name} is not shown to differ, {ratio}"
+    return f"{name}'s time is {ratio}"
+
+
+def pair_of(pairs: Sequence[Pair], first: str | None, second: str) -> Pair | None:
+    """The pair of two steps with the ratio second / first; None without one."""
+    for pair in pairs:
+        if (pair.first, pair.second) == (first, second):
+            return pair
+        if (pair.first, pair.second) == (second, first):
+            return turned(pair)
+    return None
+
+
+def turned(pair: Pair) -> Pair:
+    """A pair of seconds the other way round."""
+    estimate, high, low = (
+        None if end is None else 1 / end for end in (pair.estimate, pair.low, pair.high)
+    )
+    words = {"faster": "slower", "slower": "faster"}
+    verdict = words.get(pair.verdict, pair.verdict)
+    return Pair(
+        pair.second, pair.first, pair.n, estimate, low, high, pair.p, pair.adjusted, verdict,
+        pair.needed,
+    )  # fmt: skip
+
+
+def shown(ratio: float | None) -> str:
+    """A ratio with three decimals, or four digits."""
+    return NOT_KNOWN if ratio is None else f"{ratio:.3f}" if ratio < 10 else f"{ratio:.4g}"
+
+
+def interval(pair: Pair) -> str:
+    """The interval of a ratio in words."""
+    if pair.low is None or pair.high is None:
+        return NOT_KNOWN
+    return f"{shown(pair.low)} to {shown(pair.high)}"

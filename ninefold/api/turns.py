@@ -1,0 +1,130 @@
+"""`ninefold.turns`: lets contexts take turns in a training loop while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from ninefold.api.rounds import Turn
+from ninefold.api.session import Session
+from ninefold.api.steps import check_names
+from ninefold.api.times import Times
+from ninefold.errors import ConfigError
+
+
+def turns(
+    contexts: Mapping[str, Callable[[], AbstractContextManager[Any]]],
+    *,
+    minutes: float = 1.0,
+    turn: float = 0.04,
+    same: float = 0.02,
+    level: float = 0.05,
+    baseline: str | None = None,
+    show: bool = True,
+) -> Turns:
+    """Benchmark context managers, such as torch.autocast, in a training loop while it trains.
+
+    They take turns as the steps of `ninefold.time_steps` do:
+
+        t = ninefold.turns({"fp32": nullcontext, "bf16": lambda: torch.autocast("cuda")})
+        for batch in batches:
+            with t.step():
+                loss = model(batch)
+            loss.backward()
+            optimizer.step()
+
+    contexts: by name, a function without arguments that makes a context manager for one step. Only
+        what may change from step to step can be compared so.
+    baseline: the context of the steps after the turns; the first, if none is named. The other
+        arguments: as of `time_steps`.
+
+    Raises ConfigError.
+    """
+    check_names("contexts", contexts, "a function that makes a context manager")
+    for name, context in contexts.items():
+        if not callable(context):
+            raise ConfigError(
+                f"contexts[{name!r}]",
+                type(context).__name__,
+                "it cannot be called; a function that makes a context manager for each step; put "
+                "lambda: before it",
+            )
+    session = Session(
+        list(contexts),
+        minutes=minutes,
+        turn=turn,
+        same=same,
+        level=level,
+        baseline=baseline,
+        show=show,
+    )
+    return Turns(session, contexts, baseline or next(iter(contexts)))
+
+
+class Turns:
+    """Contexts that take turns in a training loop; `turns` makes it."""
+
+    def __init__(
+        self,
+        session: Session,
+        contexts: Mapping[str, Callable[[], AbstractContextManager[Any]]],
+        after: str,
+    ) -> None:
+        self._session, self._contexts, self._after = session, contexts, after
+        self._begun = False
+        self._steps = 0  # of this turn
+        self._since = 0.0  # when its first timed step began
+        self._seconds: list[float] = []  # of the turns of this block that are over
+        self._found: Times | None = None  # when all are over
+
+    @property
+    def done(self) -> bool:
+        """Whether all turns are over: the answer is settled, or the time is up."""
+        return self._session.block is None
+
+    @contextmanager
+    def step(self) -> Iterator[str]:
+        """The context of the next training step, as a context manager that gives its name.
+
+        A step lasts until the next one begins: what the loop does after the context, such as the
+        backward pass after autocast, is part of it. A step that raises begins its turn anew.
+        """
+        turn = self._turn()
+        if turn is None:
+            with self._contexts[self._after]():
+                yield self._after
+            return
+        if self._steps == turn.lead:
+            self._since = self._session.now()
+        steps, self._steps = self._steps, 0  # of a turn that begins anew, if this step raises
+        with self._contexts[turn.step]():
+            yield turn.step
+        self._steps = steps + 1
+
+    def times(self) -> Times:
+        """What is known so far. In a torch.distributed group all processes call it."""
+        return self._found or self._session.times()
+
+    def _turn(self) -> Turn | None:
+        """The turn of the step that begins now; None when all are over."""
+        if not self._begun:
+            self._begun = True
+            self._session.begin()
+        block = self._session.block
+        if block is None:
+            return None
+        turn = block[len(self._seconds)]
+        if self._steps < turn.lead + turn.timed:
+            return turn
+        self._seconds.append((self._session.now() - self._since) / turn.timed)
+        self._steps = 0
+        if len(self._seconds) == len(block):
+            self._session.took(self._seconds)
+            self._seconds = []
+            if self.done:
+                self._found = self._session.times()
+                self._session.close()
+                self._session.show(self._found)
+        block = self._session.block
+        return None if block is None else block[len(self._seconds)]

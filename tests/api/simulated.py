@@ -1,0 +1,102 @@
+"""Steps of which the truth is known, on a clock that only they move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from ninefold.api.rounds import Rounds
+from ninefold.api.times import Times, times
+from ninefold.result import TIMING_LOOKS
+from ninefold.stats.verdicts import Settings
+
+SETTINGS = Settings(looks=len(TIMING_LOOKS))
+
+
+@dataclass
+class Machine:
+    """A machine on which time passes only while steps run.
+
+    slow: by what factor everything is slower at a moment, in seconds.
+    noise: standard deviation of the time of a step, relative; of the last step `last` times it.
+    own: standard deviation of what changes slowly in each step by itself, over `lasting` seconds.
+    late: steps of the last are delayed by this share in the mean, each by another time.
+    """
+
+    seed: int
+    slow: Callable[[float], float] = lambda now: 1.0
+    noise: float = 0.05
+    last: float = 1.0
+    own: float = 0.0
+    lasting: float = 2.0
+    late: float = 0.0
+    now: float = 0.0
+    calls: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.draw = np.random.default_rng(self.seed)
+        self._own: dict[str, tuple[float, float]] = {}
+
+    def step(self, name: str, seconds: Callable[[int], float], last: bool) -> None:
+        call = self.calls[name] = self.calls.get(name, 0) + 1
+        took = seconds(call) * self.slow(self.now)
+        took *= math.exp((self.last if last else 1.0) * self.noise * self.draw.standard_normal())
+        if self.own:
+            took *= math.exp(self._slowly(name))
+        if last and self.late:
+            took *= (1 + self.late * self.draw.exponential()) / (1 + self.late)
+        self.now += took
+
+    def _slowly(self, name: str) -> float:
+        then, state = self._own.get(name, (0.0, 0.0))
+        left = math.exp(-(self.now - then) / self.lasting)
+        state = left * state + self.own * math.sqrt(1 - left**2) * self.draw.standard_normal()
+        self._own[name] = self.now, state
+        return state
+
+
+def constant(seconds: float) -> Callable[[int], float]:
+    return lambda call: seconds
+
+
+def switching(seed: int, busy: float, idle: float, factor: float) -> Callable[[float], float]:
+    """A neighbor that is busy and idle for so many seconds in the mean, exponentially."""
+    draw = np.random.default_rng(seed)
+    state = {"until": 0.0, "busy": False}
+
+    def slow(now: float) -> float:
+        while now >= state["until"]:
+            state["busy"] = not state["busy"]
+            state["until"] += draw.exponential(busy if state["busy"] else idle)
+        return factor if state["busy"] else 1.0
+
+    return slow
+
+
+def timed(
+    machine: Machine, steps: Mapping[str, Callable[[int], float]], minutes: float = 1.0,
+    settings: Settings = SETTINGS,
+) -> Times:  # fmt: skip
+    """What `time_steps` would find."""
+    last = list(steps)[-1]
+    calls = {
+        name: partial(machine.step, name, seconds, name == last) for name, seconds in steps.items()
+    }
+    rounds = Rounds(
+        list(steps), minutes, 0.04, False, lambda found: times(found, (), settings, None).settled
+    )
+    while rounds.block is not None:
+        found = []
+        for turn in rounds.block:
+            for _ in range(turn.lead):
+                calls[turn.step]()
+            began = machine.now
+            for _ in range(turn.timed):
+                calls[turn.step]()
+            found.append((machine.now - began) / turn.timed)
+        rounds.took(found, machine.now)
+    return times({n: rounds.values()[n] for n in steps}, rounds.rows(), settings, None)

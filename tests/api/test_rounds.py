@@ -1,0 +1,132 @@
+"""Turns in simulated time: no false winner, real differences found, the time kept."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from ninefold.api.rounds import Rounds, blocks_of_round
+from tests.api.simulated import Machine, constant, switching, timed
+
+STEP = 0.01  # seconds
+# What a machine may do, by name: arguments of Machine for a seed.
+MACHINES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "quiet": lambda seed: {},
+    "noisy": lambda seed: {"noise": 0.2},
+    "half busy": lambda seed: {"slow": switching(seed, 0.5, 0.5, 2.0)},
+    "bursts of a second": lambda seed: {"slow": switching(seed, 1.0, 9.0, 2.0)},
+    "bursts of 20 ms": lambda seed: {"slow": switching(seed, 0.02, 0.05, 2.0)},
+    "slow for 20 s": lambda seed: {"slow": switching(seed, 20.0, 20.0, 2.0)},
+    "drift": lambda seed: {"slow": lambda now: 1 + now / 60},
+    "one step is delayed at times": lambda seed: {"late": 0.4},
+    "one step is noisier": lambda seed: {"last": 4.0},
+}
+
+
+def verdicts(machine: str, factor: float, tries: int) -> Counter[str]:
+    """How often the second of two steps, `factor` times as long, gets each verdict."""
+    steps = {"a": constant(STEP), "b": constant(factor * STEP)}
+    seeds = range(tries)
+    found = (timed(Machine(seed, **MACHINES[machine](seed + 1000)), steps) for seed in seeds)
+    return Counter(times.pairs[0].verdict for times in found)
+
+
+def false(found: Mapping[str, int]) -> int:
+    return found.get("faster", 0) + found.get("slower", 0)
+
+
+@pytest.mark.parametrize("machine", ["quiet", "half busy", "bursts of a second"])
+def test_of_equal_steps_none_is_called_faster_whatever_the_machine_does(machine: str) -> None:
+    assert false(verdicts(machine, 1.0, tries=20)) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", MACHINES)
+def test_equal_steps_get_a_false_verdict_in_at_most_5_percent_of_200_tries(machine: str) -> None:
+    found = verdicts(machine, 1.0, tries=200)
+    print(machine, dict(found))
+    assert false(found) <= 0.05 * 200
+
+
+def test_a_step_that_takes_5_percent_longer_is_found_within_a_minute() -> None:
+    assert verdicts("quiet", 1.05, tries=20)["slower"] >= 18
+    assert verdicts("bursts of a second", 1.05, tries=20)["slower"] >= 18
+
+
+def test_the_order_in_which_steps_are_given_changes_nothing() -> None:
+    steps = {"a": constant(STEP), "b": constant(1.02 * STEP), "c": constant(1.04 * STEP)}
+    for seed, order in enumerate(itertools.permutations(steps)):
+        machine = MACHINES["half busy"](seed)
+        there = timed(Machine(seed, last=1.0, **machine), steps)
+        machine = MACHINES["half busy"](seed)
+        back = timed(Machine(seed, last=1.0, **machine), {name: steps[name] for name in order})
+        assert there.best == back.best
+        assert dict(there.seconds) == dict(back.seconds)
+
+
+def test_steps_that_both_become_slower_tie() -> None:
+    slower = {name: lambda call: STEP * (1 + 0.001 * call) for name in "ab"}
+    assert timed(Machine(0), slower).pairs[0].verdict == "tie"
+
+
+def test_a_step_that_is_slow_in_its_first_100_calls_alone_is_not_punished() -> None:
+    steps = {"a": constant(STEP), "b": lambda call: STEP * (3 if call <= 100 else 1)}
+    for seed in range(5):
+        found = timed(Machine(seed), steps)
+        assert found.pairs[0].verdict == "tie"
+        assert found.seconds["b"] == pytest.approx(STEP, rel=0.01)
+
+
+def test_the_number_of_a_step_is_the_mean_of_what_it_takes_delays_included() -> None:
+    steps = {"a": constant(STEP), "b": constant(STEP)}
+    for seed in range(3):
+        found = timed(Machine(seed, late=0.4, noise=0.0), steps)
+        assert found.seconds["b"] / found.seconds["a"] == pytest.approx(1, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "minutes"), [((0.3, 0.3), 0.2), ((1.0, 0.1), 0.5), ((3e-5, 1e-5), 0.02)]
+)
+def test_it_ends_in_its_time_and_a_turn_of_each(
+    seconds: tuple[float, float], minutes: float
+) -> None:
+    steps = {f"s{index}": constant(each) for index, each in enumerate(seconds)}
+    machine = Machine(0, noise=0.5)
+    found = timed(machine, steps, minutes)
+    turns = sum(2 * max(3 * each, 0.08) for each in seconds)  # of so much noise
+    assert machine.now <= 60 * minutes + turns
+    assert found.rounds > 1
+
+
+def test_what_compiling_takes_in_the_first_call_is_not_taken_from_the_time() -> None:
+    steps = {"a": constant(STEP), "b": lambda call: 40.0 if call == 1 else STEP}
+    found = timed(Machine(0, noise=0.02), steps, minutes=0.5)
+    assert found.pairs[0].verdict == "tie"
+    assert found.seconds["b"] == pytest.approx(STEP, rel=0.01)
+
+
+def test_each_step_has_one_turn_in_a_block_and_every_second_block_is_the_reverse() -> None:
+    rounds = Rounds(["a", "b", "c"], 1.0, 0.04, False, lambda found: False)
+    orders, elapsed = [], 0.0
+    while rounds.block is not None:
+        elapsed += sum(0.01 * (turn.lead + turn.timed) for turn in rounds.block)
+        if rounds.block[0].lead:
+            orders.append([turn.step for turn in rounds.block])
+            assert {(turn.lead, turn.timed) for turn in rounds.block} == {(4, 4)}
+        rounds.took([0.01] * 3, elapsed)
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
+    assert all(there == back[::-1] for there, back in zip(orders[::2], orders[1::2], strict=False))
+    assert len({tuple(order) for order in orders}) == 6
+    counts = Counter((row["round"], row["step"]) for row in rounds.rows())
+    assert len(set(counts.values())) == 1
+
+
+@pytest.mark.parametrize("fit", [1, 23, 24, 41, 100, 3001])
+def test_there_are_10_to_20_rounds_of_an_even_number_of_blocks_where_enough_fit(fit: int) -> None:
+    blocks = blocks_of_round(fit)
+    assert blocks == 1 or blocks % 2 == 0
+    assert fit < 24 or 10 <= fit // blocks <= 20

@@ -1,0 +1,303 @@
+"""`ninefold.time_steps`: what it takes, puts back, raises and says."""
+
+from __future__ import annotations
+
+import copy
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ninefold
+from ninefold.api import devices
+from ninefold.api.session import Session
+from ninefold.api.steps import take_turns
+from ninefold.api.times import times
+from ninefold.errors import ConfigError
+from ninefold.result import TIMING_LOOKS
+from ninefold.stats.verdicts import Settings
+from tests.conftest import ROOT
+
+SHORT: dict[str, Any] = {"minutes": 0.01, "show": False}
+
+
+def nothing() -> None:
+    pass
+
+
+class Training:
+    """A network that is trained on noise."""
+
+    def __init__(self) -> None:
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+        self.optimizer = torch.optim.AdamW(self.net.parameters())
+        self.scaler = torch.amp.GradScaler("cpu")
+
+    @property
+    def things(self) -> tuple[Any, ...]:
+        return self.net, self.optimizer, self.scaler
+
+    def step(self) -> None:
+        loss = self.net(torch.randn(16, 4)).square().mean() + random.random() + np.random.rand()
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def loop(self) -> Generator[None, None, None]:
+        while True:
+            self.step()
+            yield
+
+    def state(self) -> Any:
+        gradients = [copy.deepcopy(parameter.grad) for parameter in self.net.parameters()]
+        of_generators = torch.get_rng_state(), random.getstate(), np.random.get_state()
+        return (
+            copy.deepcopy([thing.state_dict() for thing in self.things]),
+            gradients,
+            of_generators,
+        )
+
+
+def equal(first: Any, second: Any) -> bool:
+    """Whether nested values are equal, tensors and arrays bitwise."""
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(equal(first[k], second[k]) for k in first)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(equal, first, second))
+    if isinstance(first, torch.Tensor | np.ndarray):
+        return first.dtype == second.dtype and bool((first == second).all())
+    return bool(first == second)
+
+
+@pytest.mark.parametrize("trained", [0, 3])
+def test_what_steps_change_is_put_back_bitwise(trained: int) -> None:
+    mine = Training()
+    for _ in range(trained):
+        mine.step()
+    before = mine.state()
+    found = ninefold.time_steps(
+        {"function": mine.step, "generator": mine.loop()}, restore=mine.things, **SHORT
+    )
+    assert found.rounds > 0
+    assert equal(mine.state(), before)
+    ninefold.time_steps({"function": mine.step, "generator": mine.loop()}, **SHORT)
+    assert not equal(mine.state(), before)
+
+
+def test_what_a_step_raises_is_raised_with_its_name_and_the_state_is_put_back() -> None:
+    mine, error, calls = Training(), KeyError("mine"), []
+    before = mine.state()
+
+    def fails() -> None:
+        calls.append(mine.step())
+        if len(calls) > 5:
+            raise error
+
+    with pytest.raises(KeyError) as raised:
+        ninefold.time_steps({"works": mine.step, "fails": fails}, restore=mine.things, **SHORT)
+    assert raised.value is error
+    assert error.__notes__ == ["ninefold.time_steps: in the step 'fails'"]  # type: ignore[attr-defined]
+    assert equal(mine.state(), before)
+
+
+def ends() -> Generator[None, None, None]:
+    yield
+    yield
+
+
+def endless() -> Generator[None, None, None]:
+    while True:
+        yield
+
+
+async def later() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"steps": [nothing, nothing]}, "error: steps=list: it is no mapping"),
+        ({"steps": {"a": nothing}}, "error: steps=a: there is nothing to compare it with"),
+        ({"steps": {}}, "error: steps=empty: there is nothing to compare it with"),
+        ({"steps": {"a": nothing, 2: nothing}}, "error: steps=2: it is no name"),
+        ({"steps": {"a": nothing, "b": nn.Linear(1, 1)}}, "error: steps['b']=Linear: a module"),
+        ({"steps": {"a": nothing, "b": ends()}}, "error: steps['b']=generator: it has ended"),
+        ({"steps": {"a": nothing, "b": endless}}, "error: steps['b']=endless: it is neither"),
+        ({"steps": {"a": nothing, "b": 3}}, "error: steps['b']=int: it is neither"),
+        ({"steps": {"a": nothing, "b": lambda: endless()}}, "error: steps['b']=generator: calling"),
+        ({"steps": {"a": nothing, "b": later}}, "error: steps['b']=coroutine: calling"),
+        ({"minutes": 0}, "error: minutes=0: it cannot be that; a number above 0"),
+        ({"minutes": float("nan")}, "error: minutes=nan"),
+        ({"minutes": float("inf")}, "error: minutes=inf"),
+        ({"minutes": "1"}, "error: minutes='1'"),
+        ({"turn": -1}, "error: turn=-1"),
+        ({"same": 1}, "error: same=1: it cannot be that; a number above 0 and below 1"),
+        ({"level": 0}, "error: level=0"),
+        ({"baseline": "c"}, "error: baseline=c: there is no such step; there are a, b"),
+        ({"restore": nothing}, "error: restore=function: it has no state_dict"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_line(given: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ninefold.time_steps(**{"steps": {"a": nothing, "b": nothing}, **SHORT, **given})
+    assert str(raised.value).startswith(line)
+    assert str(raised.value).count(";") >= 2
+    assert "\n" not in str(raised.value)
+
+
+class Accelerator:
+    """Two devices that run what is queued for them only when they are waited for."""
+
+    def __init__(self) -> None:
+        self.queued = [0.0, 0.0]
+        self.now = 0.0
+        self.waits = 0
+        self.used = {0}
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_accelerator(self) -> str:
+        return "cpu"  # torch.cpu, which has been initialized
+
+    def current_device_index(self) -> int:
+        return 0
+
+    def device_count(self) -> int:
+        return 3
+
+    def memory_reserved(self, number: int) -> int:
+        return int(number in self.used)
+
+    def synchronize(self, number: int) -> None:
+        self.waits += 1
+        self.now += self.queued[number]
+        self.queued[number] = 0.0
+
+    def launch(self, number: int, seconds: float) -> None:
+        self.used.add(number)
+        self.queued[number] += seconds * random.uniform(0.99, 1.01)
+        self.now += 1e-5
+
+
+def test_steps_that_only_queue_work_are_timed_with_it_and_waited_for_at_the_ends_of_turns() -> None:
+    fake = Accelerator()
+    session = Session(
+        ["one", "other"], minutes=0.5, turn=0.04, same=0.02, level=0.05, baseline=None, show=False,
+        clock=lambda: fake.now, wait=lambda: devices.wait(fake),
+    )  # fmt: skip
+    calls = Counting({"one": lambda: fake.launch(0, 0.01), "other": lambda: fake.launch(1, 0.02)})
+    take_turns(session, calls.functions)
+    found = session.times()
+    assert found.seconds == pytest.approx({"one": 0.01, "other": 0.02}, rel=0.01)
+    assert [pair.verdict for pair in found.pairs] == ["slower"]
+    assert fake.waits < calls.count  # two devices, twice in a turn
+    assert found.settled
+
+
+class Counting:
+    """Functions of which the calls are counted."""
+
+    def __init__(self, functions: dict[str, Callable[[], None]]) -> None:
+        self.count = 0
+        self.functions = {name: self._counted(each) for name, each in functions.items()}
+
+    def _counted(self, function: Callable[[], None]) -> Callable[[], None]:
+        def call() -> None:
+            self.count += 1
+            function()
+
+        return call
+
+
+def test_an_accelerator_that_nothing_has_used_is_left_alone() -> None:
+    fake = Accelerator()
+    assert devices.in_use(fake) == [0]
+    fake.launch(1, 0.0)
+    assert devices.in_use(fake) == [0, 1]
+
+
+SETTINGS = Settings(looks=len(TIMING_LOOKS))
+
+
+def found(ratio: float, noise: float = 0.001, busy: float | None = None) -> ninefold.Times:
+    draw = np.random.default_rng(0)
+    rows = {"<a>": 1.0, "b": ratio}
+    values = {
+        name: {n: each * float(np.exp(noise * draw.standard_normal())) for n in range(6)}
+        for name, each in rows.items()
+    }
+    return times(values, [{"step": "b"}], SETTINGS, busy)
+
+
+def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() -> None:
+    assert found(1.5).sentence.startswith("In this process <a> is the fastest: b's time is 1.50")
+    assert found(1.0).sentence.startswith("In this process no step is shown to be the fastest: ")
+    assert "takes the same time within 2 %" in found(1.0).sentence
+    open_ = found(1.5, noise=0.5)
+    assert open_.sentence.startswith("In this process it is not decided after 6 rounds")
+    assert not open_.settled
+    assert open_.best == "<a>"
+    assert open_.chance < 0.95
+    one = times({"a": {0: 1.0}, "b": {0: 2.0}}, (), SETTINGS, None)
+    assert (one.best, one.settled) == (None, False)
+    assert "in this process is not known yet" in one.sentence
+    assert "Other programs used 31 % of the CPU time" in found(1.5, busy=0.31).sentence
+    assert "Other programs" not in found(1.5, busy=0.04).sentence
+    without = ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
+    assert "in this process" in without.sentence.lower()
+    assert "restore= would put it back" in without.sentence
+
+
+def test_a_baseline_that_is_as_fast_is_named() -> None:
+    values = {"a": {n: 1.0 + n / 1e4 for n in range(6)}, "b": dict.fromkeys(range(6), 1.001)}
+    for baseline in values:
+        settings = Settings(looks=len(TIMING_LOOKS), baseline=baseline)
+        assert times(values, (), settings, None).best == baseline
+
+
+def test_times_are_shown_as_text_html_rows_and_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = found(1.5)
+    assert "b     1500" in repr(of)
+    assert "slower" in repr(of)
+    assert "<td>&lt;a&gt;</td>" in of._repr_html_()
+    assert "<a>" not in of._repr_html_()
+    timed = ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
+    rows = timed.rows()
+    assert list(rows[0]) == ["step", "round", "turn", "order", "seconds", "steps"]
+    assert [row["order"] for row in rows] == list(range(len(rows)))
+    assert timed.to_frame().to_dict("records") == rows
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        timed.to_frame()
+
+
+WITHOUT_POSIX = """
+import os, sys, torch, tqdm
+for name in ("fcntl", "resource", "pwd", "grp", "termios"):
+    sys.modules[name] = None
+for name in ("fork", "forkpty", "sched_getaffinity", "getuid", "geteuid", "sysconf", "setpgid"):
+    delattr(os, name)
+import ninefold
+assert not [name for name in sys.modules if name.startswith("ninefold.")]
+found = ninefold.time_steps({"a": lambda: None, "b": lambda: None}, minutes=0.01)
+assert found.busy is None
+t = ninefold.turns({"a": open, "b": open}, minutes=0.01)
+for name in ("hydra", "omegaconf", "matplotlib", "pandas", "ninefold.report", "ninefold.process"):
+    assert name not in sys.modules, name
+"""
+
+
+def test_it_runs_without_fork_and_proc_and_importing_ninefold_imports_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_POSIX], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "this process" in done.stdout
