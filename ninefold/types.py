@@ -142,13 +142,14 @@ Filled = Annotated[str, Meta(min_length=1)]
 Text = Annotated[Annotated[str, Meta(pattern=r"\S")] | None, Allowed("text or null is allowed")]
 String = Annotated[str, Allowed("text is allowed")]
 Names = Annotated[list[str] | None, Allowed("a list of names, or null is allowed")]
+Key = str | Whole
 ItemKeys = Annotated[
-    Annotated[list[str | list[str]], Meta(min_length=1, max_length=2)] | None,
+    Annotated[list[Key | list[str] | list[Whole]], Meta(min_length=1, max_length=2)] | None,
     Allowed(
-        "the keys of input and target, such as [image,label] or [[ids,mask],label], or of an input "
-        "alone, or null is allowed"
+        "the keys of input and target, such as [image,label] or [[ids,mask],label], their places "
+        "in a tuple, such as [[0,1],2], those of an input alone, or null is allowed"
     ),
-    If(lambda value: value is None or all(value)),
+    If(lambda value: value is None or not any(part in ("", []) for part in value)),
 ]
 Units = Annotated[Literal["auto"] | list[str], Allowed("auto or a list of names is allowed")]
 FloatDtype = Literal["float32", "bfloat16", "float16"]

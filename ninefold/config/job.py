@@ -225,7 +225,8 @@ class Checked:
         if node is None or (evaluates and data.refers_elsewhere(node)):
             # It takes that of its checkpoint, or refers to something that only the checkpoint has.
             return composed, resolved, stored, lambda threads: None
-        asking = None if evaluates else _refers_to_classes(composed)
+        began = evaluates or self.before is not None  # what a run that is resumed asks, it has
+        asking = None if began else _refers_to_classes(composed)
         dataset, cache, found = data.prepare(node, self.choices["dataset"], asking)
         if found:
             composed = composed.copy()

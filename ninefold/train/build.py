@@ -41,7 +41,7 @@ from ninefold.measure.python_profile import PythonProfile
 from ninefold.measure.watch import Watch
 from ninefold.model import Output, check
 from ninefold.parallel import Parallel, Place
-from ninefold.result import Counted, Score
+from ninefold.result import Counted, Score, option_name
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task, scoring
 from ninefold.task.loss import explained, require_usable
@@ -335,7 +335,7 @@ def fitting_task(job: DictConfig, model: nn.Module, batch: tuple[Any, Any]) -> T
     scoring(task)
     inputs, targets = batch
     called = task.loss if loss is None else explained(task.loss, loss)
-    check(model, job.model.get("output"), called, inputs, targets, job.choices.model)
+    check(model, job.model.get("output"), called, inputs, targets, model_name(job))
     return task
 
 
@@ -352,8 +352,12 @@ def some(examples: Examples, rows: Rows) -> tuple[Any, Any]:
         return next(reading)
 
 
+def model_name(job: DictConfig) -> str:
+    return str(option_name("model", job.choices, job))
+
+
 def trial_of(job: DictConfig, network: nn.Module, task: Task, device: torch.device) -> Trial:
-    own, name = job.task.get("loss"), job.choices.model
+    own, name = job.task.get("loss"), model_name(job)
     target = str(own.get("_target_")) if isinstance(own, DictConfig) else None
     return Trial(network, job.model.get("output"), name, task, job.choices.task, target, device)
 

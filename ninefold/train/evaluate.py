@@ -168,7 +168,7 @@ class Restored:
             raise CheckpointError(
                 "ckpt",
                 self.path,
-                f"it does not fit model={self.job.choices.model}; {self.report!s}; choose the "
+                f"it does not fit model={build.model_name(self.job)}; {self.report!s}; choose the "
                 "right model, or load.partial=true",
             )
 
@@ -313,6 +313,6 @@ def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> No
         raise CheckpointError(
             "ckpt",
             path,
-            f"it does not fit model={job.choices.model}; the model takes {wanted:,} bytes, the "
+            f"it does not fit model={build.model_name(job)}; the model takes {wanted:,} bytes, the "
             f"file holds {held:,}; choose the right model, or load.partial=true",
         )

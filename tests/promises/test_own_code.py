@@ -72,6 +72,18 @@ GROUPS = ["--config-dir", "mine/conf", "dataset=stripes", "model=mynet", "task=n
 TRAIN = [*GROUPS, "optimizer=adadelta", "scheduler=steps", "batch_size=8", "max_steps=2",
          "logger=quiet", "clock.warmup=0", "clock.probe=0", "device=cpu"]  # fmt: skip
 INLINE = "launch.inline=true"
+WHOLE = """# @package _global_
+defaults: [override /dataset: mapped, override /task: own_loss, override /model: null,
+           override /optimizer: null, override /scheduler: null]
+dataset:
+  train: {_target_: stripes_of_mine.Stripes, path: "MINE/data/train.npz", seed: "${seed}"}
+  test: {_target_: stripes_of_mine.Stripes, path: "MINE/data/test.npz", seed: "${seed}"}
+model: {net: {_target_: stripes_of_mine.Net}}
+task: {loss: {_target_: torch.nn.NLLLoss}}
+optimizer: {_target_: torch.optim.Adadelta, lr: 1.0}
+scheduler: {_target_: torch.optim.lr_scheduler.StepLR, step_size: 1}
+seed: 3
+"""
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +128,23 @@ def test_a_run_of_ones_own_needs_its_folder_and_nothing_else(made: Path, shell: 
     assert result(shell.folder / "copied")["steps"] == 3
     done = shell.evaluate("ckpt=copied", INLINE, "hydra.run.dir=later")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_project_in_one_yaml_is_trained_resumed_and_evaluated(made: Path, shell: Shell) -> None:
+    """Without the options that it replaces; nothing in it has a number of classes."""
+    conf = shell.folder / "conf" / "experiments"
+    conf.mkdir(parents=True)
+    (conf / "whole.yaml").write_text(WHOLE.replace("MINE", f"{made}/mine"))
+    env = {"PYTHONPATH": f"{ROOT}:{made}/mine"}
+    done = shell.train("--config-dir", "conf", "experiments=whole", "max_steps=2", "batch_size=8",
+                       INLINE, "hydra.run.dir=run", env=env)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "dataset=mapped  model=Net (" in done.stdout
+    for command in (["train.py", "resume=run", "max_steps=3"], ["evaluate.py", "ckpt=run"]):
+        done = shell.run(str(ROOT / command[0]), *command[1:])
+        assert done.returncode == 0, done.stderr
+    found = result(shell.folder / "run")
+    assert (found["steps"], found["model"]) == (3, "Net")
 
 
 def test_groups_of_ones_own_may_refer_to_each_other_and_to_the_run_in_an_evaluation(
