@@ -255,19 +255,42 @@ def test_a_strangers_folder_still_names_nothing_that_conf_does_not(
 # The command that a study prints
 
 
+SWEEP = """study: {burn_in: 0}
+hydra: {mode: MULTIRUN, sweeper: {params: {parallel: "none,dp", amp: "fp32,autocast"}}}
+"""
+SMALL = ["batch_size=8", "max_steps=2", "logger=quiet", "clock.warmup=0", "clock.probe=0"]
+AXES = ["parallel=none,dp", "amp=fp32,autocast", "study.burn_in=0"]
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["-m", *TRAIN, *AXES], ["dataset=stripes"]),
+        (["-m", "--config-dir", "mine/conf", "experiments=whole", *SMALL, *AXES],
+         ["experiments=whole", "batch_size=8"]),
+        (["--config-dir", "mine/conf", "experiments=sweep", *SMALL],
+         ["experiments=sweep", "hydra.mode=RUN", "~study"]),
+    ],
+    ids=["options", "overlay", "overlay that sweeps"],
+)  # fmt: skip
 def test_the_printed_command_of_a_study_of_ones_own_code_works_pasted(
-    made: Path, shell: Shell
+    words: list[str], kept: list[str], made: Path, shell: Shell
 ) -> None:
     shutil.copytree(made / "mine", shell.folder / "mine")
+    overlays = shell.folder / "mine" / "conf" / "experiments"
+    overlays.mkdir()
+    whole = WHOLE.replace("MINE", f"{shell.folder}/mine")
+    (overlays / "whole.yaml").write_text(whole)
+    (overlays / "sweep.yaml").write_text(whole + SWEEP)
     env = {"PYTHONPATH": f"{ROOT}:{shell.folder}/mine"}
-    done = shell.train("-m", *TRAIN, "parallel=none,dp", "amp=fp32,autocast", "seed=3,3",
-                       "study.burn_in=0", "hydra.sweep.dir=study", env=env)  # fmt: skip
+    done = shell.train(*words, "seed=3,3", "hydra.sweep.dir=study", env=env)
     assert done.returncode == 0, done.stderr
     shown = [line for line in done.stdout.splitlines() if line.startswith("train with it: ")]
-    path, python, *words = shlex.split(shown[0].removeprefix("train with it: "))
+    path, python, *typed = shlex.split(shown[0].removeprefix("train with it: "))
     assert (path, python) == (f"PYTHONPATH={shell.folder}/mine", "python")
-    done = shell.run(*words, "seed=3", "hydra.run.dir=run", env={"PYTHONPATH": path[11:]})
+    assert " ".join(kept) in " ".join(typed)
+    done = shell.run(*typed, "seed=3", "hydra.run.dir=run", env={"PYTHONPATH": path[11:]})
     assert done.returncode == 0, done.stderr
     assert (
         "train.py --config-dir mine/conf " in (shell.folder / "study/report/report.md").read_text()
