@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -292,11 +292,13 @@ def stored_job(
         return OmegaConf.create({}), []
     named = {group: wanted.get(group) for group in untrusted.EVALUATED}
     origin = own.origin(path.parent.parent, text)
-    taken = untrusted.for_evaluation(text, path, named, origin is not None)
-    if origin is None:
-        return OmegaConf.create(taken), []
-    groups = {group: taken.get(group) for group in untrusted.EVALUATED}
-    imports = origin.use(untrusted.targets_in(groups).values(), "ckpt", path)
+    imports: list[str] = []
+
+    def use(targets: Iterable[Any]) -> None:
+        assert origin is not None
+        imports.extend(origin.use(targets, "ckpt", path))
+
+    taken = untrusted.for_evaluation(text, path, named, None if origin is None else use)
     return OmegaConf.create(taken), imports
 
 
