@@ -133,6 +133,7 @@ Fraction = Annotated[float, Meta(gt=0, lt=1)]
 FractionOrZero = Annotated[float, Meta(ge=0, lt=1)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Seconds = Annotated[float, Meta(gt=0, lt=10**8)]  # a timedelta takes no more
+AnyNumber = Annotated[float, Allowed("a number is allowed")]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Magnitude = Annotated[int, Meta(ge=0, le=30)]
 ClassNumber = Annotated[int, Meta(ge=0, le=32767)]  # what a mask can hold, or none
@@ -144,7 +145,7 @@ String = Annotated[str, Allowed("text is allowed")]
 Names = Annotated[list[str] | None, Allowed("a list of names, or null is allowed")]
 Key = str | Whole
 ItemKeys = Annotated[
-    Annotated[list[Key | list[str] | list[Whole]], Meta(min_length=1, max_length=2)] | None,
+    Annotated[list[Key | list[Key]], Meta(min_length=1, max_length=2)] | None,
     Allowed(
         "the keys of input and target, such as [image,label] or [[ids,mask],label], their places "
         "in a tuple, such as [[0,1],2], those of an input alone, or null is allowed"

@@ -148,8 +148,9 @@ class TaskKeys(OptionKeys, kw_only=True):
     """A loss function in place of the task's own: a _target_ and its arguments; called with the
     network's output and the targets, and returns a number for each example."""
     label_smoothing: FractionOrZero
-    """Share of each target that is spread evenly over all classes in the training loss. A task that
-    has this key takes shares of classes, float32 [n, classes], as targets too."""
+    """Share of each target that is spread evenly over all classes in the training loss, of a label
+    that becomes 0.5. A task that has this key takes shares of classes, float32 [n, classes], as
+    targets too, which augment.mixup and augment.cutmix make."""
     shape: Shape
     """Shape of an example: dataset.shape."""
     spacing: Spacing | None
