@@ -16,7 +16,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.augmentation import KINDS, Augmented, beta, operated
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Gathered
-from ninefold.dataset.preparation import ImagePreparation
+from ninefold.dataset.preparation import ImagePreparation, TypedPreparation
 from ninefold.errors import ConfigError
 from ninefold.parallel import Place
 from ninefold.task.classification import Classification
@@ -83,7 +83,7 @@ def test_mixup_mixes_images_and_classes_in_the_same_share() -> None:
 
 def test_labels_are_mixed_in_the_share_of_the_images() -> None:
     """As one-hot classes are, whatever their dtype."""
-    prepare = Augmented(ImagePreparation(3, size=16), classes=5, mixup=0.4, cutmix=1.0)
+    prepare = Augmented(TypedPreparation(channels=3), classes=5, mixup=0.4, cutmix=1.0)
     rows = np.arange(16)[None]
     found = examples()
     images, classes = (torch.from_numpy(part[:16]) for part in (found.inputs, found.targets))
