@@ -190,7 +190,8 @@ class OptimizerKeys(OptionKeys, kw_only=True):
     """One kernel per step; with a GradScaler it also saves a synchronization."""
     groups: ParameterGroups = None
     """Parameter groups with options of their own: a list of {match: PATTERN, option: value}, the
-    pattern a glob of parameter names."""
+    pattern a glob of parameter names; or the _target_ of a function of the network that returns
+    groups, as torch's optimizers take them."""
 
 
 class SchedulerKeys(OptionKeys, kw_only=True):

@@ -54,7 +54,12 @@ from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.kernels import AUTO, choose_kernels, memory_format
 from ninefold.train.loss_tracker import LossTracker
-from ninefold.train.optimizer import parameter_groups, require_options, start_momentum
+from ninefold.train.optimizer import (
+    parameter_groups,
+    require_options,
+    returned_groups,
+    start_momentum,
+)
 from ninefold.train.process_settings import give_back_freed, keep_freed, seed_generators
 from ninefold.train.reading import memory_of, reading
 from ninefold.train.restore import restore
@@ -431,7 +436,12 @@ def initial_state(
     if per == "step" and "T_max" in scheduling:  # it counts epochs in conf/
         scheduling.T_max = max(1, scheduling.T_max * per_epoch - warmup)
     own: Any = None if groups is None else OmegaConf.to_container(groups, resolve=True)
-    parameters = parameter_groups(model, own)
+    if isinstance(own, dict):
+        returned = make(own, "optimizer.groups", model, _partial_=False)
+        parameters = returned_groups(model, returned, str(own["_target_"]), options.lr)
+        own = [{key: group[key] for key in group if key != "params"} for group in parameters]
+    else:
+        parameters = parameter_groups(model, own)
     optimizer: torch.optim.Optimizer = make(options, "optimizer", parameters, _partial_=False)
     require_options(own, optimizer)
     start_momentum(optimizer)
