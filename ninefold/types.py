@@ -143,7 +143,7 @@ Filled = Annotated[str, Meta(min_length=1)]
 Text = Annotated[Annotated[str, Meta(pattern=r"\S")] | None, Allowed("text or null is allowed")]
 String = Annotated[str, Allowed("text is allowed")]
 Names = Annotated[list[str] | None, Allowed("a list of names, or null is allowed")]
-Key = str | Whole
+Key = str | int
 ItemKeys = Annotated[
     Annotated[list[Key | list[Key]], Meta(min_length=1, max_length=2)] | None,
     Allowed(

@@ -71,7 +71,7 @@ class Items:
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
         self._data, self._numbers, self._keys = data, numbers, keys
-        parts = [part if is_list(part) else [part] for part in keys or ()]
+        parts = [[part] if isinstance(part, Key) else part for part in keys or ()]
         self._flat_keys = [key for part in parts for key in part]
         self._places = any(isinstance(key, int) for key in self._flat_keys)
         self._field, self._target, self._log = field, target, log
@@ -285,7 +285,7 @@ class Items:
                 raise self._wrong(f"item {number} has no {key}", has, "correct dataset.keys")
         return tuple(
             item[part]
-            if not is_list(part)
+            if isinstance(part, Key)
             else {key: item[key] for key in part}
             if mapping
             else tuple(item[key] for key in part)
@@ -507,11 +507,6 @@ def is_several(value: object) -> bool:
     if isinstance(value, tuple | list):
         return any(map(is_several, value))
     return is_value(value) and getattr(value, "ndim", 2) > 0  # PIL images have no ndim
-
-
-def is_list(part: object) -> bool:
-    """Whether a part of `keys` names several values. (A text is a sequence too.)"""
-    return isinstance(part, Sequence) and not isinstance(part, str)
 
 
 def skeleton(tree: Tree) -> Tree:

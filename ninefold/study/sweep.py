@@ -250,7 +250,9 @@ def words_of_a_run(argv: Sequence[str], found: plan.Plan, config: DictConfig) ->
         elif (EXPERIMENTS / f"{override.value()}.yaml").is_file():
             words.append("experiments=recommended")
         else:
-            of_study = [] if flags.multirun and not describes_a_study(config, flags.overrides) else OFF
+            of_study = (
+                [] if flags.multirun and not describes_a_study(config, flags.overrides) else OFF
+            )
             words += [word, *of_study]
     return list(map(redact, words))
 

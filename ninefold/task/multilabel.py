@@ -58,9 +58,8 @@ class MultiLabel(nn.Module):
         self.classes = classes
         self.criterion = None if loss is None else unreduced(loss)
         self.label_smoothing = label_smoothing
-        if threshold is None:
-            threshold = 0.5 if isinstance(loss, nn.BCELoss) else 0.0
-        self.threshold = threshold
+        usual = 0.5 if isinstance(loss, nn.BCELoss) else 0.0
+        self._above = usual if threshold is None else threshold
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over each example's labels, then over the examples."""
@@ -90,14 +89,14 @@ class MultiLabel(nn.Module):
         True positives, false positives, false negatives, and targets that are neither 0 nor 1.
         """
         output, target = self._alike(output, target)
-        holds, said = target == 1, output > self.threshold
+        holds, said = target == 1, output > self._above
         odd = ~holds & (target != 0)
         cells = (said & holds, said & ~holds, ~said & holds, odd)
         return torch.stack([cell.flatten(2).sum(dim=(0, 2)) for cell in map(_whole, cells)], dim=1)
 
     def choices(self, output: Tensor) -> Tensor:
         """Of each label the threshold, against which its logit decides: [n, k, ..., 2]."""
-        return torch.stack([torch.full_like(output, self.threshold), output], dim=-1)
+        return torch.stack([torch.full_like(output, self._above), output], dim=-1)
 
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
         """Mean F1 over the labels that occur in truth or prediction; F1 of each label and of all.
@@ -126,7 +125,9 @@ class MultiLabel(nn.Module):
         """Output and labels of one shape; [n] of one label as [n, 1]. Raises ConfigError."""
         shapes = f"the model's output is {list(output.shape)}, the targets are {list(target.shape)}"
         if self.classes == 1:
-            output, target = (each[:, None] if each.ndim == 1 else each for each in (output, target))
+            output, target = (
+                each[:, None] if each.ndim == 1 else each for each in (output, target)
+            )
         if output.shape != target.shape or output.ndim < 2 or output.shape[1] != self.classes:
             raise ConfigError(
                 "task",

@@ -46,7 +46,9 @@ def parameter_groups(
     return found
 
 
-def returned_groups(model: nn.Module, returned: Any, target: str, lr: float) -> list[dict[str, Any]]:
+def returned_groups(
+    model: nn.Module, returned: Any, target: str, lr: float
+) -> list[dict[str, Any]]:
     """The groups that a function of the user has returned for `model`, without frozen parameters.
 
     returned: dicts with `params`. `lr_scale` in one, as timm's layer decay has it, times `lr` is
