@@ -80,8 +80,9 @@ WHOLE = """# @package _global_
 defaults: [override /dataset: mapped, override /task: own_loss, override /model: null,
            override /optimizer: null, override /scheduler: null]
 dataset:
-  train: {_target_: stripes_of_mine.Stripes, path: "MINE/data/train.npz", seed: "${seed}"}
-  test: {_target_: stripes_of_mine.Stripes, path: "MINE/data/test.npz", seed: "${seed}"}
+  root: MINE/data
+  train: {_target_: stripes_of_mine.Stripes, path: "${dataset.root}/train.npz", seed: "${seed}"}
+  test: {_target_: stripes_of_mine.Stripes, path: "${dataset.root}/test.npz", seed: "${seed}"}
 model: {net: {_target_: stripes_of_mine.Net}}
 task: {loss: {_target_: stripes_of_mine.loss, _partial_: true}}
 optimizer: {_target_: torch.optim.Adadelta, lr: 1.0}
@@ -135,17 +136,23 @@ def test_a_run_of_ones_own_needs_its_folder_and_nothing_else(made: Path, shell: 
 
 
 def test_a_project_in_one_yaml_is_trained_resumed_and_evaluated(made: Path, shell: Shell) -> None:
-    """Without the options that it replaces; nothing in it has a number of classes."""
+    """Without the options that it replaces; nothing in it has a number of classes. From another
+    folder too: what refers to dataset.root is absolute, as that is.
+    """
     conf = shell.folder / "conf" / "experiments"
     conf.mkdir(parents=True)
-    (conf / "whole.yaml").write_text(WHOLE.replace("MINE", f"{made}/mine"))
+    shutil.copytree(made / "mine" / "data", shell.folder / "data")
+    (conf / "whole.yaml").write_text(WHOLE.replace("MINE/data", "data"))
     env = {"PYTHONPATH": f"{ROOT}:{made}/mine"}
     done = shell.train("--config-dir", "conf", "experiments=whole", "max_steps=2", "batch_size=8",
                        INLINE, "hydra.run.dir=run", env=env)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "dataset=mapped  model=Net (" in done.stdout
-    for command in (["train.py", "resume=run", "max_steps=3"], ["evaluate.py", "ckpt=run"]):
-        done = shell.run(str(ROOT / command[0]), *command[1:])
+    (shell.folder / "away").mkdir()
+    away = Shell(shell.folder / "away")
+    run = shell.folder / "run"
+    for command in (["train.py", f"resume={run}", "max_steps=3"], ["evaluate.py", f"ckpt={run}"]):
+        done = away.run(str(ROOT / command[0]), *command[1:])
         assert done.returncode == 0, done.stderr
     found = result(shell.folder / "run")
     assert (found["steps"], found["model"]) == (3, "Net")
