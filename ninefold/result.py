@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,18 @@ def strategy_name(parallel: str, processes: int | str | None) -> str:
     processes: None where they were not swept, or the strategy has one whatever is asked for.
     """
     return parallel if processes is None else f"{parallel} x{processes}"
+
+
+def option_name(group: str, choices: Mapping[Any, Any], values: Mapping[Any, Any]) -> str | None:
+    """The option of a group; where a configuration has the group without one (`override /model:
+    null` and a section), the name of its class.
+    """
+    if (option := choices.get(group)) is not None:
+        return str(option)
+    section = values.get(group)
+    section = section.get("net", section) if isinstance(section, Mapping) else section
+    target = section.get("_target_") if isinstance(section, Mapping) else None
+    return None if target is None else str(target).rpartition(".")[2]
 
 
 def are_numbers(values: object) -> bool:

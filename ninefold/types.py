@@ -133,6 +133,7 @@ Fraction = Annotated[float, Meta(gt=0, lt=1)]
 FractionOrZero = Annotated[float, Meta(ge=0, lt=1)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Seconds = Annotated[float, Meta(gt=0, lt=10**8)]  # a timedelta takes no more
+AnyNumber = Annotated[float, Allowed("a number is allowed")]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Magnitude = Annotated[int, Meta(ge=0, le=30)]
 ClassNumber = Annotated[int, Meta(ge=0, le=32767)]  # what a mask can hold, or none
@@ -142,13 +143,14 @@ Filled = Annotated[str, Meta(min_length=1)]
 Text = Annotated[Annotated[str, Meta(pattern=r"\S")] | None, Allowed("text or null is allowed")]
 String = Annotated[str, Allowed("text is allowed")]
 Names = Annotated[list[str] | None, Allowed("a list of names, or null is allowed")]
+Key = str | int
 ItemKeys = Annotated[
-    Annotated[list[str | list[str]], Meta(min_length=1, max_length=2)] | None,
+    Annotated[list[Key | list[Key]], Meta(min_length=1, max_length=2)] | None,
     Allowed(
-        "the keys of input and target, such as [image,label] or [[ids,mask],label], or of an input "
-        "alone, or null is allowed"
+        "the keys of input and target, such as [image,label] or [[ids,mask],label], their places "
+        "in a tuple, such as [[0,1],2], those of an input alone, or null is allowed"
     ),
-    If(lambda value: value is None or all(value)),
+    If(lambda value: value is None or not any(part in ("", []) for part in value)),
 ]
 Units = Annotated[Literal["auto"] | list[str], Allowed("auto or a list of names is allowed")]
 FloatDtype = Literal["float32", "bfloat16", "float16"]
@@ -255,6 +257,9 @@ class ParameterGroup(TypedDict):
 
 
 ParameterGroups = Annotated[
-    list[ParameterGroup] | None,
-    Allowed("a list of {match: PATTERN, option: value}, or null is allowed"),
+    list[ParameterGroup] | Called | None,
+    Allowed(
+        "a list of {match: PATTERN, option: value}, a section with a _target_ in it, or null is "
+        "allowed"
+    ),
 ]

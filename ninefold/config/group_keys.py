@@ -148,8 +148,9 @@ class TaskKeys(OptionKeys, kw_only=True):
     """A loss function in place of the task's own: a _target_ and its arguments; called with the
     network's output and the targets, and returns a number for each example."""
     label_smoothing: FractionOrZero
-    """Share of each target that is spread evenly over all classes in the training loss. A task that
-    has this key takes shares of classes, float32 [n, classes], as targets too."""
+    """Share of each target that is spread evenly over all classes in the training loss, of a label
+    that becomes 0.5. A task that has this key takes shares of classes, float32 [n, classes], as
+    targets too, which augment.mixup and augment.cutmix make."""
     shape: Shape
     """Shape of an example: dataset.shape."""
     spacing: Spacing | None
@@ -189,7 +190,8 @@ class OptimizerKeys(OptionKeys, kw_only=True):
     """One kernel per step; with a GradScaler it also saves a synchronization."""
     groups: ParameterGroups = None
     """Parameter groups with options of their own: a list of {match: PATTERN, option: value}, the
-    pattern a glob of parameter names."""
+    pattern a glob of parameter names; or the _target_ of a function of the network that returns
+    groups, as torch's optimizers take them."""
 
 
 class SchedulerKeys(OptionKeys, kw_only=True):

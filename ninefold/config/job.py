@@ -225,7 +225,8 @@ class Checked:
         if node is None or (evaluates and data.refers_elsewhere(node)):
             # It takes that of its checkpoint, or refers to something that only the checkpoint has.
             return composed, resolved, stored, lambda threads: None
-        asking = None if evaluates else _refers_to_classes(composed)
+        began = evaluates or self.before is not None  # what a run that is resumed asks, it has
+        asking = None if began else _refers_to_classes(composed)
         dataset, cache, found = data.prepare(node, self.choices["dataset"], asking)
         if found:
             composed = composed.copy()
@@ -295,6 +296,7 @@ def asked(config: DictConfig, hydra: HydraConf) -> Asked:
         composed.pop("hydra", None)
         if isinstance(given := composed.get("compile"), bool):
             composed["compile"] = {"mode": "default" if given else None}
+        _make_root_absolute(composed)
     evaluates = "ckpt" in composed.keys()  # noqa: SIM118  (`in` denies a `???`)
     in_sweep = hydra.mode == RunMode.MULTIRUN
     known = hydra.runtime.choices
@@ -510,6 +512,14 @@ def _refers_to_classes(config: DictConfig) -> str | None:
         if "${dataset.classes}" in str(value):
             return key
     return None
+
+
+def _make_root_absolute(config: DictConfig) -> None:
+    """Where keys of the dataset refer to its root: a run folder is used from anywhere."""
+    dataset = OmegaConf.to_container(config.dataset) if config.get("dataset") else None
+    root = dataset.get("root") if isinstance(dataset, dict) else None
+    if isinstance(root, str) and "${" not in root and "${dataset.root}" in str(dataset):
+        config.dataset.root = str(Path(root).expanduser().absolute())
 
 
 def _complete(job: Tree) -> None:

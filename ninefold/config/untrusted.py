@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,10 @@ def targets_in(tree: Any) -> dict[str, Any]:
 
 
 def for_evaluation(
-    text: str, path: Path, named: Mapping[str, Any], own: bool = False
+    text: str,
+    path: Path,
+    named: Mapping[str, Any],
+    use: Callable[[Iterable[Any]], object] | None = None,
 ) -> dict[str, Any]:
     """The groups that an evaluation takes from the configuration in a checkpoint.
 
@@ -113,8 +116,8 @@ def for_evaluation(
 
     named: the groups as the command has them, None where it chooses nothing. A target that it
         names itself may be in the checkpoint at the same place.
-    own: whether a command of this user froze that configuration: it may name, give and refer to
-        what it did then.
+    use: given where a command of this user froze that configuration, which then may name, give and
+        refer to what it did then: it has Python find the modules of the targets that are taken.
     """
     try:
         tree = parse(text)
@@ -125,7 +128,7 @@ def for_evaluation(
             f"its configuration cannot be read; {error!s}; see config.yaml of a run of ours",
         ) from error
     replaced = {group for group in EVALUATED if named.get(group) is not None}
-    if not own:
+    if use is None:
         require_known_targets(
             {group: node for group, node in tree.items() if group not in replaced},
             "ckpt",
@@ -142,7 +145,9 @@ def for_evaluation(
     if isinstance(dataset, dict):  # a command says where examples are kept
         for key in ("cache", "cache_rate", "cache_dir", "resident"):
             dataset.pop(key, None)
-    strange = () if own else (*_references(taken), *_foreign_keys(taken))
+    if use is not None:
+        use(targets_in(taken).values())
+    strange = () if use else (*_references(taken), *_foreign_keys(taken))
     for wrong in (*strange, *_misfits(taken)):
         raise CheckpointError(
             "ckpt",

@@ -56,7 +56,8 @@ class Augmented:
     cutmix: alpha of cutmix (Yun et al., 2019, "CutMix: Regularization strategy to train strong
         classifiers with localizable features"); 0: none. With both, each example gets one of them,
         by the toss of a coin.
-    classes: how many there are: mixed targets are shares of classes, float32 [n, classes].
+    classes: how many there are: mixed targets are shares of classes, or of labels, float32
+        [n, classes].
 
     An example at place i of the global batch of B is mixed with the one at (i + B/2) mod B, in a
     share drawn from Beta(alpha, alpha) for the example alone. As a process takes every k-th
@@ -146,12 +147,13 @@ class Augmented:
 
     def _mixed(self, inputs: Tensor, targets: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
         key, value = ("mixup", self.mixup) if self.mixup else ("cutmix", self.cutmix)
-        if targets.ndim != 1 or targets.is_floating_point() or self.classes is None:
+        shares = self._shares_of(targets)
+        if shares is None:
             raise wrong(
                 key,
                 value,
                 f"the targets are {described(targets)}",
-                "classes [n], whose number is known, can be mixed",
+                "classes [n], whose number is known, and labels [n, classes] can be mixed",
             )
         if not inputs.is_floating_point():
             raise wrong(key, value, f"the inputs are {described(inputs)}", "floats can be mixed")
@@ -170,10 +172,17 @@ class Augmented:
             mixed = torch.where(within(inputs, *box), other, mixed)
             top, bottom, left, right = box
             share = share - (bottom - top) * (right - left) / (inputs.shape[2] * inputs.shape[3])
+        others = torch.cat([shares[half:], shares[:half]])
+        return mixed, shares * share[:, None] + others * (1 - share)[:, None]
+
+    def _shares_of(self, targets: Tensor) -> Tensor | None:
+        """Classes [n] or labels [n, classes] as float32 [n, classes]; None: they are neither."""
+        if targets.ndim == 2 and targets.shape[1] == self.classes:
+            return targets.to(torch.float32)
+        if targets.ndim != 1 or targets.is_floating_point() or self.classes is None:
+            return None
         classes = torch.arange(self.classes, device=targets.device)
-        hot = (targets[:, None] == classes).to(torch.float32)
-        others = torch.cat([hot[half:], hot[:half]])
-        return mixed, hot * share[:, None] + others * (1 - share)[:, None]
+        return (targets[:, None] == classes).to(torch.float32)
 
     def _require_images(self, key: str, value: float, inputs: Tensor) -> None:
         if inputs.ndim != 4:

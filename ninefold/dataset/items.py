@@ -21,6 +21,7 @@ from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
 from ninefold.dataset.draws import drawn, generators, seed_by, seeds
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 from ninefold.tree import Tree, each, filled, leaves, named
+from ninefold.types import Key
 
 Ask = Callable[[Rows, int, int], Sequence[npt.NDArray[Any]]]
 Empty = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
@@ -53,7 +54,7 @@ class Items:
         data: Any,
         shape: Tree | None,
         numbers: ClassNumbers | None,
-        keys: Sequence[str | Sequence[str]] | None,
+        keys: Sequence[Key | Sequence[Key]] | None,
         field: str,
         target: str,
         log: str,
@@ -70,6 +71,9 @@ class Items:
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
         self._data, self._numbers, self._keys = data, numbers, keys
+        parts = [[part] if isinstance(part, Key) else part for part in keys or ()]
+        self._flat_keys = [key for part in parts for key in part]
+        self._places = any(isinstance(key, int) for key in self._flat_keys)
         self._field, self._target, self._log = field, target, log
         self._draws, self._ask = draws, ask
         try:
@@ -234,10 +238,10 @@ class Items:
 
     def _pair(self, number: int, item: Any) -> tuple[Any, Any]:
         """Input and target of an item; of an unlabeled one None in place of a target."""
-        if isinstance(item, Mapping):
-            item = self._of_mapping(number, item)
-        elif is_value(item):
+        if is_value(item):
             item = (item,)
+        elif isinstance(item, Mapping) or (self._places and isinstance(item, tuple | list)):
+            item = self._by_keys(number, item)
         if not isinstance(item, tuple | list) or not item or (len(item) > 1 and item[1] is None):
             raise self._wrong(
                 f"item {number} has no target",
@@ -248,8 +252,8 @@ class Items:
             raise self._wrong(
                 f"item {number} has {len(item)} values",
                 "(input, target) is taken",
-                "put several inputs into a tuple, as ((one, other), target); or return a mapping "
-                "and name two with dataset.keys, or drop the others",
+                "set dataset.keys to the places of input and target, as [0,1], or [[0,1],2] of two "
+                "inputs; or return ((one, other), target)",
             )
         if self.inputs is None:
             self.unlabeled = len(item) == 1
@@ -261,10 +265,13 @@ class Items:
             )
         return item[0], None if self.unlabeled else item[1]
 
-    def _of_mapping(self, number: int, item: Mapping[Any, Any]) -> tuple[Any, ...]:
-        """What `keys` name in an item: a value for a name, a dict for a list of names."""
-        keys = self._keys
-        has = f"it has {', '.join(map(str, item))}"
+    def _by_keys(self, number: int, item: Any) -> tuple[Any, ...]:
+        """What `keys` name in a mapping, or count in a tuple: a value for each of them.
+
+        For a list of names a dict, for a list of places a tuple.
+        """
+        keys, mapping = self._keys, isinstance(item, Mapping)
+        has = f"it has {', '.join(map(str, item)) if mapping else f'{len(item)} values'}"
         if keys is None or len(keys) > 2:
             raise self._wrong(
                 f"item {number} is a mapping",
@@ -272,12 +279,16 @@ class Items:
                 "set dataset.keys=[INPUT,TARGET], [[INPUT,INPUT],TARGET] for several inputs, or "
                 "[INPUT] for an input alone",
             )
-        named = [key for part in keys for key in ([part] if isinstance(part, str) else part)]
-        missing = [key for key in named if key not in item]
-        if missing:
-            raise self._wrong(f"item {number} has no {missing[0]}", has, "correct dataset.keys")
+        known = item if mapping else range(len(item))
+        for key in self._flat_keys:
+            if key not in known:
+                raise self._wrong(f"item {number} has no {key}", has, "correct dataset.keys")
         return tuple(
-            item[part] if isinstance(part, str) else {key: item[key] for key in part}
+            item[part]
+            if isinstance(part, Key)
+            else {key: item[key] for key in part}
+            if mapping
+            else tuple(item[key] for key in part)
             for part in keys
         )
 

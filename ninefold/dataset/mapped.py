@@ -45,7 +45,7 @@ class Mapped(Dataset):
     test: Mapping[str, Any] | None = None
     keys: ItemKeys = None
     """Keys of the input and the target, in items that are mappings: [image, label], or
-    [[ids, mask], label] for several inputs."""
+    [[ids, mask], label] for several inputs. Places, in items that are tuples: [[0, 1], 2]."""
     shape: Any = None
     thread_safe: bool = False  # and draws nothing from random, numpy.random and torch
     ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count

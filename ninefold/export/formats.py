@@ -172,10 +172,13 @@ def refusing(name: str) -> Iterator[None]:
         if exhausted := memory_failure(error, "a network was being exported"):
             raise exhausted from error
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = lines[0] if lines else type(error).__name__
+        if any("specialized it to be a constant" in line for line in lines):
+            said = "to torch.export its code takes batches of one size alone, and a file takes any"
         raise ConfigError(
             "format",
             name,
-            f"the network cannot be exported so; {lines[0] if lines else type(error).__name__}; "
+            f"the network cannot be exported so; {said}; "
             "HYDRA_FULL_ERROR=1 shows where; format=safetensors takes any network",
         ) from error
 

@@ -188,7 +188,7 @@ def about(
         "class_names": class_names(job, examples),
         "task": job.choices.task,
         "score": scoring(task).name,
-        "model": job.choices.model,
+        "model": build.model_name(job),
         "weights": found.weights,
         "load": loaded(found),
         "checkpoint": str(found.path),

@@ -19,7 +19,7 @@ from ninefold.files import opener
 from ninefold.places import typed_as
 from ninefold.process import locked, unlock, until
 from ninefold.progress import ToLog
-from ninefold.result import Result
+from ninefold.result import Result, option_name
 from ninefold.secrets import redact
 from ninefold.signals import failure as ending
 
@@ -149,8 +149,8 @@ def record(
             study=choices.get("experiments"),
             parallel=choices.get("parallel"),
             amp=choices.get("amp"),
-            dataset=choices.get("dataset"),
-            model=choices.get("model"),
+            dataset=option_name("dataset", choices, values),
+            model=option_name("model", choices, values),
             seed=values.get("seed"),
             batch_size=values.get("batch_size"),
             processes=_processes(values, "processes"),

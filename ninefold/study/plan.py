@@ -294,16 +294,20 @@ def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
         if sweeper == SWEEPER:
             return []
         wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
-    before = read_tree(stored).get("study", {})
     return [
         ConfigError(
             f"study.{key}",
             spelled(value),
             f"{wrong}; a sweep with hydra/sweeper={SWEEPER}, the default, has; {do}",
         )
-        for key, value in config.study.items()
-        if value != before.get(key)
+        for key, value in changed_of_study(config, stored).items()
     ]
+
+
+def changed_of_study(config: DictConfig, stored: Path) -> dict[str, Any]:
+    """The `study.*` values that are not the defaults of the file `stored`."""
+    before = read_tree(stored).get("study", {})
+    return {str(key): value for key, value in config.study.items() if value != before.get(key)}
 
 
 def problems(config: DictConfig) -> list[Failure]:

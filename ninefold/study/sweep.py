@@ -29,7 +29,7 @@ from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Outcome
 from ninefold.launch.run import checked, ready, start_importing
 from ninefold.launch.run_folder import exclusive
-from ninefold.places import ROOT, typed_as
+from ninefold.places import CONF, EXPERIMENTS, ROOT, typed_as
 from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan, start, timing
@@ -42,6 +42,8 @@ OF_A_STUDY = (
     *(key for key in NOT_TAKEN if key not in ("seed", "logger")),
     *("hydra.mode", "hydra.run", "hydra.sweep", "hydra.sweeper", "hydra.launcher"),
 )
+
+OFF = ("hydra.mode=RUN", "~study")  # make a single run of an overlay that describes a study
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def begun(
             recording = start.begin(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
-            recording.words = words_of_a_run(argv, planned.plan)
+            recording.words = words_of_a_run(argv, planned.plan, config)
             recording.signature = own.signature_of(json.dumps(recording.words))
             write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
         asked, quiet = settings["study"]["ask"] or [], len(planned.plan.cells) > 1
@@ -224,11 +226,11 @@ def resume_command(study: Study, argv: Sequence[str]) -> str:
     return typed(words)
 
 
-def words_of_a_run(argv: Sequence[str], found: plan.Plan) -> list[str]:
+def words_of_a_run(argv: Sequence[str], found: plan.Plan, config: DictConfig) -> list[str]:
     """The words of a study's command that the command of a single run of its cells has, too.
 
-    With PYTHONPATH, where the cells need the user's own modules. experiments=NAME has become that
-    of the answer's overlay.
+    With PYTHONPATH, where the cells need the user's own modules. experiments=NAME of ours has
+    become that of the answer's overlay, which repeats nothing that is called; the user's own stays.
     """
     flags, words = flags_of(argv), []
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -243,8 +245,25 @@ def words_of_a_run(argv: Sequence[str], found: plan.Plan) -> list[str]:
         key = key_of(word)
         if override.is_sweep_override() or is_any_of(key.replace("/", "."), OF_A_STUDY):
             continue
-        words.append("experiments=recommended" if key == "experiments" else word)
+        if key != "experiments":
+            words.append(word)
+        elif (EXPERIMENTS / f"{override.value()}.yaml").is_file():
+            words.append("experiments=recommended")
+        else:
+            of_study = (
+                [] if flags.multirun and not describes_a_study(config, flags.overrides) else OFF
+            )
+            words += [word, *of_study]
     return list(map(redact, words))
+
+
+def describes_a_study(config: DictConfig, overrides: Sequence[str]) -> bool:
+    """Whether an overlay sweeps keys itself, or has keys of a study that the command does not."""
+    given = {key_of(text) for text in overrides}
+    changed = plan.changed_of_study(config, CONF / "train.yaml")
+    return bool(config.hydra.sweeper.get("params")) or any(
+        f"study.{key}" not in given for key in changed
+    )
 
 
 def typed(argv: Sequence[str]) -> str:

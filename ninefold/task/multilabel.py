@@ -15,22 +15,37 @@ from ninefold.errors import ConfigError, DataError
 from ninefold.result import Figure
 from ninefold.task import Scores, named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
+from ninefold.types import AnyNumber
 
 
 class MultiLabel(nn.Module):
     """Logits float [n, k] or [n, k, h, w] against labels 0 or 1 of the same shape.
 
-    Labels of any dtype; a label is decided to hold where its logit is above 0. Scored by the mean
-    over the labels of F1 = 2 TP / (2 TP + FP + FN), which for masks is the Dice coefficient.
+    Labels of any dtype; a label is decided to hold where its logit is above 0, or its probability
+    above 0.5 where the loss takes probabilities. One label (k = 1) may also be [n], and so may the
+    output. Scored by the mean over the labels of F1 = 2 TP / (2 TP + FP + FN), which for masks is
+    the Dice coefficient.
 
     classes: the number of labels k.
     loss: called with logits and labels in the dtype of the logits, returns a number for each
         example or each label of it. None: binary cross entropy.
+    label_smoothing: share of each label that becomes 0.5 in the training loss. Mixed labels, of
+        mixup and cutmix, are shares of what holds.
+    threshold: outputs above it hold. None: 0, of logits; with torch.nn.BCELoss 0.5.
     """
 
     score = "mean F1"
+    threshold: AnyNumber | None
+    """Output above which task=multilabel decides that a label holds; null: 0, of a logit, and 0.5
+    with torch.nn.BCELoss, which takes probabilities."""
 
-    def __init__(self, classes: int, loss: Loss | str | None = None) -> None:
+    def __init__(
+        self,
+        classes: int,
+        loss: Loss | str | None = None,
+        label_smoothing: float = 0,
+        threshold: float | None = None,
+    ) -> None:
         """Raises ConfigError if `loss` is a name: there is none to choose from."""
         super().__init__()
         if isinstance(loss, str):
@@ -42,10 +57,16 @@ class MultiLabel(nn.Module):
             )
         self.classes = classes
         self.criterion = None if loss is None else unreduced(loss)
+        self.label_smoothing = label_smoothing
+        usual = 0.5 if isinstance(loss, nn.BCELoss) else 0.0
+        self._above = usual if threshold is None else threshold
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over each example's labels, then over the examples."""
-        labels = self._labels(output, target).to(output.dtype)
+        output, labels = self._alike(output, target)
+        labels = labels.to(output.dtype)
+        if self.training and self.label_smoothing:
+            labels = labels + self.label_smoothing * (0.5 - labels)
         if self.criterion is None:  # all examples have as many labels
             return F.binary_cross_entropy_with_logits(output, labels)
         return mean_over_examples(self.criterion(output, labels), len(labels))
@@ -67,15 +88,15 @@ class MultiLabel(nn.Module):
 
         True positives, false positives, false negatives, and targets that are neither 0 nor 1.
         """
-        target = self._labels(output, target)
-        holds, said = target == 1, output > 0
+        output, target = self._alike(output, target)
+        holds, said = target == 1, output > self._above
         odd = ~holds & (target != 0)
         cells = (said & holds, said & ~holds, ~said & holds, odd)
         return torch.stack([cell.flatten(2).sum(dim=(0, 2)) for cell in map(_whole, cells)], dim=1)
 
     def choices(self, output: Tensor) -> Tensor:
-        """Of each label a 0, against which its logit decides: [n, k, ..., 2]."""
-        return torch.stack([torch.zeros_like(output), output], dim=-1)
+        """Of each label the threshold, against which its logit decides: [n, k, ..., 2]."""
+        return torch.stack([torch.full_like(output, self._above), output], dim=-1)
 
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
         """Mean F1 over the labels that occur in truth or prediction; F1 of each label and of all.
@@ -100,17 +121,22 @@ class MultiLabel(nn.Module):
             counted="examples with it",
         )
 
-    def _labels(self, output: Tensor, target: Tensor) -> Tensor:
+    def _alike(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Output and labels of one shape; [n] of one label as [n, 1]. Raises ConfigError."""
+        shapes = f"the model's output is {list(output.shape)}, the targets are {list(target.shape)}"
+        if self.classes == 1:
+            output, target = (
+                each[:, None] if each.ndim == 1 else each for each in (output, target)
+            )
         if output.shape != target.shape or output.ndim < 2 or output.shape[1] != self.classes:
             raise ConfigError(
                 "task",
                 "multilabel",
-                f"the model's output is {list(output.shape)}, the targets are "
-                f"{list(target.shape)}; logits and labels of one shape, [n, {self.classes}] or "
+                f"{shapes}; logits and labels of one shape, [n, {self.classes}] or "
                 f"[n, {self.classes}, height, width], are allowed; set dataset.classes to the "
                 "number of labels, or choose another model, dataset or task",
             )
-        return target
+        return output, target
 
 
 def _whole(cells: Tensor) -> Tensor:

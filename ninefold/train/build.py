@@ -41,7 +41,7 @@ from ninefold.measure.python_profile import PythonProfile
 from ninefold.measure.watch import Watch
 from ninefold.model import Output, check
 from ninefold.parallel import Parallel, Place
-from ninefold.result import Counted, Score
+from ninefold.result import Counted, Score, option_name
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task, scoring
 from ninefold.task.loss import explained, require_usable
@@ -54,7 +54,12 @@ from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.kernels import AUTO, choose_kernels, memory_format
 from ninefold.train.loss_tracker import LossTracker
-from ninefold.train.optimizer import parameter_groups, require_options, start_momentum
+from ninefold.train.optimizer import (
+    parameter_groups,
+    require_options,
+    returned_groups,
+    start_momentum,
+)
 from ninefold.train.process_settings import give_back_freed, keep_freed, seed_generators
 from ninefold.train.reading import memory_of, reading
 from ninefold.train.restore import restore
@@ -335,7 +340,7 @@ def fitting_task(job: DictConfig, model: nn.Module, batch: tuple[Any, Any]) -> T
     scoring(task)
     inputs, targets = batch
     called = task.loss if loss is None else explained(task.loss, loss)
-    check(model, job.model.get("output"), called, inputs, targets, job.choices.model)
+    check(model, job.model.get("output"), called, inputs, targets, model_name(job))
     return task
 
 
@@ -352,8 +357,12 @@ def some(examples: Examples, rows: Rows) -> tuple[Any, Any]:
         return next(reading)
 
 
+def model_name(job: DictConfig) -> str:
+    return str(option_name("model", job.choices, job))
+
+
 def trial_of(job: DictConfig, network: nn.Module, task: Task, device: torch.device) -> Trial:
-    own, name = job.task.get("loss"), job.choices.model
+    own, name = job.task.get("loss"), model_name(job)
     target = str(own.get("_target_")) if isinstance(own, DictConfig) else None
     return Trial(network, job.model.get("output"), name, task, job.choices.task, target, device)
 
@@ -427,7 +436,12 @@ def initial_state(
     if per == "step" and "T_max" in scheduling:  # it counts epochs in conf/
         scheduling.T_max = max(1, scheduling.T_max * per_epoch - warmup)
     own: Any = None if groups is None else OmegaConf.to_container(groups, resolve=True)
-    parameters = parameter_groups(model, own)
+    if isinstance(own, dict):
+        returned = make(own, "optimizer.groups", model, _partial_=False)
+        parameters = returned_groups(model, returned, str(own["_target_"]), options.lr)
+        own = [{key: group[key] for key in group if key != "params"} for group in parameters]
+    else:
+        parameters = parameter_groups(model, own)
     optimizer: torch.optim.Optimizer = make(options, "optimizer", parameters, _partial_=False)
     require_options(own, optimizer)
     start_momentum(optimizer)

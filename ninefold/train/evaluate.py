@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,7 @@ class Restored:
             raise CheckpointError(
                 "ckpt",
                 self.path,
-                f"it does not fit model={self.job.choices.model}; {self.report!s}; choose the "
+                f"it does not fit model={build.model_name(self.job)}; {self.report!s}; choose the "
                 "right model, or load.partial=true",
             )
 
@@ -292,11 +292,13 @@ def stored_job(
         return OmegaConf.create({}), []
     named = {group: wanted.get(group) for group in untrusted.EVALUATED}
     origin = own.origin(path.parent.parent, text)
-    taken = untrusted.for_evaluation(text, path, named, origin is not None)
-    if origin is None:
-        return OmegaConf.create(taken), []
-    groups = {group: taken.get(group) for group in untrusted.EVALUATED}
-    imports = origin.use(untrusted.targets_in(groups).values(), "ckpt", path)
+    imports: list[str] = []
+
+    def use(targets: Iterable[Any]) -> None:
+        assert origin is not None
+        imports.extend(origin.use(targets, "ckpt", path))
+
+    taken = untrusted.for_evaluation(text, path, named, None if origin is None else use)
     return OmegaConf.create(taken), imports
 
 
@@ -313,6 +315,6 @@ def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> No
         raise CheckpointError(
             "ckpt",
             path,
-            f"it does not fit model={job.choices.model}; the model takes {wanted:,} bytes, the "
+            f"it does not fit model={build.model_name(job)}; the model takes {wanted:,} bytes, the "
             f"file holds {held:,}; choose the right model, or load.partial=true",
         )

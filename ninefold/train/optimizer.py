@@ -46,6 +46,44 @@ def parameter_groups(
     return found
 
 
+def returned_groups(
+    model: nn.Module, returned: Any, target: str, lr: float
+) -> list[dict[str, Any]]:
+    """The groups that a function of the user has returned for `model`, without frozen parameters.
+
+    returned: dicts with `params`. `lr_scale` in one, as timm's layer decay has it, times `lr` is
+    its rate. Parameters in none of them are a group of the optimizer's own options, the first.
+    Raises ConfigError, with the function's name `target`, for anything else.
+    """
+    groups = list(returned) if isinstance(returned, Sequence) else []
+    if not groups or not all(isinstance(group, Mapping) and "params" in group for group in groups):
+        raise ConfigError(
+            "optimizer.groups",
+            target,
+            f"it returned {type(returned).__name__}; a list of groups, dicts with `params` and "
+            "options, is allowed; return one",
+        )
+    left = {id(value): value for value in model.parameters() if value.requires_grad}
+    known = {id(value) for value in model.parameters()}
+    found = []
+    for group in groups:
+        options = {key: value for key, value in group.items() if key != "params"}
+        if "lr_scale" in options:
+            options["lr"] = lr * options.pop("lr_scale")
+        parameters = list(group["params"])
+        if any(id(value) not in known for value in parameters):
+            raise ConfigError(
+                "optimizer.groups",
+                target,
+                "it returned a parameter that is none of the network's; those of the network that "
+                "it is called with are allowed; take them from its argument",
+            )
+        trained = [left.pop(id(value)) for value in parameters if id(value) in left]
+        if trained:
+            found.append({**options, "params": trained})
+    return [{"params": list(left.values())}, *found] if left else found
+
+
 def require_options(
     groups: Sequence[Mapping[str, Any]] | None, optimizer: torch.optim.Optimizer
 ) -> None:

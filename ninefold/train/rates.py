@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -107,9 +107,13 @@ def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
 def with_the_common_rate(run: Training) -> list[dict[str, Any]]:
     """The groups of parameters that optimizer.lr is for. Raises ConfigError if there is none."""
     groups = run.state.optimizer.param_groups
-    named = untrusted.parse(run.config)["optimizer"].get("groups") or ()
-    own = ["lr" in group for group in named]
-    own = [False] * (len(groups) - len(own)) + own  # the group of all others comes first
+    options = untrusted.parse(run.config)["optimizer"]
+    named = options.get("groups") or ()
+    if isinstance(named, Mapping):  # a function of the user made them
+        own = [group.get("initial_lr", group["lr"]) != float(options["lr"]) for group in groups]
+    else:
+        own = ["lr" in group for group in named]
+        own = [False] * (len(groups) - len(own)) + own  # the group of all others comes first
     found = [group for group, its_own in zip(groups, own, strict=True) if not its_own]
     if not found:
         raise ConfigError(

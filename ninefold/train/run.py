@@ -21,7 +21,7 @@ from ninefold.measure.devices import gpu_memory
 from ninefold.measure.memory import memory_by_kind
 from ninefold.parallel import Place, device_names, gather
 from ninefold.progress import say
-from ninefold.result import FILE, Result
+from ninefold.result import FILE, Result, option_name
 from ninefold.signals import Stop
 from ninefold.train import build, compiled, cuda_graph, kernels, loop
 from ninefold.train.evaluation import Evaluations
@@ -237,15 +237,15 @@ def identity(job: DictConfig) -> dict[str, Any]:
         "parallel": choices.parallel,
         "max_processes": job.parallel.get("max_processes"),
         "amp": choices.amp,
-        "dataset": choices.dataset,
-        "model": choices.model,
+        "dataset": option_name("dataset", choices, job),
+        "model": option_name("model", choices, job),
         "seed": job.seed,
     }
 
 
 def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None:
     """Print and log the settings in force."""
-    place = run.place
+    place, named = run.place, identity(job)
     scaler = ", GradScaler enabled" if amp.scaler else ""
     tf32 = ", TF32" if amp.tf32 and place.device.type == "cuda" else ""
     parameters = sum(p.numel() for p in run.state.model.parameters())
@@ -254,7 +254,7 @@ def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None
         f"{place.replicas} replica(s) on {', '.join(sorted(set(device_names(place))))}, "
         f"{torch.get_num_threads()} CPU thread(s) each",
         f"amp={job.choices.amp}: {amp.dtype}{tf32}{scaler}",
-        f"dataset={job.choices.dataset}  model={job.choices.model} ({parameters:,} parameters)  "
+        f"dataset={named['dataset']}  model={named['model']} ({parameters:,} parameters)  "
         f"batch {job.batch_size}  steps {run.state.step} to {run.last_step}",
         *(f"note: {note}" for note in notes),
     ]

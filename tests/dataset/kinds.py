@@ -44,6 +44,7 @@ def made(kind: str, number: int) -> Any:
         "less": ({"x_cont": floats}, floats[:3]),
         "longer": ({"x_cont": torch.zeros(7), "x_cat": numbers}, floats[:3]),
         "floats": ({"x_cont": floats, "x_cat": numbers / 2}, floats[:3]),
+        "three in a row": (floats, floats * 2, floats.sum()),
         "three in a tuple": ((floats, floats, floats), label),
         "text inside": ({"x_cont": floats, "x_cat": "cat"}, floats[:3]),
         "empty dict": ({}, floats[:3]),

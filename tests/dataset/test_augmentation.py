@@ -16,7 +16,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.augmentation import KINDS, Augmented, beta, operated
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import Gathered
-from ninefold.dataset.preparation import ImagePreparation
+from ninefold.dataset.preparation import ImagePreparation, TypedPreparation
 from ninefold.errors import ConfigError
 from ninefold.parallel import Place
 from ninefold.task.classification import Classification
@@ -81,6 +81,20 @@ def test_mixup_mixes_images_and_classes_in_the_same_share() -> None:
     assert torch.allclose(shares.sum(1), torch.ones(BATCH))
 
 
+def test_labels_are_mixed_in_the_share_of_the_images() -> None:
+    """As one-hot classes are, whatever their dtype."""
+    prepare = Augmented(TypedPreparation(channels=3), classes=5, mixup=0.4, cutmix=1.0)
+    rows = np.arange(16)[None]
+    found = examples()
+    images, classes = (torch.from_numpy(part[:16]) for part in (found.inputs, found.targets))
+    (draw,) = prepare.draws(3, 1, rows, (50, 3, 20, 24), CPU)
+    mixed, shares = prepare(images, classes, draw)
+    for dtype in (torch.float32, torch.uint8, torch.int64):
+        also, labels = prepare(images, F.one_hot(classes, 5).to(dtype), draw)
+        assert torch.equal(labels, shares)
+        assert torch.equal(also, mixed)
+
+
 def test_cutmix_gives_an_image_the_classes_in_the_share_of_their_pixels() -> None:
     (mixed, shares), (plain, classes) = epoch(augmented(cutmix=1))[0], epoch(augmented())[0]
     other = plain.roll(BATCH // 2, 0)
@@ -131,7 +145,7 @@ def test_a_contrast_of_large_images_depends_on_no_thread() -> None:
 @pytest.mark.parametrize(
     ("options", "inputs", "targets", "line"),
     [
-        ({"mixup": 0.2}, torch.rand(4, 3, 8, 8), torch.rand(4, 5), "mixup=0.2: the targets are fl"),
+        ({"mixup": 0.2}, torch.rand(4, 3, 8, 8), torch.rand(4, 6), "mixup=0.2: the targets are fl"),
         ({"cutmix": 1}, torch.rand(4, 2, 8, 8, 8), torch.zeros(4).long(), r"cutmix=1: the inputs"),
         ({"mixup": 1}, torch.ones(4, 9).long(), torch.zeros(4).long(), r"mixup=1: .* int64 \[9\];"),
         ({"mixup": 1, "classes": None}, torch.rand(4, 9), torch.zeros(4).long(), "whose number"),

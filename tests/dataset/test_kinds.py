@@ -101,6 +101,21 @@ def test_the_first_item_says_the_shape_and_the_class_its_number_of_classes() -> 
     assert Mapped(train=image, test=image).item_shape() == [3, 6, 4]
 
 
+def test_keys_count_the_places_of_inputs_and_target_in_longer_tuples() -> None:
+    first, second, total = kinds.made("three in a row", 5)
+    both = items("three in a row", keys=[[1, 0], 2]).load("train")
+    assert isinstance(both.inputs, tuple)
+    assert torch.equal(torch.from_numpy(both.inputs[0][np.array([5])][0]), second)
+    assert torch.equal(torch.from_numpy(both.inputs[1][np.array([5])][0]), first)
+    assert both.targets[np.array([5])] == total
+    alone = items("labeled", keys=[0])
+    alone.prepare()
+    inputs, targets = next(
+        shard(Gathered(alone.load("train")), 2, TypedPreparation(channels=None), ALONE)
+    )
+    assert torch.equal(inputs, targets)
+
+
 @pytest.mark.parametrize(
     ("kind", "odd", "expected"),
     [
@@ -161,6 +176,9 @@ def test_a_first_item_that_cannot_be_an_example_is_one_line(kind: str, expected:
         ("pair", {"shape": [[6], [6], [6]]}, "is a tuple of 2; dataset.shape has a tuple of 3;"),
         ("features", {"keys": ["x_cont", "y"]}, None),
         ("words", {"keys": [["ids", "masks"], "label"]}, "item 0 has no masks; it has ids, mask,"),
+        ("three in a row", {}, r"item 0 has 3 values; .* set dataset.keys to the places"),
+        ("three in a row", {"keys": [[0, 1], 3]}, "item 0 has no 3; it has 3 values; correct"),
+        ("three in a row", {"keys": ["x", 2]}, "item 0 has no x; it has 3 values; correct"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_with_the_items_is_one_line(

@@ -61,6 +61,14 @@ class Sampling(Different):
         return found + torch.randn_like(found)
 
 
+class OneSize(Different):
+    """Makes a number of the size of a batch, which a graph then is of."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.layer(images.flatten(1))
+        return found + torch.zeros(int(images.shape[0]), 1)
+
+
 class Unexportable(Different):
     """Has a branch on a value, which no graph has."""
 

@@ -280,14 +280,18 @@ def test_a_file_that_computes_something_else_never_gets_its_name(
     assert (tmp_path / "export" / "model.pt2").read_text() == "the old file"
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("Unexportable", ""), ("OneSize", "to torch.export its code takes batches of one size alone")],
+)
 def test_a_network_that_no_graph_can_hold_is_refused_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
 ) -> None:
     torch.save(Different(10).state_dict(), tmp_path / "weights.pt")
     arguments = [f"ckpt={tmp_path / 'weights.pt'}", "format=onnx", "dataset=digits"]
-    assert main([*mine(tmp_path, "Unexportable"), *arguments]) == 2
+    assert main([*mine(tmp_path, name), *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: format=onnx: the network cannot be exported so; ")
+    assert line.startswith(f"error: format=onnx: the network cannot be exported so; {said}")
 
 
 def test_outputs_that_are_not_finite_are_not_the_same() -> None:

@@ -39,6 +39,10 @@ class Stripes:
         return torch.from_numpy(self.images[item]), int(self.classes[item])
 
 
+def loss(output, target):
+    return nn.functional.nll_loss(output, target, reduction="none")
+
+
 class Net(nn.Module):
     def __init__(self, canary=None):
         super().__init__()
@@ -72,6 +76,19 @@ GROUPS = ["--config-dir", "mine/conf", "dataset=stripes", "model=mynet", "task=n
 TRAIN = [*GROUPS, "optimizer=adadelta", "scheduler=steps", "batch_size=8", "max_steps=2",
          "logger=quiet", "clock.warmup=0", "clock.probe=0", "device=cpu"]  # fmt: skip
 INLINE = "launch.inline=true"
+WHOLE = """# @package _global_
+defaults: [override /dataset: mapped, override /task: own_loss, override /model: null,
+           override /optimizer: null, override /scheduler: null]
+dataset:
+  root: MINE/data
+  train: {_target_: stripes_of_mine.Stripes, path: "${dataset.root}/train.npz", seed: "${seed}"}
+  test: {_target_: stripes_of_mine.Stripes, path: "${dataset.root}/test.npz", seed: "${seed}"}
+model: {net: {_target_: stripes_of_mine.Net}}
+task: {loss: {_target_: stripes_of_mine.loss, _partial_: true}}
+optimizer: {_target_: torch.optim.Adadelta, lr: 1.0}
+scheduler: {_target_: torch.optim.lr_scheduler.StepLR, step_size: 1}
+seed: 3
+"""
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +133,29 @@ def test_a_run_of_ones_own_needs_its_folder_and_nothing_else(made: Path, shell: 
     assert result(shell.folder / "copied")["steps"] == 3
     done = shell.evaluate("ckpt=copied", INLINE, "hydra.run.dir=later")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_project_in_one_yaml_is_trained_resumed_and_evaluated(made: Path, shell: Shell) -> None:
+    """Without the options that it replaces; nothing in it has a number of classes. From another
+    folder too: what refers to dataset.root is absolute, as that is.
+    """
+    conf = shell.folder / "conf" / "experiments"
+    conf.mkdir(parents=True)
+    shutil.copytree(made / "mine" / "data", shell.folder / "data")
+    (conf / "whole.yaml").write_text(WHOLE.replace("MINE/data", "data"))
+    env = {"PYTHONPATH": f"{ROOT}:{made}/mine"}
+    done = shell.train("--config-dir", "conf", "experiments=whole", "max_steps=2", "batch_size=8",
+                       INLINE, "hydra.run.dir=run", env=env)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "dataset=mapped  model=Net (" in done.stdout
+    (shell.folder / "away").mkdir()
+    away = Shell(shell.folder / "away")
+    run = shell.folder / "run"
+    for command in (["train.py", f"resume={run}", "max_steps=3"], ["evaluate.py", f"ckpt={run}"]):
+        done = away.run(str(ROOT / command[0]), *command[1:])
+        assert done.returncode == 0, done.stderr
+    found = result(shell.folder / "run")
+    assert (found["steps"], found["model"]) == (3, "Net")
 
 
 def test_groups_of_ones_own_may_refer_to_each_other_and_to_the_run_in_an_evaluation(
@@ -226,19 +266,42 @@ def test_a_strangers_folder_still_names_nothing_that_conf_does_not(
 # The command that a study prints
 
 
+SWEEP = """study: {burn_in: 0}
+hydra: {mode: MULTIRUN, sweeper: {params: {parallel: "none,dp", amp: "fp32,autocast"}}}
+"""
+SMALL = ["batch_size=8", "max_steps=2", "logger=quiet", "clock.warmup=0", "clock.probe=0"]
+AXES = ["parallel=none,dp", "amp=fp32,autocast", "study.burn_in=0"]
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["-m", *TRAIN, *AXES], ["dataset=stripes"]),
+        (["-m", "--config-dir", "mine/conf", "experiments=whole", *SMALL, *AXES],
+         ["experiments=whole", "batch_size=8"]),
+        (["--config-dir", "mine/conf", "experiments=sweep", *SMALL],
+         ["experiments=sweep", "hydra.mode=RUN", "~study"]),
+    ],
+    ids=["options", "overlay", "overlay that sweeps"],
+)  # fmt: skip
 def test_the_printed_command_of_a_study_of_ones_own_code_works_pasted(
-    made: Path, shell: Shell
+    words: list[str], kept: list[str], made: Path, shell: Shell
 ) -> None:
     shutil.copytree(made / "mine", shell.folder / "mine")
+    overlays = shell.folder / "mine" / "conf" / "experiments"
+    overlays.mkdir()
+    whole = WHOLE.replace("MINE", f"{shell.folder}/mine")
+    (overlays / "whole.yaml").write_text(whole)
+    (overlays / "sweep.yaml").write_text(whole + SWEEP)
     env = {"PYTHONPATH": f"{ROOT}:{shell.folder}/mine"}
-    done = shell.train("-m", *TRAIN, "parallel=none,dp", "amp=fp32,autocast", "seed=3,3",
-                       "study.burn_in=0", "hydra.sweep.dir=study", env=env)  # fmt: skip
+    done = shell.train(*words, "seed=3,3", "hydra.sweep.dir=study", env=env)
     assert done.returncode == 0, done.stderr
     shown = [line for line in done.stdout.splitlines() if line.startswith("train with it: ")]
-    path, python, *words = shlex.split(shown[0].removeprefix("train with it: "))
+    path, python, *typed = shlex.split(shown[0].removeprefix("train with it: "))
     assert (path, python) == (f"PYTHONPATH={shell.folder}/mine", "python")
-    done = shell.run(*words, "seed=3", "hydra.run.dir=run", env={"PYTHONPATH": path[11:]})
+    assert " ".join(kept) in " ".join(typed)
+    done = shell.run(*typed, "seed=3", "hydra.run.dir=run", env={"PYTHONPATH": path[11:]})
     assert done.returncode == 0, done.stderr
     assert (
         "train.py --config-dir mine/conf " in (shell.folder / "study/report/report.md").read_text()

@@ -84,6 +84,21 @@ def test_the_preparation_task_and_schedule_recipes_train_together(shell: Shell, 
     assert (found["selection"], found["val_count"], found["test_count"]) == ("val", 16, 32)
 
 
+def test_the_project_in_one_yaml_and_the_optimizer_with_groups_train(
+    shell: Shell, mine: Path
+) -> None:
+    done = shell.train("--config-dir", "mine/conf", "experiments=whole", "max_steps=2",
+                       "hydra.run.dir=whole")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert result(shell.folder / "whole")["model"] == "MLP"
+    done = shell.train("--config-dir", "mine/conf", "optimizer=lamb", "max_steps=2",
+                       "hydra.run.dir=lamb")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_recipe_has_its_configuration(mine: Path) -> None:
     groups = {path.parent.name for path in (mine / "conf").glob("*/*.yaml")}
-    assert groups == {"model", "dataset", "parallel", "amp", "scheduler", "logger", "task"}
+    assert groups == {
+        "amp", "dataset", "experiments", "logger", "model", "optimizer", "parallel", "scheduler",
+        "task",
+    }  # fmt: skip

@@ -52,6 +52,33 @@ def test_masks_are_scored_by_the_dice_of_their_pixels_and_labels_may_have_any_dt
     assert weighted == pytest.approx(loss, rel=1e-6)
 
 
+def test_a_loss_of_probabilities_decides_at_one_half() -> None:
+    logits, labels = torch.randn(20, 3), torch.rand(20, 3) < 0.4
+    of_logits, of_shares = MultiLabel(3), MultiLabel(3, nn.BCELoss())
+    shares = logits.sigmoid()
+    assert torch.equal(of_shares.measure(shares, labels), of_logits.measure(logits, labels))
+    assert torch.allclose(of_shares.loss(shares, labels), of_logits.loss(logits, labels))
+    assert torch.equal(of_shares.choices(shares).argmax(-1), of_logits.choices(logits).argmax(-1))
+    assert bool(MultiLabel(3, threshold=9.0).measure(logits, labels)[:, 0].sum() == 0)
+
+
+def test_one_label_of_an_example_is_a_number_or_a_row_of_one() -> None:
+    output, target = torch.randn(9, 1), torch.rand(9) < 0.5
+    for task in (MultiLabel(1), MultiLabel(1, nn.BCEWithLogitsLoss())):
+        expected = F.binary_cross_entropy_with_logits(output[:, 0], target.float())
+        for some, their in ((output, target), (output[:, 0], target), (output, target[:, None])):
+            assert torch.allclose(task.loss(some, their), expected)
+            assert torch.equal(task.measure(some, their), task.measure(output, target[:, None]))
+
+
+def test_labels_are_smoothed_towards_one_half_in_training_alone() -> None:
+    output, target = torch.randn(6, 3), torch.rand(6, 3) < 0.5
+    task = MultiLabel(3, label_smoothing=0.2)
+    expected = F.binary_cross_entropy_with_logits(output, torch.where(target, 0.9, 0.1))
+    assert torch.allclose(task.train().loss(output, target), expected)
+    assert torch.equal(task.eval().loss(output, target), MultiLabel(3).loss(output, target))
+
+
 @pytest.mark.parametrize(
     ("output", "target"),
     [

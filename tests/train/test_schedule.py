@@ -115,6 +115,45 @@ def test_parameter_groups_have_their_own_options() -> None:
     assert len(names) == sum(len(g["params"]) for g in (first, biases, classifier))
 
 
+def layered(model: nn.Module, decay: float, scaled: bool = True) -> Any:
+    """As a user's layer-wise decay: the convolutions slower, without the head."""
+    first = [value for name, value in model.named_parameters() if not name.startswith("class")]
+    slow = {"lr_scale": decay} if scaled else {"lr": decay}
+    return [{"params": first, "weight_decay": 0.0, **slow}]
+
+
+def foreign(model: nn.Module) -> Any:
+    return [{"params": [nn.Parameter(torch.zeros(1))]}]
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_parameter_groups_of_a_users_function(scaled: bool) -> None:
+    """The rest is a group of the optimizer's own options; what is frozen is in none."""
+    groups = f"{{_target_: {__name__}.layered, decay: 0.5, scaled: {scaled}, _partial_: true}}"
+    with ours.training(*SMALL, f"optimizer.groups={groups}", "freeze=[features.0]") as run:
+        first, slow = run.state.optimizer.param_groups
+        names = {id(p): name for name, p in run.state.model.named_parameters()}
+    assert (first["lr"], slow["lr"], slow["weight_decay"]) == (LR, 0.5 * LR if scaled else 0.5, 0)
+    assert [names[id(p)] for p in first["params"]] == ["classifier.weight", "classifier.bias"]
+    assert not any(names[id(p)].startswith("features.0.") for p in slow["params"])
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        ("foreign", "it returned a parameter that is none of the network's; "),
+        ("made", "it cannot be built so; "),
+    ],
+)
+def test_a_function_that_returns_no_groups_is_one_line(function: str, line: str) -> None:
+    groups = f"optimizer.groups={{_target_: {__name__}.{function}}}"
+    with (
+        pytest.raises(ConfigError, match=rf"^error: optimizer\.groups={__name__}.*: {line}"),
+        ours.training(*SMALL, groups),
+    ):
+        pass
+
+
 def test_a_group_that_matches_nothing_names_the_nearest_parameter() -> None:
     with (
         pytest.raises(
