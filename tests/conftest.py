@@ -56,7 +56,11 @@ class Shell:
         of_ours = first.startswith(f"{ROOT}/") or (
             first == "-m" and second.partition(".")[0] in PACKAGES
         )
-        if not (self.forks and (of_ours or forked)) or fresh or options.keys() - {"env", "stdout", "stderr"}:
+        if (
+            not (self.forks and (of_ours or forked))
+            or fresh
+            or options.keys() - {"env", "stdout", "stderr"}
+        ):
             return self.spawn([sys.executable, *command], **options)
         streams = [options.get(name, subprocess.PIPE) for name in ("stdout", "stderr")]
         env = self.environment(options.get("env", {}))

@@ -26,6 +26,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -320,6 +321,7 @@ def settle(request: Mapping[str, Any], first: str) -> None:
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     process.ORIGINAL_DIR = request["cwd"]
+    tempfile.tempdir = None  # it may be another in this environment
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [first, *(path for path in given if path and path not in sys.path)]
     importlib.invalidate_caches()
