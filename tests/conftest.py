@@ -46,14 +46,21 @@ class Shell:
     seconds: float = 240
 
     def start(
-        self, *command: str, fresh: bool = False, **options: Any
+        self, *command: str, fresh: bool = False, forked: bool = False, **options: Any
     ) -> subprocess.Popen[str] | Forked:
-        """Start Python with the arguments `command`. fresh: a new interpreter, also for ours."""
+        """Start Python with the arguments `command`. fresh: a new interpreter, also for ours.
+
+        forked: none for a script in the shell's folder or for `-c` either.
+        """
         first, second = (*command, "")[:2]
         of_ours = first.startswith(f"{ROOT}/") or (
             first == "-m" and second.partition(".")[0] in PACKAGES
         )
-        if not (self.forks and of_ours) or fresh or options.keys() - {"env", "stdout", "stderr"}:
+        if (
+            not (self.forks and (of_ours or forked))
+            or fresh
+            or options.keys() - {"env", "stdout", "stderr"}
+        ):
             return self.spawn([sys.executable, *command], **options)
         streams = [options.get(name, subprocess.PIPE) for name in ("stdout", "stderr")]
         env = self.environment(options.get("env", {}))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -25,6 +26,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -35,6 +37,7 @@ from concurrent.futures import TimeoutError as Late
 from functools import partial
 from multiprocessing import process, util
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any, NoReturn
 
 from hydra import compose, initialize_config_dir
@@ -195,6 +198,7 @@ def import_all() -> None:
             importlib.import_module(name)
     spare()
     compose_once()
+    report_once()
     gc.collect()
     gc.freeze()
 
@@ -224,6 +228,21 @@ def compose_once() -> None:
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         compose("train", COMPOSED, return_hydra_config=True)
         compose("evaluate", ["ckpt=run"], return_hydra_config=True)
+
+
+def report_once() -> None:
+    """Compile the templates of a report, and load the font of its figures."""
+    from matplotlib.figure import Figure
+
+    from ninefold.report.render import templates
+
+    environment = templates._environment()
+    for name in environment.list_templates(["j2"]):
+        environment.get_template(name)
+    figure = Figure()
+    figure.add_subplot().set_title("title")
+    for form in ("png", "svg"):
+        figure.savefig(io.BytesIO(), format=form)
 
 
 def serve(control: socket.socket) -> Callable[[], object]:
@@ -282,13 +301,18 @@ def use(streams: Sequence[int]) -> None:
 def become_command(request: Mapping[str, Any]) -> Callable[[], object]:
     """Make this process the one that `python ARGUMENT ...` is; returns what it runs."""
     first, *rest = request["arguments"]
-    settle(request, request["cwd"] if first == "-m" else os.path.dirname(first))
+    script = os.path.join(request["cwd"], first)
+    settle(request, request["cwd"] if first in ("-m", "-c") else os.path.dirname(script))
     if first == "-m":
         sys.argv = rest
         sys.modules.pop(rest[0], None)  # runpy warns of a module that is imported already
         return partial(runpy.run_module, rest[0], run_name="__main__", alter_sys=True)
+    if first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.modules["__main__"] = main = ModuleType("__main__")
+        return partial(exec, rest[0], vars(main))
     sys.argv = [first, *rest]
-    return partial(runpy.run_path, first, run_name="__main__")
+    return partial(runpy.run_path, script, run_name="__main__")
 
 
 def settle(request: Mapping[str, Any], first: str) -> None:
@@ -297,6 +321,7 @@ def settle(request: Mapping[str, Any], first: str) -> None:
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     process.ORIGINAL_DIR = request["cwd"]
+    tempfile.tempdir = None  # it may be another in this environment
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [first, *(path for path in given if path and path not in sys.path)]
     importlib.invalidate_caches()

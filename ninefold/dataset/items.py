@@ -86,12 +86,18 @@ class Items:
         self._sides = None if shape is None else sides(shape)
         self.inputs: Tree = None
         self.targets: Tree = None
+        self._plain: tuple[Any, ...] | None = None
         self.unlabeled = self.masked = False
         with generators(0, 0):
-            both = self._item(0)
+            first = self._raw(0)
+            both = self._checked(0, first)
         self.inputs, self.targets = each(lambda array: Kind(array.shape, array.dtype), both)
         self._sides = each(lambda kind: Sides(kind.shape), self.inputs)
         self.kinds: list[Kind] = leaves((self.inputs, self.targets))
+        if isinstance(first, tuple) and type(first[-1]) is int and is_value(first[0]):
+            array = np.asarray(first[0])
+            if [Kind(array.shape, array.dtype)] == self.kinds[:-1] and hasattr(first[0], "shape"):
+                self._plain = type(first[0]), first[0].shape, first[0].dtype
 
     def __len__(self) -> int:
         return self._count
@@ -215,10 +221,36 @@ class Items:
 
     def _item(self, number: int) -> tuple[Tree, Tree]:
         """The input and the target of item `number` as arrays. Raises DataError."""
+        item = self._raw(number)
+        return self._as_the_first(item) or self._checked(number, item)
+
+    def _raw(self, number: int) -> Any:
+        """What the class returns. Raises DataError."""
         try:
-            item = self._data[number]
+            return self._data[number]
         except (Exception, SystemExit) as error:
             raise raised(self._field, self._target, f"item {number}", error, self._log) from error
+
+    def _as_the_first(self, item: Any) -> tuple[npt.NDArray[Any], int] | None:
+        """A tensor or array and a class that are like those of item 0, which were taken as they
+        were; None: look closer. It takes a quarter of the time.
+        """
+        if self._plain is None or type(item) is not tuple or len(item) != 2:
+            return None
+        value, label = item
+        if type(value) is not self._plain[0] or type(label) is not int:
+            return None
+        if (value.shape, value.dtype) != self._plain[1:]:
+            return None
+        if self._numbers is not None and not 0 <= label < self._numbers.classes:
+            return None
+        try:
+            return np.asarray(value), label
+        except Exception:  # it requires a gradient
+            return None
+
+    def _checked(self, number: int, item: Any) -> tuple[Tree, Tree]:
+        """The input and the target of an item as arrays. Raises DataError."""
         value, target = self._pair(number, item)
         inputs = self._inputs(number, value)
         if self.unlabeled:

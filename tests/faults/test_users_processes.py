@@ -387,7 +387,7 @@ def test_signals_that_are_repeated_change_nothing_about_how_a_run_ends(
     if chance.random() < 0.5:
         pauses = [0.1] * len(signals)
     env = {**dict(when.env), "TMPDIR": str(temporary)}
-    run = start(shell, kind, when.mode, *when.changes, fresh=True, **env)
+    run = start(shell, kind, when.mode, *when.changes, fresh=not when.ready, **env)
     if when.ready:
         run.wait_for(when.ready)
     else:
@@ -580,9 +580,12 @@ def test_a_reader_that_goes_away_ends_the_command_with_141_and_no_message(
     if name == "none" and reader == "head -1":  # the reader goes away while the training goes on
         words = [*words, "max_steps=3000", "log_every=1"]
         words.remove("max_steps=3")
-    script = f"{shlex.join([sys.executable, *words])} | {reader}; exit ${{PIPESTATUS[0]}}"
-    process = shell.spawn(["bash", "-c", script])
+    pipe, writer = os.pipe()
+    reading = subprocess.Popen(reader.split(), stdin=pipe, stdout=subprocess.DEVNULL)
+    process = shell.start(*words, stdout=writer)
+    os.close(pipe), os.close(writer)
     _, stderr = process.communicate(timeout=120)
+    reading.wait()
     assert stderr == ""
     assert process.returncode == 141
 
@@ -659,7 +662,7 @@ def test_stderr_ends_with_the_line_that_matters(shell: Shell, trained: Path, nam
 
 def kill_amid(shell: Shell, kind: str, temporary: Path) -> None:
     """Kill the launcher of a run amid its training; its folders stay in `temporary`."""
-    run = start(shell, kind, "slow", ENDLESS, fresh=True, TMPDIR=str(temporary))
+    run = start(shell, kind, "slow", ENDLESS, TMPDIR=str(temporary))
     run.wait_for("said")
     run.process.kill()
     run.end()
@@ -678,7 +681,7 @@ def test_what_a_killed_launcher_left_is_removed_by_the_next_command(
 ) -> None:
     kill_amid(shell, kind, temporary)
     assert list(temporary.glob("ninefold-*")), "there was nothing to remove"
-    done = shell.run(*command(name, trained), env={"TMPDIR": str(temporary)}, fresh=True)
+    done = shell.run(*command(name, trained), env={"TMPDIR": str(temporary)})
     assert done.returncode == 0, done.stderr
     assert left_in(temporary) == set()
 

@@ -67,7 +67,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str],
     (shell.folder / "misses.py").write_text("import nowhere")
     (shell.folder / "fine.py").write_text("print('imported', flush=True)")
     (shell.folder / "start.py").write_text(RESTARTED)
-    done = shell.run("start.py", env={"PYTHONPATH": f"{ROOT}:{shell.folder}"})
+    done = shell.run("start.py", forked=True, env={"PYTHONPATH": f"{ROOT}:{shell.folder}"})
     assert done.returncode == 0, done.stderr
     before, after = done.stdout.split("it is killed")
     return done.stderr, before.splitlines(), after.splitlines()

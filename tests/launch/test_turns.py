@@ -53,5 +53,5 @@ if __name__ == "__main__":
 def test_between_turns_all_processes_of_a_run_are_stopped(shell: Shell) -> None:
     """Otherwise OpenMP threads that wait would spin on the cores that another cell computes on."""
     (shell.folder / "stopped.py").write_text(STOPPED)
-    done = shell.run("stopped.py", env={"PYTHONPATH": str(ROOT)})
+    done = shell.run("stopped.py", forked=True, env={"PYTHONPATH": str(ROOT)})
     assert done.stderr.splitlines() == ["['T', 'T'] ['T', 'T']"]

@@ -27,7 +27,8 @@ from ninefold.train import build
 from tests.conftest import ROOT, Shell, metrics, result
 from tests.faults.runs import one_after_another
 
-SMALL = ["batch_size=8", "dataset.limit=16", "clock.warmup=1", "clock.probe=0.001", "logger=quiet"]
+SMALL = ["batch_size=8", "dataset.limit=16", "threads=1", "clock.warmup=1", "clock.probe=0.001",
+         "logger=quiet"]  # fmt: skip
 # One step that leaves the weights as they are: what is trained moves by less than it can hold.
 STILL = ["max_steps=1", "optimizer.lr=1e-30"]
 FIVE = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,8,8]",

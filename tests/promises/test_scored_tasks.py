@@ -48,11 +48,18 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
          "study.drift=1e6", "hydra.sweep.dir=sweep"],
         ["train.py", *job, "max_steps=7", "parallel=ddp", "hydra.run.dir=stopped"],
         ["train.py", "resume=stopped", f"max_steps={STEPS}"],
-        ["train.py", *job, f"max_steps={STEPS}", "parallel=ddp", "hydra.run.dir=straight"],
-        ["evaluate.py", "ckpt=straight", "parallel=none", "hydra.run.dir=evaluation"],
     ):  # fmt: skip
         assert done.returncode == 0, done
+    checkpoint = f"ckpt={straight(shell.folder)}"
+    done = shell.evaluate(checkpoint, "parallel=none", "hydra.run.dir=evaluation")
+    assert done.returncode == 0, done
     return shell.folder
+
+
+def straight(folder: Path) -> Path:
+    """The cell that trains as the run that was stopped, and never stops."""
+    [run] = (folder / "sweep").glob("*_ddp_fp32_*")
+    return run
 
 
 def test_all_cells_have_the_same_losses(folder: Path) -> None:
@@ -66,16 +73,16 @@ def test_all_cells_have_the_same_losses(folder: Path) -> None:
 
 
 def test_a_resumed_run_is_bitwise_one_that_never_stopped(folder: Path) -> None:
-    resumed, straight = (
-        read(folder / n / "checkpoints" / "last.pt") for n in ("stopped", "straight")
+    resumed, whole = (
+        read(run / "checkpoints" / "last.pt") for run in (folder / "stopped", straight(folder))
     )
     for key in ("model", "optimizer", "scheduler", "rng", "best_accuracy", "best_step"):
-        assert same(resumed[key], straight[key]), key
+        assert same(resumed[key], whole[key]), key
 
 
 def test_an_evaluation_finds_the_runs_own_figures(folder: Path) -> None:
     [path] = folder.glob("evaluation/**/evaluation.json")
-    found, trained = json.loads(path.read_text()), result(folder / "straight")
+    found, trained = json.loads(path.read_text()), result(straight(folder))
     for key in ("score", "score_unit", "score_better", "figures"):
         assert found[key] == trained[key], key
     for key in ("accuracy", "scores"):
@@ -84,8 +91,8 @@ def test_an_evaluation_finds_the_runs_own_figures(folder: Path) -> None:
 
 
 def test_best_pt_is_of_the_lowest_error_and_the_report_says_so(folder: Path) -> None:
-    run = result(folder / "straight")
-    evaluations = metrics(folder / "straight", "test_accuracy")
+    run = result(straight(folder))
+    evaluations = metrics(straight(folder), "test_accuracy")
     best = min(evaluations) if run["score_better"] == "less" else max(evaluations)
     assert run["best_accuracy"] == best
     text = (folder / "sweep" / "report" / "report.md").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,23 @@ def timed(shell: Shell) -> Shell:
     return shell
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder in which a study of two cells has been made, and what its command said."""
+    shell = Shell(tmp_path_factory.mktemp("whole"))
+    done = shell.train(*study("parallel=none,ddp", "study.pairs=all"))
+    assert done.returncode == 0, done.stderr
+    assert not shell.survivors()
+    return shell.folder, done.stdout
+
+
+def again_from(folder: Path, shell: Shell) -> list[str]:
+    """Overrides that resume, in the folder of `shell`, a copy of the study in `folder`."""
+    shutil.copytree(folder / "study", shell.folder / "study")
+    given = study("parallel=none,ddp", "study.resume=study", "study.pairs=all")
+    return [text for text in given if not text.startswith("hydra.sweep.dir")]
+
+
 def turns(folder: Path) -> dict[str, list[dict[str, object]]]:
     """The results of timing runs by the name of their cell, in the order of the rounds."""
     found: dict[str, list[dict[str, object]]] = {}
@@ -98,15 +116,14 @@ def turns(folder: Path) -> dict[str, list[dict[str, object]]]:
 
 
 def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwards(
-    shell: Shell,
+    whole: tuple[Path, str],
 ) -> None:
-    done = shell.train(*study("parallel=none,ddp"))
-    assert done.returncode == 0, done.stderr
-    lines = [line.partition("  |  ")[0] for line in done.stdout.splitlines()]
+    folder, said = whole
+    lines = [line.partition("  |  ")[0] for line in said.splitlines()]
     cells, *rounds = lines[:3]
     assert cells == "2 cells: none-fp32, ddp-fp32"
     assert rounds == ["timing round 1  2 cells", "timing round 2  2 cells"]  # when they ended
-    found = turns(shell.folder)
+    found = turns(folder)
     assert found.keys() == {"none-fp32", "ddp-fp32"}
     for results in found.values():
         assert len(results) == 2
@@ -117,9 +134,9 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
             assert len(steps) == 2  # type: ignore[arg-type]
             assert seconds == pytest.approx(each["steps"] * fmean(steps))  # type: ignore
     assert [each["processes"] for each in found["ddp-fp32"]] == [2, 2]
-    recommended = json.loads((shell.folder / "study" / "report" / "environment.json").read_text())
+    recommended = json.loads((folder / "study" / "report" / "environment.json").read_text())
     assert recommended["overlays"]["ddp-fp32"]["choices"]["parallel"] == "ddp"
-    sweep = json.loads((shell.folder / "study" / "sweep.json").read_text())
+    sweep = json.loads((folder / "study" / "sweep.json").read_text())
     assert sweep["rounds"] == []
     first, second = (entry["runs"] for entry in sweep["timing"])
     assert sorted(first) == ["timing/0/ddp-fp32", "timing/0/none-fp32"]
@@ -195,18 +212,16 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
 
 @pytest.mark.parametrize("pairs", ["best", "all"])
 def test_a_resumed_study_measures_no_cell_that_was_out_unless_other_pairs_are_asked(
-    shell: Shell, pairs: str
+    shell: Shell, whole: tuple[Path, str], pairs: str
 ) -> None:
-    assert shell.train(*study("parallel=none,ddp", "study.pairs=all")).returncode == 0
+    again = again_from(whole[0], shell)
     path = shell.folder / "study" / "sweep.json"
     sweep = json.loads(path.read_text())
     (out,) = (name for name in sweep["timing"][-1]["runs"] if "ddp" in name)
     sweep["timing"][-1]["runs"].remove(out)  # as after a look that decided its pairs
+    sweep["timing_seconds"] = 0.0  # so that there is time for another round
     path.write_text(json.dumps(sweep))
-    again = [text for text in study("parallel=none,ddp") if "sweep.dir" not in text]
-    again = [text for text in again if "time_budget" not in text]
-    again += ["study.resume=study", "study.time_budget=0.3", f"study.pairs={pairs}"]
-    done = shell.train(*again)
+    done = shell.train(*again, "study.time_budget=0.05", f"study.pairs={pairs}")
     assert done.returncode == 0, done.stderr
     third = json.loads(path.read_text())["timing"][2]["runs"]
     assert len(third) == (1 if pairs == "all" else 2)
@@ -230,26 +245,24 @@ def test_a_cell_that_failed_is_timed_again_by_a_resumed_study(timed: Shell) -> N
     assert "Late" in superseded.name
 
 
-@pytest.mark.parametrize(
-    ("bad", "line"),
-    [
-        ("Hung", r"error: study.ask=time: none-fp32.* did not answer in \d s; "),
-        ("Unwritten", r"error: .*result\.json.*: Is a directory; "),
-    ],
-)
 def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_from_theirs(
-    timed: Shell, bad: str, line: str
+    timed: Shell,
 ) -> None:
-    networks = f"model.net._target_=ninefold.model.convnet.ConvNet,own.{bad}"
+    networks = "model.net._target_=ninefold.model.convnet.ConvNet,own.Hung,own.Unwritten"
     done = timed.run(
         *("-c", IMPATIENT, *study(networks, "study.turns=20")),
+        forked=True,
         env={"PYTHONPATH": f"{timed.folder}:{ROOT}"},
     )
     assert done.returncode != 0
-    (error,) = (text for text in done.stderr.splitlines() if text.startswith("error: "))
-    assert re.match(line, error)
+    hung, unwritten = sorted(
+        (text for text in done.stderr.splitlines() if text.startswith("error: ")),
+        key=lambda text: "did not answer" not in text,
+    )
+    assert re.match(r"error: study.ask=time: none-fp32.* did not answer in \d s; ", hung)
+    assert re.match(r"error: .*result\.json.*: Is a directory; ", unwritten)
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
-    assert [len(entry["runs"]) for entry in sweep["timing"]] == [2, 1]
+    assert [len(entry["runs"]) for entry in sweep["timing"]] == [3, 1]
 
 
 def test_a_schedule_of_so_many_steps_begins_again_in_turns_beyond_them(shell: Shell) -> None:
@@ -270,7 +283,7 @@ def test_cells_that_do_not_fit_into_memory_together_are_timed_in_groups(shell: S
         "from ninefold.study import timing; timing.RESERVE = 1e9; from ninefold.main import main; "
     )
     code += "main('train')"
-    done = shell.run("-c", code, *study("amp=fp32,autocast,bf16"),
+    done = shell.run("-c", code, *study("amp=fp32,autocast,bf16"), forked=True,
                      env={"PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [len(results) for results in turns(shell.folder).values()] == [2, 2, 2]
@@ -305,10 +318,10 @@ def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(
     assert [len(results) for results in turns(shell.folder).values()] == [2, 2]
 
 
-def test_a_study_of_times_is_not_resumed_with_another_configuration(shell: Shell) -> None:
-    assert shell.train(*study("parallel=none,ddp")).returncode == 0
-    again = [text for text in study("parallel=none,ddp") if "sweep.dir" not in text]
-    done = shell.train(*again, "study.resume=study", "model.net.width=5")
+def test_a_study_of_times_is_not_resumed_with_another_configuration(
+    shell: Shell, whole: tuple[Path, str]
+) -> None:
+    done = shell.train(*again_from(whole[0], shell), "model.net.width=5")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: study.resume=")
