@@ -18,6 +18,7 @@ from ninefold.places import ROOT
 
 INTERVAL = 0.005  # seconds between two looks
 LONGEST = 10  # functions in the table
+WIDE = 60  # characters of their names
 MAIN = "MainThread"
 # Where a thread waits for another one: the innermost function's file ends so.
 WAITS = ("threading.py", "queue.py", "selectors.py", "concurrent/futures/thread.py")
@@ -35,7 +36,7 @@ class PythonProfile(Watch):
 
     notes: ClassVar = (
         "profile=python looked at the Python stacks every 5 ms of training steps, which costs them "
-        "a percent or so of their time.",
+        "some of their time.",
     )
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -86,14 +87,15 @@ class PythonProfile(Watch):
         return (re.sub(r"[-_ ]*\d+", "", thread), *reversed(found))
 
     def summary(self, phases: Mapping[str, float]) -> list[str]:
-        lines = [f"{'Python function, of the main thread':<60} {'self':>6} {'total':>6}"]
+        lines = [f"{'Python function, of the main thread':<{WIDE}} {'self':>6} {'total':>6}"]
         main = {stack[1:]: count for stack, count in self._stacks.items() if stack[0] == MAIN}
         whole = sum(main.values()) or 1
         total = Counter[str]()
         for stack, count in main.items():
             total.update(dict.fromkeys(stack, count))
         for name, count in innermost(main).most_common(LONGEST):
-            lines.append(f"{name[-60:]:<60} {count / whole:>6.1%} {total[name] / whole:>6.1%}")
+            of_all = total[name] / whole
+            lines.append(f"{shortened(name):<{WIDE}} {count / whole:>6.1%} {of_all:>6.1%}")
         for thread in sorted({stack[0] for stack in self._stacks} - {MAIN}):
             of = {stack[1:]: count for stack, count in self._stacks.items() if stack[0] == thread}
             lines.append(of_threads(thread, of))
@@ -112,6 +114,12 @@ def function(code: CodeType) -> str:
             break
     name = f"{code.co_qualname} ({path}:{code.co_firstlineno})"
     return re.sub(r"[;\s]+", " ", name)  # which separate functions, and the count
+
+
+def shortened(name: str) -> str:
+    """At most WIDE characters of a name: the function, and the end of the path to its line."""
+    half = WIDE // 2
+    return name if len(name) <= WIDE else f"{name[: half - 3]}...{name[-half:]}"
 
 
 def innermost(stacks: Mapping[Stack, int]) -> Counter[str]:

@@ -13,7 +13,7 @@ import torch
 
 from ninefold.measure.clock import Clock
 from ninefold.measure.io_profile import COLUMNS, IOProfile
-from ninefold.measure.python_profile import PythonProfile, function
+from ninefold.measure.python_profile import WIDE, PythonProfile, function, shortened
 from ninefold.measure.watch import Watch, bottleneck
 from tests.conftest import Shell
 
@@ -71,6 +71,14 @@ def test_a_python_profile_sees_every_thread_and_only_while_the_clock_runs(tmp_pa
     assert said[-1] == bottleneck(phases(0.6))
     assert any(line.startswith("threads loader: in Python") and "busy (" in line for line in said)
     watch.stop()  # twice is once
+
+
+def test_a_long_name_in_the_table_keeps_the_function_and_its_line() -> None:
+    found = shortened(f"Network.forward.<locals>.inner ({'folder/' * 20}nets.py:12)")
+    assert len(found) == WIDE
+    assert found.startswith("Network.forward.")
+    assert found.endswith("/nets.py:12)")
+    assert shortened("step (loop.py:3)") == "step (loop.py:3)"
 
 
 def test_an_io_profile_counts_files_bytes_and_seconds_of_each_epoch(tmp_path: Path) -> None:

@@ -135,7 +135,11 @@ def test_the_first_losses_of_every_strategy_are_alike(
 
 @pytest.mark.slow
 def test_all_nine_cells_train_the_same(scenes: list[str], tmp_path: Path) -> None:
-    """bfloat16 keeps 8 bits: what is summed in another order differs after a few updates."""
+    """bfloat16 keeps 8 bits, float32 24: other orders of sums differ after a few updates.
+
+    After 50 steps a loss in float32 is 3e-5 from that in float64, of the same cell. In float64 the
+    cells differ by 3e-16, so 1e-4 is rounding; 4e-5 was seen on some processors.
+    """
     shell = Shell(tmp_path)
     done = shell.train(
         "-m", *scenes, *SGD, "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "log_every=1",
@@ -149,7 +153,7 @@ def test_all_nine_cells_train_the_same(scenes: list[str], tmp_path: Path) -> Non
     }
     assert len(runs) == 9
     for (parallel, amp), run in runs.items():
-        close = 1e-5 if amp == "fp32" else 3e-2
+        close = 1e-4 if amp == "fp32" else 3e-2
         expected = metrics(runs["none", amp], "loss")
         assert metrics(run, "loss") == pytest.approx(expected, abs=close, rel=0), (parallel, amp)
         keys = tuple(weights(read(run / "checkpoints" / "last.pt")))
