@@ -138,7 +138,7 @@ def test_all_nine_cells_train_the_same(scenes: list[str], tmp_path: Path) -> Non
     """bfloat16 keeps 8 bits, float32 24: other orders of sums differ after a few updates.
 
     After 50 steps a loss in float32 is 3e-5 from that in float64, of the same cell. In float64 the
-    cells differ by 3e-16, so 1e-4 is rounding; 4e-5 was seen on some processors.
+    cells none and ddp differ by 3e-16, so 1e-4 is rounding; 4e-5 was seen on some processors.
     """
     shell = Shell(tmp_path)
     done = shell.train(
