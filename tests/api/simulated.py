@@ -44,7 +44,8 @@ class Machine:
     def step(self, name: str, seconds: Callable[[int], float], last: bool) -> None:
         call = self.calls[name] = self.calls.get(name, 0) + 1
         took = seconds(call) * self.slow(self.now)
-        took *= math.exp((self.last if last else 1.0) * self.noise * self.draw.standard_normal())
+        noise = (self.last if last else 1.0) * self.noise
+        took *= math.exp(noise * self.draw.standard_normal() - noise**2 / 2)  # 1 in the mean
         if self.own:
             took *= math.exp(self._slowly(name))
         if last and self.late:
