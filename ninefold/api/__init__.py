@@ -1,0 +1,1 @@
+"""The Python interface: what a notebook or a script calls. `ninefold.NAME` imports it when used."""
