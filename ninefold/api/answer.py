@@ -5,17 +5,19 @@ from __future__ import annotations
 import base64
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
-from ninefold.api.show import COLUMNS
+from ninefold.api.show import columns, table, users_line
 from ninefold.errors import ConfigError
 from ninefold.files import write_text
-from ninefold.report.answer.tree import CellReport, Group
+from ninefold.report.answer.tree import CellReport, Group, RunLine
 from ninefold.report.data.cell import PLAIN
 from ninefold.report.stats.measures import SCORE_KEY
+from ninefold.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,12 +53,20 @@ class Answer:
         self.settled = self._read.settled
         self.sentence = report.answer.sentence
         self.train = report.answer.train
-        self.failed = {
-            str(run.cell): run.error or run.status for run in report.runs if run.status != "ok"
-        }
+        self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}
+        self._rows = [{k: str(v) for k, v in vars(row).items()} for row in self._read.rows]
+        self._columns = columns(self._rows)
         group = report.groups[0] if report.groups else None
         self.cells = {} if group is None else _cells(group)
         self.pairs = [] if group is None else _pairs(group)
+
+    def _why(self, run: RunLine) -> str:
+        """Why a run failed, with the caller's line of code; a report has no folders in it."""
+        said = run.error or run.status
+        with suppress(OSError, ValueError):  # of a recording
+            said = Result.read(self.folder / run.folder).error or said
+        line = users_line(said)
+        return f"{said} ({line})" if line else said
 
     @property
     def caveats(self) -> list[str]:
@@ -77,9 +87,7 @@ class Answer:
     def rows(self) -> list[Row]:
         """Every turn of every timing run, and every training run: what `to_frame` has."""
         sweep = self._read.recording.sweep
-        orders = {
-            name: place for entry in sweep.timing for place, name in enumerate(entry.runs)
-        }
+        orders = {name: place for entry in sweep.timing for place, name in enumerate(entry.runs)}
         found = []
         for run in self._read.recording.runs:
             shared = {
@@ -127,7 +135,7 @@ class Answer:
         return self._read.picture
 
     def __repr__(self) -> str:
-        rows = [list(COLUMNS.values()), *self._table()]
+        rows = [[*self._columns.values()], *([row[k] for k in self._columns] for row in self._rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
@@ -140,11 +148,6 @@ class Answer:
         return "\n".join([*lines, f"report: {reports.place(self.folder)}"])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th style='text-align:left'>{escape(n)}</th>" for n in COLUMNS.values())
-        rows = "".join(
-            "<tr>" + "".join(f"<td style='text-align:left'>{escape(t)}</td>" for t in row) + "</tr>"
-            for row in self._table()
-        )
         said = [("Failed", f"{cell}: {why}") for cell, why in self.failed.items()]
         said += [("Keep in mind", caveat) for caveat in self.caveats]
         notes = "".join(f"<li>{name}: {escape(text)}</li>" for name, text in said)
@@ -159,18 +162,13 @@ class Answer:
         return (
             "<div style='background:#fff;color:#1a1c20;padding:.6em;max-width:60em'>"
             f"<p><b>{escape(self.sentence)}</b></p>"
-            f"<table style='color:inherit'><tr>{head}</tr>{rows}</table>{picture}"
+            f"{table(self._rows, self._columns)}{picture}"
             f"{f'<ul>{notes}</ul>' if notes else ''}{train}</div>"
         )
 
-    def _table(self) -> list[list[str]]:
-        return [[str(getattr(row, key)) for key in COLUMNS] for row in self._read.rows]
-
 
 def _cells(group: Group) -> dict[str, Row]:
-    ratios = {
-        pair.second: pair for pair in group.pairs.seconds if pair.first == PLAIN
-    }
+    ratios = {pair.second: pair for pair in group.pairs.seconds if pair.first == PLAIN}
     return {str(cell.cell): _cell(cell, ratios) for cell in group.cells}
 
 

@@ -16,7 +16,6 @@ import json
 import mmap
 import os
 import pickle
-import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path

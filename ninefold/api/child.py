@@ -25,6 +25,7 @@ from ninefold.launch.events import VARIABLE
 GRACE = 45.0  # seconds from an interrupt until the command is killed; launch.grace is 30
 # Of the notebook: how it draws, which its command does not.
 NOT_HANDED_ON = ("MPLBACKEND",)
+SCRIPT = ROOT / "train.py"
 
 Event = Mapping[str, Any]
 
@@ -60,7 +61,7 @@ def run(
         with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
             out, err = _streams() if prints else (file.fileno(), file.fileno())
             process = subprocess.Popen(
-                [sys.executable, str(ROOT / "train.py"), *arguments],
+                [sys.executable, str(SCRIPT), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +15,7 @@ from ninefold.api import child, show
 from ninefold.api.answer import Answer
 from ninefold.api.objects import FILE, OPTIONS, Objects, gather
 from ninefold.errors import ConfigError, Failure, ResourceError
+from ninefold.files import read_text
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
 
@@ -41,7 +44,7 @@ def compare(
     overrides: Sequence[str] = (),
     show: bool = True,
 ) -> Answer:
-    """Measure which parallel strategy and precision trains your model the fastest; see docs/compare.md.
+    """Measure which parallel strategy and precision trains your model the fastest.
 
     Everything runs in processes of its own: nothing of this one is changed, and CUDA may be in use.
 
@@ -89,7 +92,7 @@ def compare(
         "device": device,
         "study.ask": f"[{','.join(ask)}]",
         "study.time_budget": minutes,
-        "hydra.sweep.dir": _quoted(str(place)),
+        "hydra.sweep.dir": _value(str(place)),
     }
     if isinstance(optimizer, str):
         chosen["optimizer"] = optimizer
@@ -117,7 +120,7 @@ def _run(
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"nothing of it runs any more; resume it in a shell with {_resume(place)}; "
+            f"nothing of it runs any more; to resume it in a shell: {_resume(command, place)}; "
             f"ninefold.Answer({str(place)!r}) has what is known"
         ) from None
     finally:
@@ -125,8 +128,15 @@ def _run(
     with suppress(ConfigError):  # no run has ended well: the failures say why
         answer = Answer(place)
         answer.left_out = objects.left_out
-        if answer.cells or not ended.failures:
+        if not ended.failures or any(cell["status"] == "ok" for cell in answer.cells.values()):
             return answer
+    if ended.late:
+        raise ConfigError(
+            "at_most",
+            at_most,
+            "no cell has a time after so many minutes; two rounds of all cells take longer; raise "
+            f"it, or resume it in a shell: {_resume(command, place)}",
+        )
     for failure in ended.failures:
         raise show.explained(failure)
     raise Failure(
@@ -164,23 +174,26 @@ def _new_folder(folder: str | Path | None) -> Path:
         raise ConfigError(
             "folder",
             place,
-            "it holds a comparison already; a new folder is needed; resume that one in a shell "
-            f"with {_resume(place)}, or read it: ninefold.Answer(FOLDER)",
+            "it holds a comparison already; a new folder is needed; read that one with "
+            "ninefold.Answer(FOLDER), or resume it in a shell: study.resume=FOLDER",
         )
     return place
 
 
-def _resume(place: Path) -> str:
-    """The command that resumes a comparison; in its report if it is not there any more."""
-    return f"the command at the end of {place / LOG}"
+def _resume(command: Sequence[str], place: Path) -> str:
+    """The command that resumes a comparison."""
+    words = [word for word in command if not word.startswith("hydra.sweep.dir=")]
+    return shlex.join(["python", str(child.SCRIPT), *words, f"study.resume={_value(str(place))}"])
 
 
 def _last_line(path: Path) -> str:
-    with suppress(OSError, IndexError):
-        return path.read_text(errors="replace").strip().splitlines()[-1]
+    with suppress(OSError, ValueError, IndexError):
+        return read_text(path).strip().splitlines()[-1]
     return "it printed nothing"
 
 
-def _quoted(text: str) -> str:
-    """`text` as a value of an override."""
+def _value(text: str) -> str:
+    """`text` as the value of an override."""
+    if re.fullmatch(r"[\w./-]+", text):
+        return text
     return "'" + text.replace("'", "\\'") + "'"

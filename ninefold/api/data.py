@@ -74,7 +74,7 @@ class Given(Mapped):
         """As the first training item has it: channels are not moved."""
         data = self._data("train", "HYDRA_FULL_ERROR=1 shows the traceback")
         items = self._items("train", "HYDRA_FULL_ERROR=1 shows the traceback")
-        inputs = data[0] if isinstance(data[0], dict) else data[0][0]
+        inputs: Any = data[0] if isinstance(data[0], dict) else data[0][0]
         if any(isinstance(leaf, Image.Image) for leaf in leaves(inputs)):
             raise DataError(
                 "dataset",

@@ -227,8 +227,8 @@ def _dataset(name: str, data: Any, left_out: list[str]) -> tuple[Any, int | None
                 "by default_collate; give the dataset, with items of one shape",
             )
         left_out.append(
-            f"of the DataLoader given as {name} the dataset and the batch size are used; each epoch "
-            "is shuffled by the seed, alike in all cells, and workers are set by loader.workers"
+            f"Of the DataLoader given as {name}, dataset and batch size are used: each epoch is "
+            "shuffled by the seed, alike in all cells, and loader.workers says who reads."
         )
         return _dataset(name, data.dataset, left_out)[0], data.batch_size
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:

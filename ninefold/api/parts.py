@@ -104,7 +104,8 @@ class Given(nn.Module):
                 "only of outputs [n, classes] and targets [n] it is known; this model's are "
                 "others; give metric=function(output, target) with a value for each example",
             )
-        return (output.argmax(dim=1) == target).sum()
+        hits: Tensor = (output.argmax(dim=1) == target).sum()
+        return hits
 
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
         total, count = sums.tolist()

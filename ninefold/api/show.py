@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Protocol
 
@@ -22,6 +23,12 @@ COLUMNS = {
     "runs": "runs",
 }
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The columns that rows of CellProgress fill, with their headings."""
+    scored = any(row.get("score") for row in rows)
+    return {k: name for k, name in COLUMNS.items() if scored or k not in ("score", "safety")}
 
 
 class Screen(Protocol):
@@ -79,14 +86,20 @@ class Notebook:
 
     def _picture(self) -> Any:
         rows = self._rows or [{"cell": cell} for cell in self._cells]
-        table = "".join(
-            "<tr>" + "".join(f"<td>{escape(str(row.get(key, '')))}</td>" for key in COLUMNS) + "</tr>"
-            for row in rows
-        )
-        head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS.values())
-        shown = f"<table><tr>{head}</tr>{table}</table>" if rows else ""
+        shown = table(rows, columns(rows)) if rows else ""
         said = "<br>".join(escape(text) for text in (self._what, self._note) if text)
         return self._html(f"<div>{shown}<p>ninefold.compare: {said}</p></div>")
+
+
+def table(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
+    """Rows as an HTML table. names: the headings of the columns."""
+
+    def line(tag: str, texts: Iterable[object]) -> str:
+        left = "style='text-align:left;padding:.1em .8em .1em 0'"
+        return "".join(f"<{tag} {left}>{escape(str(text))}</{tag}>" for text in texts)
+
+    body = "".join(f"<tr>{line('td', (row.get(key, '') for key in names))}</tr>" for row in rows)
+    return f"<table style='color:inherit'><tr>{line('th', names.values())}</tr>{body}</table>"
 
 
 def in_notebook() -> bool:
@@ -101,14 +114,19 @@ def screen(wanted: bool) -> Screen:
 
 
 def explained(failure: Failure) -> Failure:
-    """The same with the caller's line of code, which only this process knows of a notebook."""
-    found = LINE.search(str(failure))
-    if found is None or not hasattr(failure, "add_note"):  # Python 3.10 has no notes
-        return failure
-    text = linecache.getline(found["file"], int(found["line"])).strip()
-    if text:
-        failure.add_note(f"{_place(found['file'])}, line {found['line']}: {text}")
+    """The same with the caller's line of code as a note."""
+    line = users_line(str(failure))
+    if line and hasattr(failure, "add_note"):  # Python 3.10 has no notes
+        failure.add_note(line)
     return failure
+
+
+def users_line(text: str) -> str | None:
+    """The line of code that an error names, which of a notebook only this process knows."""
+    if (found := LINE.search(text)) is None:
+        return None
+    source = linecache.getline(found["file"], int(found["line"])).strip()
+    return f"{_place(found['file'])}, line {found['line']}: {source}" if source else None
 
 
 def _place(file: str) -> str:

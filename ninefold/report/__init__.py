@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-<<<<<<< HEAD
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-=======
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
->>>>>>> 3133a53 (ninefold.compare: objects of a notebook or script in a file, the ordinary study in a process of its own, an Answer)
 from pathlib import Path
 
 from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
@@ -223,21 +218,12 @@ def _with_folders(
 ) -> Report:
     """The report with the command that trains, with all folders, which no file of it has."""
     best = winner(goals)
-<<<<<<< HEAD
-    if best and (typed := words.get(str(best.cell))):
-        here = typed_in(Path.cwd())
-        train = command(typed, recording.environment.get("report_folder") or str(target), here)
-        said = [caveat for caveat in report.answer.caveats if caveat != FOLDERS]
-        report = replace(report, answer=replace(report.answer, caveats=said, train=train))
-    return console_text(report)
-=======
     if best is None or not (typed := words.get(str(best.cell))):
         return report
-    here = script(Path.cwd())
+    here = typed_in(Path.cwd())
     train = command(typed, recording.environment.get("report_folder") or str(target), here)
     said = [caveat for caveat in report.answer.caveats if caveat != FOLDERS]
     return replace(report, answer=replace(report.answer, caveats=said, train=train))
->>>>>>> 3133a53 (ninefold.compare: objects of a notebook or script in a file, the ordinary study in a process of its own, an Answer)
 
 
 def typed_in(folder: Path) -> str:

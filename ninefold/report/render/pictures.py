@@ -52,12 +52,12 @@ def times(group: Group) -> str | None:
             if figures is None or figures.mean is None:
                 continue
             values = list(figures.values.values())
-            axes.plot(values, [row] * len(values), "o", ms=5, color=_ACCENT, alpha=0.35, mew=0)
-            if figures.low is not None and figures.high is not None:
-                most = max(*values, figures.mean)
-                ends = [max(figures.low, 0.0), min(figures.high, 2 * most)]
-                axes.plot(ends, [row, row], color=_INK, lw=2)
+            if (
+                figures.low and figures.high and figures.high < 2 * max(values)
+            ):  # else it says nothing
+                axes.plot([figures.low, figures.high], [row, row], color=_INK, lw=2)
             axes.plot([figures.mean] * 2, [row - 0.3, row + 0.3], color=_INK, lw=3)
+            axes.plot(values, [row] * len(values), "o", ms=6, color=_ACCENT, alpha=0.5, zorder=3)
         if base is not None and base.mean is not None:
             axes.axvline(base.mean, color=_MUTED, lw=1, ls=(0, (3, 3)), zorder=0)
         axes.set_xlim(left=0)
