@@ -18,14 +18,15 @@ from pathlib import Path
 from select import select
 from typing import Any
 
+from ninefold import places
 from ninefold.errors import KINDS, Failure
-from ninefold.files import ROOT, opener
+from ninefold.files import opener
 from ninefold.launch.events import VARIABLE
 
 GRACE = 45.0  # seconds from an interrupt until the command is killed; launch.grace is 30
 # Of the notebook: how it draws, which its command does not.
 NOT_HANDED_ON = ("MPLBACKEND",)
-SCRIPT = ROOT / "train.py"
+TRAIN = ("-m", "ninefold", "train")
 
 Event = Mapping[str, Any]
 
@@ -56,12 +57,11 @@ def run(
     reader, writer = os.pipe()
     try:
         mode = "screen" if shows else "failures"
-        environment = {k: v for k, v in os.environ.items() if k not in NOT_HANDED_ON}
-        environment[VARIABLE] = f"{writer}:{os.getpid()}:{mode}"
+        environment = _environment() | {VARIABLE: f"{writer}:{os.getpid()}:{mode}"}
         with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
             out, err = _streams() if prints else (file.fileno(), file.fileno())
             process = subprocess.Popen(
-                [sys.executable, str(SCRIPT), *arguments],
+                [sys.executable, *TRAIN, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -87,6 +87,16 @@ def run(
         for descriptor in (reader, writer):
             if descriptor >= 0:
                 os.close(descriptor)
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with where it finds modules."""
+    found = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
+    found[places.PATH] = places.path_text()
+    if not places.INSTALLED:  # a clone may be found by this process's sys.path alone
+        known = [found["PYTHONPATH"]] if found.get("PYTHONPATH") else []
+        found["PYTHONPATH"] = os.pathsep.join([*known, str(places.ROOT)])
+    return found
 
 
 def _streams() -> tuple[int, int]:

@@ -183,7 +183,7 @@ def _new_folder(folder: str | Path | None) -> Path:
 def _resume(command: Sequence[str], place: Path) -> str:
     """The command that resumes a comparison."""
     words = [word for word in command if not word.startswith("hydra.sweep.dir=")]
-    return shlex.join(["python", str(child.SCRIPT), *words, f"study.resume={_value(str(place))}"])
+    return shlex.join(["python", *child.TRAIN, *words, f"study.resume={_value(str(place))}"])
 
 
 def _last_line(path: Path) -> str:

@@ -17,7 +17,8 @@ from ninefold.api import capsule
 from ninefold.api.data import Pair
 from ninefold.api.parts import ACCURACY
 from ninefold.errors import ConfigError
-from ninefold.files import CONF, write_text
+from ninefold.files import write_text
+from ninefold.places import CONF
 
 FILE = Path("given") / "objects.bin"  # in the folder of a comparison
 OPTIONS = "conf"  # the folder beside it with the options that name its objects
