@@ -162,5 +162,5 @@ def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
     import threading
 
     lock = threading.Lock()
-    with pytest.raises(ConfigError, match="error: it=it: it cannot be copied.*lock"):
+    with pytest.raises(ConfigError, match=r"error: it=it: it cannot be copied.*lock"):
         written(tmp_path, it=lambda: lock)
