@@ -34,7 +34,7 @@ class Answer:
         within 2 % of the fastest; None: not known.
     sentence, caveats: what to say about it.
     failed: what went wrong, by cell.
-    train: the command that trains with it, for a shell; None without one.
+    train: the command that trains with it, for a shell in this folder; None without one.
     cells: for each cell its seconds per epoch (mean, low, high: 95 % interval), its ratio to
         none-fp32 and the verdict on it, the peak memory in bytes and the score.
     pairs: the ratio of each two cells (second / first), its interval and verdict.
@@ -45,7 +45,7 @@ class Answer:
         """Raises ConfigError if the folder holds no study."""
         self.folder = Path(folder)
         self.left_out: list[str] = []
-        self._read = reports.read(self.folder)
+        self._read = reports.read(self.folder, "python -m ninefold train")
         report = self._read.report
         first = next(iter(report.answer.goals), None)
         self.best = None if first is None or first.cell is None else str(first.cell)

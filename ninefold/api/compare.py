@@ -101,7 +101,7 @@ def compare(
     if "accuracy" in ask:
         chosen["seed"] = ",".join(map(str, range(seeds)))
     words = [*(f"{key}={value}" for key, value in chosen.items()), *overrides]
-    command = ["--config-dir", str((place / OPTIONS).absolute()), "-m", *words]
+    command = ["--config-dir", str(place / OPTIONS), "-m", *words]
     return _run(command, place, objects, at_most, show)
 
 

@@ -124,6 +124,11 @@ def _is_settled(found: Evidence, first: Recommendation) -> bool:
     return is_settled(first)
 
 
+def _is_decided(found: Evidence, first: Recommendation) -> bool:
+    """Whether the cell that is named is shown to be the one, if times were asked for."""
+    return first.decided or found.asked == ("accuracy",)
+
+
 @dataclass(frozen=True)
 class Read:
     """What the folder of a study or a recording says, as objects; nothing is written.
@@ -140,18 +145,18 @@ class Read:
     picture: str | None
 
 
-def read(folder: Path) -> Read:
-    """Return the report of a folder. ConfigError as of `write`."""
+def read(folder: Path, typed: str) -> Read:
+    """Return the report of a folder. typed: for `train`. ConfigError as of `write`."""
     with _making_sense(folder):
         recording, target = find_recording(folder)
         found = evidence_of(recording)
         goals = recommend(found[0]) if found else []
         report = build(recording, found, goals)
         return Read(
-            _with_folders(report, goals, recording, recording.words, target),
+            _with_folders(report, goals, recording, recording.words, target, typed),
             recording,
             cell_progress.standings(recording.runs, recording.sweep),
-            bool(found) and _is_settled(found[0], goals[0]),
+            bool(found) and _is_settled(found[0], goals[0]) and _is_decided(found[0], goals[0]),
             times(report.groups[0]) if report.groups else None,
         )
 
@@ -206,7 +211,8 @@ def _derive(recording: Recording, target: Path, words: Mapping[str, Sequence[str
     draw(target / "figure.png", report)
     _write_overlay(recording, winner(goals), report.answer.train, target / OVERLAY)
     write_text(target / "report.html", page(report))
-    return console_text(_with_folders(report, goals, recording, words, target))
+    here = typed_in(Path.cwd())
+    return console_text(_with_folders(report, goals, recording, words, target, here))
 
 
 def _with_folders(
@@ -215,13 +221,13 @@ def _with_folders(
     recording: Recording,
     words: Mapping[str, Sequence[str]],
     target: Path,
+    typed: str,
 ) -> Report:
     """The report with the command that trains, with all folders, which no file of it has."""
     best = winner(goals)
-    if best is None or not (typed := words.get(str(best.cell))):
+    if best is None or not (own := words.get(str(best.cell))):
         return report
-    here = typed_in(Path.cwd())
-    train = command(typed, recording.environment.get("report_folder") or str(target), here)
+    train = command(own, recording.environment.get("report_folder") or str(target), typed)
     said = [caveat for caveat in report.answer.caveats if caveat != FOLDERS]
     return replace(report, answer=replace(report.answer, caveats=said, train=train))
 
