@@ -38,7 +38,7 @@ def compare(
     at_most: float | None = None,
     ask: Sequence[str] = ("time",),
     seeds: int = 3,
-    processes: int | None = None,
+    processes: int = 2,
     device: str = "auto",
     folder: str | Path | None = None,
     overrides: Sequence[str] = (),
@@ -58,10 +58,10 @@ def compare(
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
     parallel, amp: the options to combine; each combination is a cell.
-    minutes: of timing. The processes' start comes on top; two rounds are made in any case.
+    minutes: of timing; a second round is made if it ends half a minute later at most.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
     ask: time, or time and accuracy, which trains each cell once per seed.
-    seeds: for accuracy. processes: of ddp, on a CPU; None: one per two cores at most 4, or per GPU.
+    seeds: for accuracy. processes: of ddp and the like on a CPU; on GPUs there is one for each.
     device: auto, cpu, cuda. folder: a new one; None: outputs/compare/TIME.
     overrides: further keys, as on the command line (docs/keys.md), such as "epochs=3".
     show: whether to show the progress.
@@ -90,14 +90,13 @@ def compare(
         "scheduler": "none",
         "batch_size": size,
         "device": device,
+        "launch.cpu_processes": processes,
         "study.ask": f"[{','.join(ask)}]",
         "study.time_budget": minutes,
         "hydra.sweep.dir": _value(str(place)),
     }
     if isinstance(optimizer, str):
         chosen["optimizer"] = optimizer
-    if processes is not None:
-        chosen["launch.cpu_processes"] = processes
     if "accuracy" in ask:
         chosen["seed"] = ",".join(map(str, range(seeds)))
     words = [*(f"{key}={value}" for key, value in chosen.items()), *overrides]
