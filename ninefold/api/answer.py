@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
+from ninefold.api import NOTES
 from ninefold.api.show import columns, table, users_line
-from ninefold.errors import ConfigError
-from ninefold.files import write_text
+from ninefold.errors import ConfigError, one_line
+from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group, RunLine
 from ninefold.report.data.cell import PLAIN
 from ninefold.report.stats.measures import SCORE_KEY
@@ -38,13 +39,14 @@ class Answer:
     cells: for each cell its seconds per epoch (mean, low, high: 95 % interval), its ratio to
         none-fp32 and the verdict on it, the peak memory in bytes and the score.
     pairs: the ratio of each two cells (second / first), its interval and verdict.
-    left_out: what of the caller's objects is not used, in sentences.
     """
 
     def __init__(self, folder: str | Path) -> None:
         """Raises ConfigError if the folder holds no study."""
         self.folder = Path(folder)
-        self.left_out: list[str] = []
+        self._notes: list[str] = []
+        with suppress(OSError, ValueError, TypeError):  # there are none but of a comparison
+            self._notes = [one_line(str(text)) for text in read_json(self.folder / NOTES)]
         self._read = reports.read(self.folder, "python -m ninefold train")
         report = self._read.report
         first = next(iter(report.answer.goals), None)
@@ -70,7 +72,7 @@ class Answer:
 
     @property
     def caveats(self) -> list[str]:
-        return [*self._read.report.answer.caveats, *self.left_out]
+        return [*self._read.report.answer.caveats, *self._notes]
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report of the study and return its page, report.html.

@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ninefold.api import child, show
+from ninefold.api import FILE, OPTIONS, child
+from ninefold.api import show as shown
 from ninefold.api.answer import Answer
-from ninefold.api.objects import FILE, OPTIONS, Objects, gather
+from ninefold.api.objects import gather
 from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.files import read_text
 from ninefold.ranks import started_by
@@ -32,11 +33,11 @@ def compare(
     forward: Callable[[Any, Any], Any] | None = None,
     batch_size: int | None = None,
     optimizer: str | Callable[[Any], Any] = "adamw",
-    parallel: Sequence[str] = ("none", "dp", "ddp"),
-    amp: Sequence[str] = ("fp32", "autocast", "scaler"),
+    parallel: str | Sequence[str] = ("none", "dp", "ddp"),
+    amp: str | Sequence[str] = ("fp32", "autocast", "scaler"),
     minutes: float = 2.0,
     at_most: float | None = None,
-    ask: Sequence[str] = ("time",),
+    ask: str | Sequence[str] = "time",
     seeds: int = 3,
     processes: int = 2,
     device: str = "auto",
@@ -71,6 +72,7 @@ def compare(
     KeyboardInterrupt says how to go on.
     """
     _require_possible()
+    parallel, amp, ask = _listed(parallel), _listed(amp), _listed(ask)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     place = _new_folder(folder)
     try:
@@ -101,19 +103,17 @@ def compare(
         chosen["seed"] = ",".join(map(str, range(seeds)))
     words = [*(f"{key}={value}" for key, value in chosen.items()), *overrides]
     command = ["--config-dir", str(place / OPTIONS), "-m", *words]
-    return _run(command, place, objects, at_most, show)
+    return _run(command, place, at_most, show)
 
 
-def _run(
-    command: Sequence[str], place: Path, objects: Objects, at_most: float | None, shown: bool
-) -> Answer:
-    screen = show.screen(shown)
+def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> Answer:
+    screen = shown.screen(show)
     try:
         ended = child.run(
             command,
             place / LOG,
             screen.hear,
-            prints=shown and not screen.draws,
+            prints=show and not screen.draws,
             shows=screen.draws,
             seconds=None if at_most is None else 60 * at_most,
         )
@@ -126,7 +126,6 @@ def _run(
         screen.close()
     with suppress(ConfigError):  # no run has ended well: the failures say why
         answer = Answer(place)
-        answer.left_out = objects.left_out
         if not ended.failures or any(cell["status"] == "ok" for cell in answer.cells.values()):
             return answer
     if ended.late:
@@ -137,7 +136,7 @@ def _run(
             f"it, or resume it in a shell: {_resume(command, place)}",
         )
     for failure in ended.failures:
-        raise show.explained(failure)
+        raise shown.explained(failure)
     raise Failure(
         "ninefold",
         ended.code,
@@ -189,6 +188,11 @@ def _last_line(path: Path) -> str:
     with suppress(OSError, ValueError, IndexError):
         return read_text(path).strip().splitlines()[-1]
     return "it printed nothing"
+
+
+def _listed(names: str | Sequence[str]) -> Sequence[str]:
+    """Names, of which there may be one alone."""
+    return [names] if isinstance(names, str) else names
 
 
 def _value(text: str) -> str:

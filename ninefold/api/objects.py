@@ -13,15 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
-from ninefold.api import capsule
+from ninefold.api import FILE, NOTES, OPTIONS, capsule
 from ninefold.api.data import Pair
 from ninefold.api.parts import ACCURACY
 from ninefold.errors import ConfigError
-from ninefold.files import write_text
+from ninefold.files import write_json, write_text
 from ninefold.places import CONF
 
-FILE = Path("given") / "objects.bin"  # in the folder of a comparison
-OPTIONS = "conf"  # the folder beside it with the options that name its objects
 DIGITS = 12  # of a sha256, where a person sees it
 
 
@@ -30,15 +28,14 @@ class Objects:
     """The objects of a comparison.
 
     parts: by their names in the file. names: of the options, by group. batch_size: None: not said.
-    measured: what the task scores by, None for the loss. left_out: what is not used of them, in
-    sentences.
+    measured: what the task scores by, None for the loss. notes: what to know of them, in sentences.
     """
 
     parts: dict[str, Any]
     names: dict[str, str]
     batch_size: int | None
     measured: str | None
-    left_out: list[str]
+    notes: list[str]
 
     def write(self, folder: Path) -> dict[str, str]:
         """Write them and the options that name them; return the option of each group.
@@ -49,6 +46,7 @@ class Objects:
         titles = {part: self.names.get(part, part) for part in self.parts}
         titles |= {"loss": self.names["task"]}
         sha256 = capsule.write(path, self.parts, titles)
+        write_json(folder / NOTES, self.notes)
         # So that runs of other objects with the same names are not taken for runs of these.
         chosen = {**self.names, "task": f"{self.names['task'][:40]}-{sha256[:DIGITS]}"}
         for group, option in chosen.items():
@@ -98,10 +96,19 @@ def gather(
     ask: Sequence[str],
 ) -> Objects:
     """Check what the caller gives. Raises ConfigError for what no comparison can use."""
-    left_out: list[str] = []
-    train, size = _dataset("dataset", dataset, left_out)
-    tested = None if test is None else _dataset("test", test, left_out)[0]
+    notes: list[str] = []
+    train, size = _dataset("dataset", dataset, notes)
+    tested = None if test is None else _dataset("test", test, notes)[0]
     _require_model(model)
+    if isinstance(model, nn.Module):
+        notes.append("The weights of the network that was given are the first ones of every run.")
+    if test is None:
+        notes.append("No test set was given: the training examples stand for it.")
+    if torch.cuda.is_initialized():
+        held = torch.cuda.memory_reserved() / 2**20
+        notes.append(
+            f"The calling process held {held:.0f} MiB of its GPU, which no cell could use."
+        )
     if forward is None:
         _require_callable("loss", loss, "loss(output, target)")
     elif loss is not None:
@@ -138,7 +145,7 @@ def gather(
         {group: _option_name(group, name) for group, name in names.items()},
         size,
         measured,
-        left_out,
+        notes,
     )
 
 
@@ -217,7 +224,7 @@ def _require_optimizer(optimizer: Any) -> None:
     _require_callable("optimizer", optimizer, "adamw, sgd, or a function of parameters")
 
 
-def _dataset(name: str, data: Any, left_out: list[str]) -> tuple[Any, int | None]:
+def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, int | None]:
     """The data as it is copied, and the batch size that it says."""
     if isinstance(data, DataLoader):
         if data.collate_fn is not default_collate:
@@ -227,11 +234,11 @@ def _dataset(name: str, data: Any, left_out: list[str]) -> tuple[Any, int | None
                 f"its collate_fn is its own ({name_of(data.collate_fn)}); items are put together "
                 "by default_collate; give the dataset, with items of one shape",
             )
-        left_out.append(
+        notes.append(
             f"Of the DataLoader given as {name}, dataset and batch size are used: each epoch is "
             "shuffled by the seed, alike in all cells, and loader.workers says who reads."
         )
-        return _dataset(name, data.dataset, left_out)[0], data.batch_size
+        return _dataset(name, data.dataset, notes)[0], data.batch_size
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
     if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, data)):

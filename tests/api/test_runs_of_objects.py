@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from ninefold.api.objects import OPTIONS, gather
+from ninefold.api import OPTIONS
+from ninefold.api.objects import gather
 from ninefold.checkpoint.store import read
 from ninefold.config import own
 from ninefold.dataset.digits import Digits
