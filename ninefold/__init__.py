@@ -1,22 +1,23 @@
 """Measure which parallel strategy and which precision to train with, and train with the answer."""
 
+from __future__ import annotations
+
+from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-
-_IN = {  # the module of each public name, which is imported when the name is used
-    "compare": "ninefold.api.compare",
+# What programs call, and the module that has it: it is imported when it is asked for.
+_PUBLIC = {
     "Answer": "ninefold.api.answer",
+    "compare": "ninefold.api.compare",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _IN:
+    if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_IN[name]), name)
+    return getattr(import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_IN]
+    return sorted({*globals(), *_PUBLIC})
