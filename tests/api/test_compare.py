@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -136,6 +137,18 @@ def test_where_all_cells_fail_the_first_failure_is_raised_with_the_callers_line(
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
     assert "error: dataset.train=Rows: item 17 raised KeyError: 'seventeen'" in line
     assert "raise KeyError(" in line
+
+
+def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: Shell) -> None:
+    page = (ROOT / "docs" / "migrate.md").read_text()
+    block = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[1]
+    code = (
+        "import torch.nn.functional as F\nfrom torch.utils.data import DataLoader\nDigits = Rows\n"
+        f"{block[:-1]}    parallel='none', amp='fp32', minutes=0.02)\nprint('best', answer.best)\n"
+    )
+    done = shell.run(*as_file(shell, DEFINED + code), env=environment())
+    assert done.returncode == 0, done.stderr
+    assert "best none-fp32" in done.stdout
 
 
 def running(shell: Shell, call: str) -> subprocess.Popen[str]:

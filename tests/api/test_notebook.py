@@ -116,7 +116,7 @@ def test_the_notebook_of_the_documentation_shows_what_it_does(place: Path) -> No
     codes = [cell for cell in stored.cells if cell.cell_type == "code"]
     before = [shown(cell) for cell in codes]
     for cell in codes:
-        cell["source"] = cell["source"].replace("minutes=1", "minutes=0.05")
+        cell["source"] = cell["source"].replace("minutes=2", "minutes=0.05")
     done = executed(stored, place)
     assert [shown(cell) for cell in done.cells if cell.cell_type == "code"] == before
 
