@@ -8,7 +8,9 @@ from typing import Any
 __version__ = "0.1.0"
 # What programs call, and the module that has it: it is imported when it is asked for.
 _PUBLIC = {
+    "Answer": "ninefold.api.answer",
     "Times": "ninefold.api.times",
+    "compare": "ninefold.api.compare",
     "time_steps": "ninefold.api.steps",
     "turns": "ninefold.api.turns",
 }

@@ -255,6 +255,8 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 @functools.cache
 def is_users(file: str) -> bool:
     """Whether a file of code is the user's own: not ours, Python's or an installed package's."""
+    if file.startswith("<ipython-input-"):  # what was typed in IPython
+        return True
     ours = (ROOT / name for name in ("train.py", "evaluate.py"))
     installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     not_theirs = (Path(__file__).parent, *ours, *map(Path, installed))

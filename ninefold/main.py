@@ -31,7 +31,7 @@ from ninefold.config.composition import (
 from ninefold.config.job import Settled, asked
 from ninefold.config.parse import key_of
 from ninefold.errors import Failure, Interrupted, Refused, left_by, require_configuration
-from ninefold.launch import concurrent
+from ninefold.launch import concurrent, events
 from ninefold.launch import run as launch
 from ninefold.launch.run import (
     exit_process,
@@ -59,6 +59,7 @@ def main(name: str, program: str | None = None) -> NoReturn:
     places.typed_with(program)
     sys.argv[1:] = overrides.last_of_each(letters.quoted(sys.argv[1:]))
     command = Command(name, sys.argv[1:])
+    events.connect()
     open_streams()
     resolvers.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here

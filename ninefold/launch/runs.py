@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from ninefold import signals
 from ninefold.config.job import Asked, Settled, asked
 from ninefold.errors import Failure, NoReader
-from ninefold.launch import Outcome, concurrent
+from ninefold.launch import Outcome, concurrent, events
 from ninefold.launch.run import failure_of, first_to_report, run
 from ninefold.launch.run_folder import record
 from ninefold.process import OWN_END, hurry
@@ -131,7 +131,11 @@ class Runs:
             )
 
     def tell(self, failures: Sequence[Failure]) -> None:
-        """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set."""
+        """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set.
+
+        The process that has started the command, if it listens, gets them as they are.
+        """
+        events.tell_failures(failures)
         with self.aside():
             for failure in failures:
                 if isinstance(failure, NoReader):  # as others end whose output is closed

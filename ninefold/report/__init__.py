@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
@@ -18,10 +18,10 @@ from ninefold.places import ROOT, typed_as
 from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
 from ninefold.report.answer.caveats import FOLDERS
-from ninefold.report.answer.evidence import gather_evidence
+from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import Recommendation, is_settled, recommend
 from ninefold.report.answer.timing import TimingState, timing_state
-from ninefold.report.answer.tree import write_report
+from ninefold.report.answer.tree import Report, write_report
 from ninefold.report.answer.wording import reasons, sentence
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.overlay import overlay_text
@@ -39,14 +39,17 @@ from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.figure import draw
 from ninefold.report.render.page import page
+from ninefold.report.render.pictures import times
 from ninefold.report.render.text import console_text, gate_text, report_text, table_text
 from ninefold.stats.verdicts import OPEN
 
 __all__ = [
     "CellProgress",
+    "Read",
     "TimingState",
     "compare",
     "place",
+    "read",
     "settled",
     "standings",
     "timing",
@@ -112,9 +115,50 @@ def settled(folder: Path) -> bool:
     """Return whether more training runs of a study could not change what it was asked."""
     recording = gather_recording(folder)
     found = evidence_of(recording) if recording else []
-    if found and found[0].asked == ("accuracy",):
-        return OPEN not in found[0].safe.values()
-    return bool(found) and is_settled(recommend(found[0])[0])
+    return bool(found) and _is_settled(found[0], recommend(found[0])[0])
+
+
+def _is_settled(found: Evidence, first: Recommendation) -> bool:
+    if found.asked == ("accuracy",):
+        return OPEN not in found.safe.values()
+    return is_settled(first)
+
+
+def _is_decided(found: Evidence, first: Recommendation) -> bool:
+    """Whether the cell that is named is shown to be the one, if times were asked for."""
+    return first.decided or found.asked == ("accuracy",)
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the folder of a study or a recording says, as objects; nothing is written.
+
+    report: with the command that trains, with its folders. recording: every run.
+    rows: how each cell stands, as text. settled: whether more runs could not change the answer.
+    picture: the times of the cells as SVG; None without any.
+    """
+
+    report: Report
+    recording: Recording
+    rows: list[CellProgress]
+    settled: bool
+    picture: str | None
+
+
+def read(folder: Path, typed: str) -> Read:
+    """Return the report of a folder. typed: for `train`. ConfigError as of `write`."""
+    with _making_sense(folder):
+        recording, target = find_recording(folder)
+        found = evidence_of(recording)
+        goals = recommend(found[0]) if found else []
+        report = build(recording, found, goals)
+        return Read(
+            _with_folders(report, goals, recording, recording.words, target, typed),
+            recording,
+            cell_progress.standings(recording.runs, recording.sweep),
+            bool(found) and _is_settled(found[0], goals[0]) and _is_decided(found[0], goals[0]),
+            times(report.groups[0]) if report.groups else None,
+        )
 
 
 def timing(folder: Path, pairs: str) -> TimingState:
@@ -167,13 +211,25 @@ def _derive(recording: Recording, target: Path, words: Mapping[str, Sequence[str
     draw(target / "figure.png", report)
     _write_overlay(recording, winner(goals), report.answer.train, target / OVERLAY)
     write_text(target / "report.html", page(report))
+    here = typed_in(Path.cwd())
+    return console_text(_with_folders(report, goals, recording, words, target, here))
+
+
+def _with_folders(
+    report: Report,
+    goals: Sequence[Recommendation],
+    recording: Recording,
+    words: Mapping[str, Sequence[str]],
+    target: Path,
+    typed: str,
+) -> Report:
+    """The report with the command that trains, with all folders, which no file of it has."""
     best = winner(goals)
-    if best and (typed := words.get(str(best.cell))):
-        here = typed_in(Path.cwd())
-        train = command(typed, recording.environment.get("report_folder") or str(target), here)
-        said = [caveat for caveat in report.answer.caveats if caveat != FOLDERS]
-        report = replace(report, answer=replace(report.answer, caveats=said, train=train))
-    return console_text(report)
+    if best is None or not (own := words.get(str(best.cell))):
+        return report
+    train = command(own, recording.environment.get("report_folder") or str(target), typed)
+    said = [caveat for caveat in report.answer.caveats if caveat != FOLDERS]
+    return replace(report, answer=replace(report.answer, caveats=said, train=train))
 
 
 def typed_in(folder: Path) -> str:

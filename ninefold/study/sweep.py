@@ -26,7 +26,7 @@ from ninefold.config.parse import key_of, parsed
 from ninefold.config.schema import is_any_of
 from ninefold.errors import Failure, Refused
 from ninefold.files import stamp, write_json, write_text
-from ninefold.launch import Outcome
+from ninefold.launch import Outcome, events
 from ninefold.launch.run import checked, ready, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.places import CONF, EXPERIMENTS, ROOT, typed_as
@@ -34,6 +34,7 @@ from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import max_batch, plan, start, timing
 from ninefold.study.compose import Composer
+from ninefold.study.events import Events
 from ninefold.study.runner import Launch, Study, quoted
 from ninefold.study.screen import Announcements, Lines, Screen
 
@@ -136,6 +137,8 @@ def begun(
 
 def screen_for(cells: int, concurrent: bool) -> Screen:
     """The screen of a study of so many cells. concurrent: its runs print lines themselves."""
+    if events.shows():
+        return Events()
     if cells == 1 or concurrent:
         return Announcements()
     if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):

@@ -17,6 +17,7 @@ from ninefold.report.render.plots import (
     ON_PAGE,
     Canvas,
     Picture,
+    alone,
     fitting,
     name_rows,
     phase_bars,
@@ -33,6 +34,43 @@ _INK, _MUTED, _ACCENT, _WARN = (ON_PAGE[name] for name in ("ink", "muted", "acce
 _LABEL = 100  # CSS pixels that a label of a round needs
 _POINTS = 150  # of one curve at most: more cannot be seen in a panel
 Line = list[tuple[float, float]]
+
+
+def times(group: Group) -> str | None:
+    """Draw the seconds of an epoch of each cell as SVG that stands alone: rounds or seeds as dots,
+    the mean and its 95 % interval; None where no cell has any.
+    """
+    cells = [cell for cell in group.cells if cell.measures.get("seconds")]
+    found = {cell.cell: cell.measures["seconds"] for cell in cells}
+    if not any(figures and figures.mean for figures in found.values()):
+        return None
+    base = found.get(PLAIN)
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.axes(left=106, top=2, right=14, bottom=42)
+        for row, figures in enumerate(found.values()):
+            if figures is None or figures.mean is None:
+                continue
+            values = list(figures.values.values())
+            if (
+                figures.low and figures.high and figures.high < 2 * max(values)
+            ):  # else it says nothing
+                axes.plot([figures.low, figures.high], [row, row], color=_INK, lw=2)
+            axes.plot([figures.mean] * 2, [row - 0.3, row + 0.3], color=_INK, lw=3)
+            axes.plot(values, [row] * len(values), "o", ms=6, color=_ACCENT, alpha=0.5, zorder=3)
+        if base is not None and base.mean is not None:
+            axes.axvline(base.mean, color=_MUTED, lw=1, ls=(0, (3, 3)), zorder=0)
+        axes.set_xlim(left=0)
+        axes.locator_params(axis="x", nbins=6)
+        axes.set_xlabel("seconds per epoch")
+        name_rows(axes, [str(cell) for cell in found])
+
+    return alone(picture(draw, lambda narrow: 26 * len(found) + 44, _about_times(group)).wide)
+
+
+def _about_times(group: Group) -> str:
+    one = "timing round or run" if group.timing_rounds else "run"
+    return f"Seconds per epoch of each cell: a dot for each {one}, the mean and its 95 % interval."
 
 
 def phases(group: Group) -> Picture | None:

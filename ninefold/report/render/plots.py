@@ -35,6 +35,8 @@ ON_PAPER = {
     "ink": "#1a1c20",
     "muted": "#585d66",
     "line": "#dcd9d2",
+    "accent": "#0a5c80",
+    "warn": "#9c3d10",
     "hatch": "#14182033",
     "phase-data": "#efc566",
     "phase-transfer": "#e79a8a",
@@ -146,6 +148,14 @@ def picture(draw: Callable[[Canvas], None], height: Callable[[bool], int], about
             )
         found.append(adopt(text.getvalue(), _PROPERTIES, canvas.tips, about))
     return Picture(about, *found)
+
+
+def alone(drawn: str) -> str:
+    """A picture of the page as an SVG file: with its own colors and font."""
+    for name, color in ON_PAPER.items():
+        drawn = drawn.replace(f"var(--{name})", color)
+    head = '<svg xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" '
+    return drawn.replace("<svg ", head, 1)
 
 
 def phase_bars(

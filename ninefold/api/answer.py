@@ -1,0 +1,203 @@
+"""What a comparison has found: a sentence, a table, a picture, data frames and a command."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ninefold import report as reports
+from ninefold.api import NOTES
+from ninefold.api.show import columns, table, users_line
+from ninefold.errors import ConfigError, one_line
+from ninefold.files import read_json, write_text
+from ninefold.report.answer.tree import CellReport, Group, RunLine
+from ninefold.report.data.cell import PLAIN
+from ninefold.report.stats.measures import SCORE_KEY
+from ninefold.result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+
+
+class Answer:
+    """The answer of a study in `folder`, or of a recording, as it is there now.
+
+    best: the recommended cell, such as "ddp-autocast", also where it is not settled; None without
+        one.
+    settled: whether more runs could not change the answer. chance: the confidence that `best` is
+        within 2 % of the fastest; None: not known.
+    sentence, caveats: what to say about it.
+    failed: what went wrong, by cell.
+    train: the command that trains with it, for a shell in this folder; None without one.
+    cells: for each cell its seconds per epoch (mean, low, high: 95 % interval), its ratio to
+        none-fp32 and the verdict on it, the peak memory in bytes and the score.
+    pairs: the ratio of each two cells (second / first), its interval and verdict.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Raises ConfigError if the folder holds no study."""
+        self.folder = Path(folder)
+        self._notes: list[str] = []
+        with suppress(OSError, ValueError, TypeError):  # there are none but of a comparison
+            self._notes = [one_line(str(text)) for text in read_json(self.folder / NOTES)]
+        self._read = reports.read(self.folder, "python -m ninefold train")
+        report = self._read.report
+        first = next(iter(report.answer.goals), None)
+        self.best = None if first is None or first.cell is None else str(first.cell)
+        self.chance = None if first is None else first.chance
+        self.settled = self._read.settled
+        self.sentence = report.answer.sentence
+        self.train = report.answer.train
+        self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}
+        self._rows = [{k: str(v) for k, v in vars(row).items()} for row in self._read.rows]
+        self._columns = columns(self._rows)
+        group = report.groups[0] if report.groups else None
+        self.cells = {} if group is None else _cells(group)
+        self.pairs = [] if group is None else _pairs(group)
+
+    def _why(self, run: RunLine) -> str:
+        """Why a run failed, with the caller's line of code; a report has no folders in it."""
+        said = run.error or run.status
+        with suppress(OSError, ValueError):  # of a recording
+            said = Result.read(self.folder / run.folder).error or said
+        line = users_line(said)
+        return f"{said} ({line})" if line else said
+
+    @property
+    def caveats(self) -> list[str]:
+        return [*self._read.report.answer.caveats, *self._notes]
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the report of the study and return its page, report.html.
+
+        path: a folder to copy the report to.
+        """
+        reports.write(self.folder)
+        page = reports.place(self.folder)
+        if path is None:
+            return page
+        shutil.copytree(page.parent, path, dirs_exist_ok=True)
+        return Path(path) / page.name
+
+    def rows(self) -> list[Row]:
+        """Every turn of every timing run, and every training run: what `to_frame` has."""
+        sweep = self._read.recording.sweep
+        orders = {name: place for entry in sweep.timing for place, name in enumerate(entry.runs)}
+        found = []
+        for run in self._read.recording.runs:
+            shared = {
+                "cell": str(run.cell),
+                "parallel": run.parallel,
+                "amp": run.amp,
+                "processes": run.processes,
+                "round": run.round,
+                "order": orders.get(run.folder),
+                "counted": run.counts,
+                "status": run.status,
+            }
+            turns = run.turn_seconds or []
+            steps = run.steps // len(turns) if turns and run.steps else run.steps
+            for number, seconds in enumerate(turns):
+                found.append({**shared, "turn": number, "seconds": seconds, "steps": steps})
+            if not turns:
+                each = run.train_seconds / run.steps if run.train_seconds and run.steps else None
+                found.append({**shared, "turn": None, "seconds": each, "steps": run.steps})
+        return found
+
+    def to_frame(self) -> pd.DataFrame:
+        """`rows` as a pandas DataFrame: seconds are per step, of a turn or of a whole run.
+
+        Raises ConfigError without pandas.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ConfigError(
+                "pandas",
+                "missing",
+                "a frame needs it; rows() gives the same as dicts; pip install pandas",
+            ) from error
+        return pd.DataFrame(self.rows())
+
+    def figure(self, path: str | Path | None = None) -> str:
+        """The times of the cells as SVG. path: a file to write it to. Raises ConfigError."""
+        if self._read.picture is None:
+            raise ConfigError(
+                "folder", self.folder, "no cell has a time; there is nothing to draw; run it again"
+            )
+        if path is not None:
+            write_text(Path(path), self._read.picture)
+        return self._read.picture
+
+    def __repr__(self) -> str:
+        rows = [[*self._columns.values()], *([row[k] for k in self._columns] for row in self._rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        lines = [self.sentence, "", *lines, ""]
+        lines += [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
+        lines += [f"caveat: {caveat}" for caveat in self.caveats]
+        lines += [f"train with it: {self.train}"] if self.train else []
+        return "\n".join([*lines, f"report: {reports.place(self.folder)}"])
+
+    def _repr_html_(self) -> str:
+        said = [("Failed", f"{cell}: {why}") for cell, why in self.failed.items()]
+        said += [("Keep in mind", caveat) for caveat in self.caveats]
+        notes = "".join(f"<li>{name}: {escape(text)}</li>" for name, text in said)
+        picture = ""
+        if self._read.picture is not None:
+            data = base64.b64encode(self._read.picture.encode()).decode()
+            picture = (
+                "<img alt='Seconds per epoch of each cell' style='max-width:100%' "
+                f"src='data:image/svg+xml;base64,{data}'>"
+            )
+        train = f"<p>Train with it: <code>{escape(self.train)}</code></p>" if self.train else ""
+        return (
+            "<div style='background:#fff;color:#1a1c20;padding:.6em;max-width:60em'>"
+            f"<p><b>{escape(self.sentence)}</b></p>"
+            f"{table(self._rows, self._columns)}{picture}"
+            f"{f'<ul>{notes}</ul>' if notes else ''}{train}</div>"
+        )
+
+
+def _cells(group: Group) -> dict[str, Row]:
+    ratios = {pair.second: pair for pair in group.pairs.seconds if pair.first == PLAIN}
+    return {str(cell.cell): _cell(cell, ratios) for cell in group.cells}
+
+
+def _cell(cell: CellReport, ratios: Mapping[Any, Any]) -> Row:
+    seconds, memory = cell.measures.get("seconds"), cell.measures.get("memory")
+    score, pair = cell.measures.get(SCORE_KEY), ratios.get(cell.cell)
+    return {
+        "mean": seconds and seconds.mean,
+        "low": seconds and seconds.low,
+        "high": seconds and seconds.high,
+        "ratio": 1.0 if cell.cell == PLAIN else pair and pair.estimate,
+        "verdict": pair and pair.verdict,
+        "memory": memory and memory.mean,
+        "score": score and score.mean,
+        "status": cell.status or "ok",
+    }
+
+
+def _pairs(group: Group) -> list[Row]:
+    return [
+        {
+            "first": str(pair.first),
+            "second": str(pair.second),
+            "ratio": pair.estimate,
+            "low": pair.low,
+            "high": pair.high,
+            "verdict": pair.verdict,
+        }
+        for pair in group.pairs.seconds
+    ]

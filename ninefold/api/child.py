@@ -1,0 +1,139 @@
+"""Runs a command of ours in a process of its own, and hands on what it tells.
+
+It is a session of its own, so that Ctrl-C, which a notebook sends to all of its processes, reaches
+it once; nothing is forked from this process, and no state of it is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from select import select
+from typing import Any
+
+from ninefold import places
+from ninefold.errors import KINDS, Failure
+from ninefold.files import opener
+from ninefold.launch.events import VARIABLE
+
+GRACE = 45.0  # seconds from an interrupt until the command is killed; launch.grace is 30
+# Of the notebook: how it draws, which its command does not.
+NOT_HANDED_ON = ("MPLBACKEND",)
+TRAIN = ("-m", "ninefold", "train")
+
+Event = Mapping[str, Any]
+
+
+@dataclass
+class Ended:
+    """How a command ended. late: whether it was stopped as its time was over."""
+
+    code: int
+    failures: list[Failure] = field(default_factory=list)
+    late: bool = False
+
+
+def run(
+    arguments: Sequence[str],
+    log: Path,
+    heard: Callable[[Event], None],
+    prints: bool,
+    shows: bool,
+    seconds: float | None,
+) -> Ended:
+    """Run `train` with these arguments and wait for its end.
+
+    log: takes what it prints unless `prints`. heard: called with each event. shows: whether the
+    caller draws the progress. seconds: after which it is stopped. Raises KeyboardInterrupt, and
+    then nothing of it runs any more.
+    """
+    reader, writer = os.pipe()
+    try:
+        mode = "screen" if shows else "failures"
+        environment = _environment() | {VARIABLE: f"{writer}:{os.getpid()}:{mode}"}
+        with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
+            out, err = _streams() if prints else (file.fileno(), file.fileno())
+            process = subprocess.Popen(
+                [sys.executable, *TRAIN, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=environment,
+                pass_fds=[writer],
+                start_new_session=True,
+            )
+        os.close(writer)
+        writer = -1
+        ended = Ended(0)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        try:
+            _listen(reader, ended, heard, deadline)
+            ended.late = deadline is not None and process.poll() is None
+            if ended.late:
+                _stop(process)
+            ended.code = process.wait()
+        except BaseException:
+            _stop(process)
+            raise
+        return ended
+    finally:
+        for descriptor in (reader, writer):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with where it finds modules."""
+    found = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
+    found[places.PATH] = places.path_text()
+    if not places.INSTALLED:  # a clone may be found by this process's sys.path alone
+        known = [found["PYTHONPATH"]] if found.get("PYTHONPATH") else []
+        found["PYTHONPATH"] = os.pathsep.join([*known, str(places.ROOT)])
+    return found
+
+
+def _streams() -> tuple[int, int]:
+    """Where a command prints that people look at: lines go to stderr unless it is a terminal."""
+    return (1, 2) if os.isatty(1) else (2, 2)
+
+
+def _listen(
+    reader: int, ended: Ended, heard: Callable[[Event], None], deadline: float | None
+) -> None:
+    """Hand on events until the command has closed its end, or the deadline."""
+    rest = b""
+    while True:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not select([reader], [], [], left)[0]:
+            return
+        block = os.read(reader, 1 << 16)
+        if not block:
+            return
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
+            event = json.loads(line)
+            if event["event"] == "failure":
+                ended.failures.append(KINDS[event["kind"]](*event["parts"]))
+            else:
+                heard(event)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a command as Ctrl-C does, which saves what it has; by force if it is asked to again."""
+    try:
+        process.send_signal(signal.SIGINT)
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()  # the processes that it has started end with it
+        process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise

@@ -1,0 +1,202 @@
+"""`ninefold.compare`: which cell trains the caller's own model, dataset and loss the fastest."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ninefold.api import FILE, OPTIONS, child
+from ninefold.api import show as shown
+from ninefold.api.answer import Answer
+from ninefold.api.objects import gather
+from ninefold.errors import ConfigError, Failure, ResourceError
+from ninefold.files import read_text
+from ninefold.ranks import started_by
+from ninefold.study_record import FILE as STUDY
+
+LOG = "output.txt"  # in the folder: what the command prints, where nobody looks at it
+
+
+def compare(
+    model: Any,
+    dataset: Any,
+    loss: Any,
+    *,
+    test: Any = None,
+    metric: Callable[[Any, Any], Any] | None = None,
+    forward: Callable[[Any, Any], Any] | None = None,
+    batch_size: int | None = None,
+    optimizer: str | Callable[[Any], Any] = "adamw",
+    parallel: str | Sequence[str] = ("none", "dp", "ddp"),
+    amp: str | Sequence[str] = ("fp32", "autocast", "scaler"),
+    minutes: float = 2.0,
+    at_most: float | None = None,
+    ask: str | Sequence[str] = "time",
+    seeds: int = 3,
+    processes: int = 2,
+    device: str = "auto",
+    folder: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    show: bool = True,
+) -> Answer:
+    """Measure which parallel strategy and precision trains your model the fastest.
+
+    Everything runs in processes of its own: nothing of this one is changed, and CUDA may be in use.
+
+    model: a function without arguments that returns the network (drawn from the seed of each run),
+        or the network itself, on the CPU.
+    dataset, test: anything with __len__ and __getitem__ that gives (input, target); a pair of
+        arrays or tensors; a DataLoader; a function that returns one. test is needed for accuracy.
+    loss: loss(output, target) returns a scalar tensor, or a number for each example.
+    metric: metric(output, target) returns a number for each example, more is better.
+    forward: forward(model, batch) returns the loss, in place of `loss`, for models that do.
+    batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
+    optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
+    parallel, amp: the options to combine; each combination is a cell.
+    minutes: of timing; a second round is made if it ends half a minute later at most.
+    at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
+    ask: time, or time and accuracy, which trains each cell once per seed.
+    seeds: for accuracy. processes: of ddp and the like on a CPU; on GPUs there is one for each.
+    device: auto, cpu, cuda. folder: a new one; None: outputs/compare/TIME.
+    overrides: further keys, as on the command line (docs/keys.md), such as "epochs=3".
+    show: whether to show the progress.
+
+    Raises ConfigError or DataError, in one line with your line of code, and what else
+    ninefold.errors has if no cell could be run; what failed else is in `Answer.failed`.
+    KeyboardInterrupt says how to go on.
+    """
+    _require_possible()
+    parallel, amp, ask = _listed(parallel), _listed(amp), _listed(ask)
+    objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
+    place = _new_folder(folder)
+    try:
+        options = objects.write(place)
+    except OSError as error:
+        raise ResourceError(
+            "folder",
+            place,
+            f"it cannot be written to ({error.strerror}); a folder with room for the data is "
+            "needed; set folder=",
+        ) from error
+    size = batch_size or objects.batch_size or 64
+    chosen = {
+        **options,
+        "parallel": ",".join(parallel),
+        "amp": ",".join(amp),
+        "scheduler": "none",
+        "batch_size": size,
+        "device": device,
+        "launch.cpu_processes": processes,
+        "study.ask": f"[{','.join(ask)}]",
+        "study.time_budget": minutes,
+        "hydra.sweep.dir": _value(str(place)),
+    }
+    if isinstance(optimizer, str):
+        chosen["optimizer"] = optimizer
+    if "accuracy" in ask:
+        chosen["seed"] = ",".join(map(str, range(seeds)))
+    words = [*(f"{key}={value}" for key, value in chosen.items()), *overrides]
+    command = ["--config-dir", str(place / OPTIONS), "-m", *words]
+    return _run(command, place, at_most, show)
+
+
+def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> Answer:
+    screen = shown.screen(show)
+    try:
+        ended = child.run(
+            command,
+            place / LOG,
+            screen.hear,
+            prints=show and not screen.draws,
+            shows=screen.draws,
+            seconds=None if at_most is None else 60 * at_most,
+        )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"nothing of it runs any more; to resume it in a shell: {_resume(command, place)}; "
+            f"ninefold.Answer({str(place)!r}) has what is known"
+        ) from None
+    finally:
+        screen.close()
+    with suppress(ConfigError):  # no run has ended well: the failures say why
+        answer = Answer(place)
+        if not ended.failures or any(cell["status"] == "ok" for cell in answer.cells.values()):
+            return answer
+    if ended.late:
+        raise ConfigError(
+            "at_most",
+            at_most,
+            "no cell has a time after so many minutes; two rounds of all cells take longer; raise "
+            f"it, or resume it in a shell: {_resume(command, place)}",
+        )
+    for failure in ended.failures:
+        raise shown.explained(failure)
+    raise Failure(
+        "ninefold",
+        ended.code,
+        f"the comparison ended without an answer; {_last_line(place / LOG)}; see {place / LOG}",
+    )
+
+
+def _require_possible() -> None:
+    if not sys.platform.startswith("linux"):
+        raise ConfigError(
+            "platform",
+            sys.platform,
+            "ninefold.compare starts its processes as only Linux can; Linux is needed; "
+            "ninefold.time_steps runs anywhere",
+        )
+    if started_by():
+        raise ConfigError(
+            "launcher",
+            started_by(),
+            "ninefold.compare starts the processes by itself; one process is to call it; leave the "
+            "launcher out",
+        )
+
+
+def _new_folder(folder: str | Path | None) -> Path:
+    """A folder in which no comparison is. Raises ConfigError."""
+    if folder is None:
+        folder = Path("outputs") / "compare" / time.strftime("%Y-%m-%d_%H-%M-%S")
+        while folder.exists():
+            folder = folder.with_name(f"{folder.name}_")
+    place = Path(folder)
+    if (place / FILE).exists() or (place / STUDY).exists():
+        raise ConfigError(
+            "folder",
+            place,
+            "it holds a comparison already; a new folder is needed; read that one with "
+            "ninefold.Answer(FOLDER), or resume it in a shell: study.resume=FOLDER",
+        )
+    return place
+
+
+def _resume(command: Sequence[str], place: Path) -> str:
+    """The command that resumes a comparison."""
+    words = [word for word in command if not word.startswith("hydra.sweep.dir=")]
+    return shlex.join(["python", *child.TRAIN, *words, f"study.resume={_value(str(place))}"])
+
+
+def _last_line(path: Path) -> str:
+    with suppress(OSError, ValueError, IndexError):
+        return read_text(path).strip().splitlines()[-1]
+    return "it printed nothing"
+
+
+def _listed(names: str | Sequence[str]) -> Sequence[str]:
+    """Names, of which there may be one alone."""
+    return [names] if isinstance(names, str) else names
+
+
+def _value(text: str) -> str:
+    """`text` as the value of an override."""
+    if re.fullmatch(r"[\w./-]+", text):
+        return text
+    return "'" + text.replace("'", "\\'") + "'"

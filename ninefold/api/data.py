@@ -1,0 +1,137 @@
+"""The dataset of a comparison: what the caller gave, as it is. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from ninefold.api.capsule import Capsule
+from ninefold.dataset import Examples, Split
+from ninefold.dataset.items import as_it_is, raised
+from ninefold.dataset.mapped import Mapped
+from ninefold.errors import ConfigError, DataError
+from ninefold.tree import Tree, leaves
+
+if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
+    from ninefold.dataset.preparation import Preparation
+
+
+class Pair:
+    """Inputs and targets as two arrays of as many examples: batches are slices of them."""
+
+    def __init__(self, inputs: Any, targets: Any) -> None:
+        self.inputs, self.targets = as_it_is(np.asarray(inputs)), as_it_is(np.asarray(targets))
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        return self.inputs[number], self.targets[number]
+
+
+class Whole:
+    """Items as an input alone, for a `forward` that takes whole batches."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, number: int) -> tuple[Any]:
+        return (self.items[number],)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(Mapped):
+    """Items of the caller's own datasets, which the network gets as they are.
+
+    Without a test set the training examples stand for it: a study of times evaluates nothing.
+
+    file, sha256: the objects, see `ninefold.api.capsule`.
+    whole: whether an item is the input, and has no target.
+    """
+
+    file: str
+    sha256: str
+    whole: bool = False
+
+    def prepare(self) -> None:
+        Capsule(self.file, self.sha256).verify()
+        super().prepare()
+
+    def load(self, split: Split) -> Examples:
+        data = self._data(split, "")
+        if not isinstance(data, Pair):
+            return super().load(split)
+        return Examples(data.inputs, data.targets).first(self.limit_of(split))
+
+    def item_shape(self) -> Tree:
+        """As the first training item has it: channels are not moved."""
+        data = self._data("train", "HYDRA_FULL_ERROR=1 shows the traceback")
+        items = self._items("train", "HYDRA_FULL_ERROR=1 shows the traceback")
+        inputs: Any = data[0] if isinstance(data[0], dict) else data[0][0]
+        if any(isinstance(leaf, Image.Image) for leaf in leaves(inputs)):
+            raise DataError(
+                "dataset",
+                self._node("train")["_target_"],
+                "item 0 is a PIL image; tensors, arrays and numbers are taken, as DataLoader takes "
+                "them; convert it in the dataset (torchvision.transforms.PILToTensor)",
+            )
+        if isinstance(items.shape, dict | tuple):
+            return items.shape
+        return list(np.shape(inputs))
+
+    def count_classes(self) -> None:
+        """None: a model that is given has as many outputs as it has."""
+
+    def sources(self, split: Split) -> Sequence[str]:
+        return [self.file]
+
+    def preparation(self, **options: Any) -> Preparation:
+        from ninefold.api.parts import AsItIs  # it imports torch
+
+        layout = options.pop("memory_format")
+        for key, value in options.items():
+            if value:
+                raise ConfigError(
+                    f"dataset.{key}",
+                    value,
+                    "what a dataset object returns is not changed; only a dataset of ninefold's "
+                    "own is; do it in the dataset",
+                )
+        return AsItIs(layout)
+
+    def _node(self, split: Split) -> dict[str, Any]:
+        built = self._built.get(split)
+        built = built.items if isinstance(built, Whole) else built
+        return {"_target_": "arrays" if isinstance(built, Pair) else type(built).__name__}
+
+    def _data(self, split: Split, log: str) -> Any:
+        if split not in self._built:
+            given = Capsule(self.file, self.sha256).load("dataset")
+            data = given["train" if given["test"] is None else split]
+            if not hasattr(type(data), "__getitem__"):
+                data = self._made(data, f"dataset.{split}", log)
+            self._built[split] = Whole(data) if self.whole else data
+        return self._built[split]
+
+    def _made(self, make: Any, field: str, log: str) -> Any:
+        """What a function that makes a dataset returns."""
+        name = getattr(make, "__name__", type(make).__name__)
+        try:
+            data = make()
+        except Exception as error:
+            raise raised(field, name, "the function", error, log) from error
+        if not (hasattr(type(data), "__len__") and hasattr(type(data), "__getitem__")):
+            raise DataError(
+                field,
+                name,
+                f"it returns a {type(data).__name__}; an object with __len__ and __getitem__ is "
+                "needed; give items by number",
+            )
+        return data

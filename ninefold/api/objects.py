@@ -1,0 +1,315 @@
+"""What a caller of `ninefold.compare` gives: checked, named, and put into files for a command."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+
+from ninefold.api import FILE, NOTES, OPTIONS, capsule
+from ninefold.api.data import Pair
+from ninefold.api.parts import ACCURACY
+from ninefold.errors import ConfigError
+from ninefold.files import write_json, write_text
+from ninefold.places import CONF
+
+DIGITS = 12  # of a sha256, where a person sees it
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects of a comparison.
+
+    parts: by their names in the file. names: of the options, by group. batch_size: None: not said.
+    measured: what the task scores by, None for the loss. notes: what to know of them, in sentences.
+    """
+
+    parts: dict[str, Any]
+    names: dict[str, str]
+    batch_size: int | None
+    measured: str | None
+    notes: list[str]
+
+    def write(self, folder: Path) -> dict[str, str]:
+        """Write them and the options that name them; return the option of each group.
+
+        Raises ConfigError, OSError.
+        """
+        path = folder.absolute() / FILE
+        titles = {part: self.names.get(part, part) for part in self.parts}
+        titles |= {"loss": self.names["task"]}
+        sha256 = capsule.write(path, self.parts, titles)
+        write_json(folder / NOTES, self.notes)
+        # So that runs of other objects with the same names are not taken for runs of these.
+        chosen = {**self.names, "task": f"{self.names['task'][:40]}-{sha256[:DIGITS]}"}
+        for group, option in chosen.items():
+            target = folder / OPTIONS / group / f"{option}.yaml"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_text(target, self._option(group, f"file: {_text(path)}\nsha256: {sha256}"))
+        return chosen
+
+    def _option(self, group: str, file: str) -> str:
+        named = f"{file}\nname: {self.names[group]}"
+        if group == "model":
+            net = "\n".join(f"  {line}" for line in [TARGET + "network", *named.splitlines()])
+            return f"net:\n{net}\ninput_size: null\nmemory_format: contiguous_format\n"
+        if group == "dataset":
+            whole = str(self.parts["forward"] is not None).lower()
+            return f"{DATASET}{file}\nwhole: {whole}\n"
+        if group == "task":
+            return f"{TARGET}Given\n{named}\nmeasured: {self.measured or 'null'}\n"
+        return f"{TARGET}optimizer\n_partial_: true\n{named}\n"
+
+
+TARGET = "_target_: ninefold.api.parts."
+DATASET = """_target_: ninefold.api.data.Given
+_recursive_: false
+root: null
+limit: null
+classes: null
+shape: null
+mean: null
+std: null
+flip: false
+crop: 0
+val: 0
+keys: null
+thread_safe: false
+"""
+
+
+def gather(
+    model: Any,
+    dataset: Any,
+    loss: Any,
+    test: Any,
+    metric: Any,
+    forward: Any,
+    optimizer: Any,
+    ask: Sequence[str],
+) -> Objects:
+    """Check what the caller gives. Raises ConfigError for what no comparison can use."""
+    notes: list[str] = []
+    train, size = _dataset("dataset", dataset, notes)
+    tested = None if test is None else _dataset("test", test, notes)[0]
+    _require_model(model)
+    if isinstance(model, nn.Module):
+        notes.append("The weights of the network that was given are the first ones of every run.")
+    if test is None:
+        notes.append("No test set was given: the training examples stand for it.")
+    if torch.cuda.is_initialized():
+        held = torch.cuda.memory_reserved() / 2**20
+        notes.append(
+            f"The calling process held {held:.0f} MiB of its GPU, which no cell could use."
+        )
+    if forward is None:
+        _require_callable("loss", loss, "loss(output, target)")
+    elif loss is not None:
+        raise ConfigError(
+            "loss",
+            name_of(loss),
+            "there is a forward=, which returns the loss; one of the two is allowed; pass None",
+        )
+    for name, given in (("forward", forward), ("metric", metric)):
+        if given is not None:
+            _require_callable(name, given, f"{name}(...)")
+    if forward is not None and metric is not None:
+        raise ConfigError(
+            "metric",
+            name_of(metric),
+            "with forward= there is no output to measure; the loss is the score there; leave it "
+            "out",
+        )
+    measured = _measured(ask, test, metric, forward)
+    parts = {
+        "model": model,
+        "dataset": {"train": train, "test": tested},
+        "loss": loss,
+        "metric": metric,
+        "forward": forward,
+    }
+    names = {"model": name_of(model), "dataset": _name_of_data(dataset)}
+    names["task"] = name_of(loss if forward is None else forward)
+    if not isinstance(optimizer, str):
+        _require_optimizer(optimizer)
+        parts["optimizer"], names["optimizer"] = optimizer, name_of(optimizer)
+    return Objects(
+        parts,
+        {group: _option_name(group, name) for group, name in names.items()},
+        size,
+        measured,
+        notes,
+    )
+
+
+def _measured(ask: Sequence[str], test: Any, metric: Any, forward: Any) -> str | None:
+    if "accuracy" in ask and test is None:
+        raise ConfigError(
+            "ask",
+            "accuracy",
+            "there is no test set to measure it on; test=DATASET is needed; pass one, or ask for "
+            "time alone",
+        )
+    if metric is not None:
+        return _option_name("metric", name_of(metric))
+    return ACCURACY if "accuracy" in ask and forward is None else None
+
+
+def _require_model(model: Any) -> None:
+    name = name_of(model)
+    if not isinstance(model, nn.Module):
+        _require_callable("model", model, "a function without arguments, which returns one")
+        return
+    wrapped = {
+        "DistributedDataParallel": "give the module in it (.module)",
+        "DataParallel": "give the module in it (.module)",
+        "FullyShardedDataParallel": "give the plain module",
+        "OptimizedModule": "give the plain module, and overrides=['compile=true']",
+    }
+    for module in model.modules():
+        kind = type(module).__name__
+        if kind in wrapped and type(module).__module__.startswith("torch."):
+            raise ConfigError(
+                "model",
+                name,
+                f"it has a {kind} in it; what is compared wraps the plain module by itself; "
+                f"{wrapped[kind]}",
+            )
+    places = {str(value.device) for value in (*model.parameters(), *model.buffers())} - {"cpu"}
+    if places:
+        raise ConfigError(
+            "model",
+            name,
+            f"it is on {', '.join(sorted(places))}; a module on the CPU is allowed, which each "
+            "process moves by itself; give a function that makes it, or model.cpu()",
+        )
+
+
+def _require_callable(name: str, given: Any, wanted: str) -> None:
+    if not callable(given):
+        raise ConfigError(
+            name,
+            type(given).__name__,
+            f"it cannot be called; {wanted} is allowed; pass that",
+        )
+    if name == "model":
+        try:
+            inspect.signature(given).bind()
+        except ValueError:  # of a function in C
+            return
+        except TypeError as error:
+            raise ConfigError(
+                "model",
+                name_of(given),
+                f"it does not work without arguments ({error}); a module, or a function without "
+                f"arguments that returns one, is allowed; pass lambda: {name_of(given)}(...)",
+            ) from error
+
+
+def _require_optimizer(optimizer: Any) -> None:
+    if isinstance(optimizer, torch.optim.Optimizer):
+        raise ConfigError(
+            "optimizer",
+            type(optimizer).__name__,
+            "it holds the parameters of another model; a function of parameters is allowed; pass "
+            f"lambda parameters: torch.optim.{type(optimizer).__name__}(parameters, ...)",
+        )
+    _require_callable("optimizer", optimizer, "adamw, sgd, or a function of parameters")
+
+
+def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, int | None]:
+    """The data as it is copied, and the batch size that it says."""
+    if isinstance(data, DataLoader):
+        if data.collate_fn is not default_collate:
+            raise ConfigError(
+                name,
+                "DataLoader",
+                f"its collate_fn is its own ({name_of(data.collate_fn)}); items are put together "
+                "by default_collate; give the dataset, with items of one shape",
+            )
+        notes.append(
+            f"Of the DataLoader given as {name}, dataset and batch size are used: each epoch is "
+            "shuffled by the seed, alike in all cells, and loader.workers says who reads."
+        )
+        return _dataset(name, data.dataset, notes)[0], data.batch_size
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        data = data.tensors
+    if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, data)):
+        return _pair(name, *data), None
+    iterable = isinstance(data, IterableDataset)
+    by_number = hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__")
+    if iterable or not (by_number or callable(data)) or isinstance(data, dict | str | bytes):
+        raise ConfigError(
+            name,
+            type(data).__name__,
+            "it cannot be shuffled alike in all cells; a dataset with __len__ and __getitem__, a "
+            "pair of arrays, or a function that returns one is allowed; give items by number",
+        )
+    return data, None
+
+
+def _pair(name: str, inputs: Any, targets: Any) -> Pair:
+    for array in (inputs, targets):
+        if isinstance(array, Tensor) and array.device.type != "cpu":
+            raise ConfigError(
+                name,
+                f"tensors on {array.device}",
+                "other processes cannot read them there; tensors on the CPU are allowed, which are "
+                "stored once for all processes; pass tensor.cpu()",
+            )
+    if len(inputs) != len(targets) or not len(inputs):
+        raise ConfigError(
+            name,
+            f"{len(inputs)} inputs",
+            f"there are {len(targets)} targets; as many of both, at least one, are needed; correct "
+            "them",
+        )
+    try:
+        plain = [
+            array.detach().numpy() if isinstance(array, Tensor) else array
+            for array in (inputs, targets)
+        ]
+    except TypeError as error:  # bfloat16, sparse
+        raise ConfigError(
+            name,
+            "tensors",
+            f"NumPy cannot hold them ({error}); plain tensors of numbers are allowed; convert them",
+        ) from error
+    return Pair(*plain)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0
+
+
+def name_of(given: Any) -> str:
+    """What an object is called: a function's name, or that of its class."""
+    inner = getattr(given, "func", given)  # of functools.partial
+    name = getattr(inner, "__name__", type(inner).__name__)
+    return "function" if name == "<lambda>" else str(name)
+
+
+def _name_of_data(data: Any) -> str:
+    if isinstance(data, DataLoader):
+        return _name_of_data(data.dataset)
+    return "arrays" if isinstance(data, tuple) else name_of(data)
+
+
+def _option_name(group: str, name: str) -> str:
+    """`name` as that of an option, which none of ours has."""
+    plain = re.sub(r"[^A-Za-z0-9_]", "", name)[:48].lstrip("_") or group
+    while (CONF / group / f"{plain}.yaml").exists():
+        plain += "_own"
+    return plain
+
+
+def _text(path: Path) -> str:
+    """A path as YAML."""
+    return "'" + str(path).replace("'", "''") + "'"

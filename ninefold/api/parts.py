@@ -1,0 +1,151 @@
+"""What the configuration of a comparison names: the caller's network, loss and optimizer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ninefold.api.capsule import load
+from ninefold.dataset.arrays import Rows
+from ninefold.errors import ConfigError
+from ninefold.result import Score
+from ninefold.task import Scores
+from ninefold.task.loss import mean_over_examples, require_usable
+from ninefold.tree import Tree, rows
+
+ACCURACY = "accuracy"
+
+
+def network(file: str, sha256: str, name: str) -> nn.Module:
+    """The caller's model: what the function returns that makes it, or a copy of the object.
+
+    file, sha256: the objects, see `ninefold.api.capsule`. name: of the model, for errors.
+    Raises ConfigError if it is no network.
+    """
+    given, forward = (load(file, sha256, part) for part in ("model", "forward"))
+    found = given if isinstance(given, nn.Module) else given()
+    if not isinstance(found, nn.Module):
+        raise ConfigError(
+            "model",
+            name,
+            f"it returns an object of type {type(found).__name__}; a torch.nn.Module is needed; "
+            "return the network",
+        )
+    return found if forward is None else Whole(found, forward)
+
+
+class Whole(nn.Module):
+    """A network with the caller's `forward`, which takes a batch and returns the loss."""
+
+    def __init__(self, model: nn.Module, function: Callable[[nn.Module, Any], Tensor]) -> None:
+        super().__init__()
+        self.model, self.function = model, function
+
+    def forward(self, *values: Any, **named: Any) -> Tensor:
+        batch = named or (values if len(values) > 1 else values[0])
+        loss = self.function(self.model, batch)
+        if not isinstance(loss, Tensor):
+            raise ConfigError(
+                "forward",
+                type(loss).__name__,
+                "it returns no tensor; the loss of the batch is needed, as "
+                "model(**batch).loss; return that",
+            )
+        return loss.expand(rows(batch)) if loss.ndim == 0 else loss
+
+
+class Given(nn.Module):
+    """The caller's loss as it is, and what is measured: accuracy, the caller's metric, or the loss.
+
+    file, sha256: the objects. name: of the loss, for errors.
+    measured: `accuracy`, the name of the metric, or None for the loss.
+    """
+
+    def __init__(self, file: str, sha256: str, name: str, measured: str | None) -> None:
+        super().__init__()
+        self.criterion, self.metric = (load(file, sha256, part) for part in ("loss", "metric"))
+        self.measured = measured
+        self.score: str | Score = Score("loss", unit="", better="less")
+        if measured is not None:
+            self.score = ACCURACY if self.metric is None else Score(measured, "", "more")
+        if self.criterion is not None:
+            require_usable(self.criterion, name)
+
+    def loss(self, output: Any, target: Any) -> Tensor:
+        if self.criterion is None:  # of a `forward`, which returns it
+            return mean_over_examples(output, rows(target))
+        value = self.criterion(output, target)
+        if isinstance(value, Tensor) and value.ndim == 0:
+            return value
+        return mean_over_examples(value, rows(target))
+
+    def measure(self, output: Any, target: Any) -> Tensor:
+        """The sum of what is measured, and the number of examples: float64 [2]."""
+        count = rows(target)
+        if self.measured is None:
+            total = self.loss(output, target) * count
+        elif self.metric is not None:
+            total = mean_over_examples(self.metric(output, target), count) * count
+        else:
+            total = self._hits(output, target)
+        total = total.detach().to(torch.float64)
+        return torch.stack([total, torch.full_like(total, count)])
+
+    def _hits(self, output: Any, target: Any) -> Tensor:
+        if not isinstance(output, Tensor) or output.ndim != 2 or target.shape != output.shape[:1]:
+            raise ConfigError(
+                "ask",
+                "accuracy",
+                "only of outputs [n, classes] and targets [n] it is known; this model's are "
+                "others; give metric=function(output, target) with a value for each example",
+            )
+        hits: Tensor = (output.argmax(dim=1) == target).sum()
+        return hits
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        total, count = sums.tolist()
+        return Scores(total / count)
+
+
+def optimizer(parameters: list[Any], file: str, sha256: str, name: str) -> torch.optim.Optimizer:
+    """What the caller's function makes of the parameters, a list of groups.
+
+    file, sha256: the objects. name: of the function, for errors. Raises ConfigError if it makes no
+    optimizer.
+    """
+    found = load(file, sha256, "optimizer")(parameters)
+    if not isinstance(found, torch.optim.Optimizer):
+        raise ConfigError(
+            "optimizer",
+            name,
+            f"it returns an object of type {type(found).__name__}; a torch.optim.Optimizer is "
+            "needed; return it",
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class AsItIs:
+    """Batches as the dataset has them.
+
+    memory_format: channels_last where the command asks for it.
+    """
+
+    memory_format: torch.memory_format
+
+    def draws(
+        self, seed: int, epoch: int, rows: Rows, shape: Tree, device: torch.device
+    ) -> Iterable[None]:
+        return itertools.repeat(None, len(rows))
+
+    def __call__(self, inputs: Tree, targets: Tree, draw: None) -> tuple[Tree, Tree]:
+        if isinstance(inputs, Tensor) and inputs.ndim == 4:
+            inputs = inputs.contiguous(memory_format=self.memory_format)
+        if isinstance(targets, Tensor) and targets.dtype == torch.int16:
+            targets = targets.long()  # class numbers of pixels, which are kept in fewer bytes
+        return inputs, targets

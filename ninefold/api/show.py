@@ -1,0 +1,138 @@
+"""What a caller of `ninefold.compare` sees while it runs, and of an error: its own line of code."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any, Protocol
+
+from ninefold.api.child import Event
+from ninefold.errors import Failure
+
+COLUMNS = {
+    "cell": "cell",
+    "seconds": "s/epoch",
+    "ratio": "to none-fp32",
+    "interval": "interval",
+    "time": "time",
+    "score": "score",
+    "safety": "",
+    "runs": "runs",
+}
+LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The columns that rows of CellProgress fill, with their headings."""
+    scored = any(row.get("score") for row in rows)
+    return {k: name for k, name in COLUMNS.items() if scored or k not in ("score", "safety")}
+
+
+class Screen(Protocol):
+    """draws: whether it shows events; else the command prints its lines or its table itself."""
+
+    draws: bool
+
+    def hear(self, event: Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Nothing:
+    draws = False
+
+    def hear(self, event: Event) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class Notebook:
+    """One output of a cell, which is replaced as the study goes on."""
+
+    draws = True
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._rows: list[dict[str, Any]] = []
+        self._cells: list[str] = []
+        self._what, self._note = "starting", ""
+        self._shown = display(self._picture(), display_id=True)
+
+    def hear(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "begin":
+            self._cells, self._what = event["cells"], "the first round starts its processes"
+        elif kind in ("running", "ended"):
+            left = f", about {event['left']:.0f} s left" if event["left"] else ""
+            self._what = f"{event['what']}{left}"
+        elif kind == "update":
+            self._rows = event["rows"]
+        elif kind == "note":
+            self._note = event["text"]
+        elif kind == "close":
+            self._what = "the report is written"
+        self._shown.update(self._picture())
+
+    def close(self) -> None:
+        """The answer comes instead."""
+        self._shown.update(self._html(""))
+
+    def _picture(self) -> Any:
+        rows = self._rows or [{"cell": cell} for cell in self._cells]
+        shown = table(rows, columns(rows)) if rows else ""
+        said = "<br>".join(escape(text) for text in (self._what, self._note) if text)
+        return self._html(f"<div>{shown}<p>ninefold.compare: {said}</p></div>")
+
+
+def table(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
+    """Rows as an HTML table. names: the headings of the columns."""
+
+    def line(tag: str, texts: Iterable[object]) -> str:
+        left = "style='text-align:left;padding:.1em .8em .1em 0'"
+        return "".join(f"<{tag} {left}>{escape(str(text))}</{tag}>" for text in texts)
+
+    body = "".join(f"<tr>{line('td', (row.get(key, '') for key in names))}</tr>" for row in rows)
+    return f"<table style='color:inherit'><tr>{line('th', names.values())}</tr>{body}</table>"
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def screen(wanted: bool) -> Screen:
+    return Notebook() if wanted and in_notebook() else Nothing()
+
+
+def explained(failure: Failure) -> Failure:
+    """The same with the caller's line of code as a note."""
+    line = users_line(str(failure))
+    if line and hasattr(failure, "add_note"):  # Python 3.10 has no notes
+        failure.add_note(line)
+    return failure
+
+
+def users_line(text: str) -> str | None:
+    """The line of code that an error names, which of a notebook only this process knows."""
+    if (found := LINE.search(text)) is None:
+        return None
+    source = linecache.getline(found["file"], int(found["line"])).strip()
+    return f"{_place(found['file'])}, line {found['line']}: {source}" if source else None
+
+
+def _place(file: str) -> str:
+    """What a person calls a file: `Cell In[3]` of a notebook's."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    names = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    found = names(file) if names is not None else None
+    return " ".join(found) if found else file

@@ -1,0 +1,166 @@
+"""Objects go to other processes as they are, by files that only their own user can have changed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ninefold.api import capsule
+from ninefold.api.capsule import Capsule, load
+from ninefold.errors import ConfigError, DataError
+
+
+class Touches:
+    """Its pickle makes a file when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def written(folder: Path, **parts: Any) -> tuple[str, str]:
+    path = folder / "given" / "objects.bin"
+    return str(path), capsule.write(path, parts, dict.fromkeys(parts, "it"))
+
+
+def test_arrays_tensors_and_modules_are_what_they_were(tmp_path: Path) -> None:
+    network = nn.LSTM(3, 4)
+    half = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3).T
+    array = np.arange(12.0).reshape(3, 4)
+    file, sha256 = written(tmp_path, all=(network, half, array[:, 1:], torch.empty(0)))
+    found, its_half, its_array, empty = load(file, sha256, "all")
+    assert all(map(torch.equal, network.parameters(), found.parameters()))
+    assert its_half.dtype == half.dtype
+    assert its_half.stride() == half.stride()
+    assert torch.equal(its_half, half)
+    assert np.array_equal(its_array, array[:, 1:])
+    assert empty.shape == (0,)
+
+
+def test_views_of_one_memory_stay_views_of_one(tmp_path: Path) -> None:
+    whole = torch.zeros(4, 4)
+    file, sha256 = written(tmp_path, both=(whole, whole[1]))
+    one, view = load(file, sha256, "both")
+    view += 1
+    assert one[1].tolist() == [1.0] * 4
+
+
+def test_what_one_reader_writes_no_other_sees(tmp_path: Path) -> None:
+    file, sha256 = written(tmp_path, weights=torch.zeros(8))
+    load(file, sha256, "weights").add_(1)
+    assert load(file, sha256, "weights").tolist() == [0.0] * 8
+    Capsule(file, sha256).verify()
+
+
+def test_memory_lies_in_the_file_once_and_is_mapped(tmp_path: Path) -> None:
+    large = np.ones(2_000_000, np.uint8)
+    file, sha256 = written(tmp_path, data=(large, torch.from_numpy(large), large[:5]))
+    assert os.path.getsize(file) < 2 * large.nbytes + 100_000  # of NumPy, and of torch
+    maps = Path("/proc/self/maps")
+    found = load(file, sha256, "data")
+    assert file in maps.read_text()
+    assert found[0].nbytes == large.nbytes
+
+
+def test_what_a_script_defines_is_built_where_the_script_is_not(tmp_path: Path) -> None:
+    """A class, a closure over a global and super() of a script, which another process reads."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\nfrom torch import nn\nfrom ninefold.api import capsule\n"
+        "SCALE = 3\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(2, 2)\n"
+        "def loss(x):\n    return SCALE * x\n"
+        "parts = {'model': Net, 'loss': loss}\n"
+        "print(capsule.write(Path('given/objects.bin'), parts, {'model': 'Net', 'loss': 'loss'}))\n"
+    )
+    run = [sys.executable, str(script)]
+    told = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True)
+    file, sha256 = str(tmp_path / "given" / "objects.bin"), told.stdout.strip()
+    assert isinstance(load(file, sha256, "model")().fc, nn.Linear)
+    assert load(file, sha256, "loss")(2) == 6
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4096 + 5] ^= 1
+    path.write_bytes(data)
+
+
+def linked(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def other_version(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"cloudpickle": "', b'"cloudpickle": "x', 1))
+
+
+CHANGES: list[tuple[str, Callable[[Path], object]]] = [
+    ("damaged", flipped),
+    ("symbolic link", linked),
+    ("others can write", lambda path: path.chmod(0o666)),
+    ("not the file that was written", other_version),
+    ("no file of objects", lambda path: path.write_bytes(pickle.dumps(Touches(path)))),
+    ("No such file", Path.unlink),
+]
+
+
+@pytest.mark.parametrize(("said", "change"), CHANGES)
+def test_a_file_that_was_changed_is_not_read(
+    said: str, change: Callable[[Path], object], tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    file, sha256 = written(tmp_path, it=Touches(made))
+    change(Path(file))
+    with pytest.raises((DataError, OSError), match=said):
+        load(file, sha256, "it")
+    assert not made.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_not_read(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    file, sha256 = written(tmp_path, it=Touches(made))
+    os.chown(file, 12345, 12345)
+    with pytest.raises(DataError, match="somebody else"):
+        load(file, sha256, "it")
+    assert not made.exists()
+
+
+def test_only_its_user_can_read_what_is_written(tmp_path: Path) -> None:
+    file, _ = written(tmp_path, it=1)
+    assert (os.stat(file).st_mode & 0o777, os.stat(tmp_path / "given").st_mode & 0o777) == (
+        0o600,
+        0o700,
+    )
+
+
+def test_damaged_data_is_found_before_anything_starts(tmp_path: Path) -> None:
+    file, sha256 = written(tmp_path, data=np.zeros(100_000))
+    data = bytearray(Path(file).read_bytes())
+    data[-2000] ^= 1
+    Path(file).write_bytes(data)
+    with pytest.raises(DataError, match="damaged"):
+        Capsule(file, sha256).verify()
+
+
+def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
+    import threading
+
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match=r"error: it=it: it cannot be copied.*lock"):
+        written(tmp_path, it=lambda: lock)

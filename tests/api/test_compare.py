@@ -1,0 +1,226 @@
+"""ninefold.compare, called by scripts without a main guard, in real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ninefold
+from tests.conftest import ROOT, Shell, wait_until
+
+pytestmark = pytest.mark.slow
+
+DEFINED = """
+import threading
+
+import torch
+from torch import nn
+
+import ninefold
+
+print("script begins")
+SCALE = 0.5
+X, Y = torch.randn(256, 8), torch.randint(0, 3, (256,))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, rows):
+        if FAILS_UNDER_AUTOCAST and torch.is_autocast_enabled("cpu"):
+            raise TypeError("not under autocast")
+        return self.fc(rows)
+
+
+class Rows:
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, number):
+        if number == RAISES_AT:
+            raise KeyError("seventeen")
+        return X[number], Y[number]
+
+
+def loss(output, target):
+    return nn.functional.cross_entropy(output * SCALE, target)
+
+
+FAILS_UNDER_AUTOCAST, RAISES_AT = False, None
+
+
+def compare(**named):
+    few = {"parallel": ("none", "ddp"), "amp": ("fp32",), "processes": 2, "minutes": 0.02}
+    return ninefold.compare(Net, Rows(), loss, **{**few, "folder": "made", **named})
+"""
+SHOWN = "answer = compare()\nprint('best', answer.best, answer.best in answer.cells)\n"
+IN_A_THREAD = (
+    "def called():\n    print('best', compare(show=False).best)\n"
+    "thread = threading.Thread(target=called)\nthread.start()\nthread.join()\n"
+)
+
+
+def environment() -> dict[str, str]:
+    return {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def as_file(shell: Shell, code: str) -> list[str]:
+    (shell.folder / "script.py").write_text(code)
+    return ["script.py"]
+
+
+def as_argument(shell: Shell, code: str) -> list[str]:
+    return ["-c", code]
+
+
+@pytest.mark.parametrize("given", [as_file, as_argument])
+@pytest.mark.parametrize("call", [SHOWN, IN_A_THREAD])
+def test_a_script_needs_no_main_guard_and_runs_once(
+    given: Callable[[Shell, str], list[str]], call: str, shell: Shell
+) -> None:
+    done = shell.run(*given(shell, DEFINED + call), env=environment())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("script begins") == 1
+    assert done.stdout.count("best ") == 1
+    assert "script begins" not in done.stderr
+    assert not shell.survivors()
+    rows = ninefold.Answer(shell.folder / "made").rows()
+    assert {row["round"] for row in rows} == {0, 1}
+    assert {row["cell"] for row in rows} == {"none-fp32", "ddp-fp32"}
+    assert all(row["seconds"] > 0 for row in rows)
+
+
+def test_a_script_may_come_from_standard_input(shell: Shell) -> None:
+    (shell.folder / "script.py").write_text(DEFINED + SHOWN)
+    env = {**os.environ, **environment()}
+    with (shell.folder / "script.py").open() as script:
+        done = subprocess.run(
+            [sys.executable, "-"], stdin=script, cwd=shell.folder, env=env,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("script begins") == 1
+
+
+def test_a_cell_that_fails_does_not_end_the_others(shell: Shell) -> None:
+    code = f"{DEFINED}FAILS_UNDER_AUTOCAST = True\n"
+    code += "answer = compare(parallel=('none',), amp=('fp32', 'autocast'))\nprint(answer)\n"
+    done = shell.run(*as_file(shell, code), env=environment())
+    assert done.returncode == 0, done.stderr
+    answer = ninefold.Answer(shell.folder / "made")
+    assert answer.best == "none-fp32"
+    assert list(answer.failed) == ["none-autocast"]
+    line = DEFINED.splitlines().index('            raise TypeError("not under autocast")') + 1
+    assert f"{shell.folder}/script.py:{line}" in answer.failed["none-autocast"]
+    assert 'raise TypeError("not under autocast")' in answer.failed["none-autocast"]
+
+
+def test_where_all_cells_fail_the_first_failure_is_raised_with_the_callers_line(
+    shell: Shell,
+) -> None:
+    code = f"{DEFINED}RAISES_AT = 17\n"
+    code += (
+        "try:\n    compare(show=False)\nexcept ninefold.errors.DataError as error:\n"
+        "    print('raised', error, error.__notes__)\n"
+    )
+    done = shell.run(*as_file(shell, f"import ninefold.errors\n{code}"), env=environment())
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
+    assert "error: dataset.train=Rows: item 17 raised KeyError: 'seventeen'" in line
+    assert "raise KeyError(" in line
+
+
+def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: Shell) -> None:
+    page = (ROOT / "docs" / "migrate.md").read_text()
+    block = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[1]
+    code = (
+        "import torch.nn.functional as F\nfrom torch.utils.data import DataLoader\nDigits = Rows\n"
+        f"{block[:-1]}    parallel='none', amp='fp32', minutes=0.02)\nprint('best', answer.best)\n"
+    )
+    done = shell.run(*as_file(shell, DEFINED + code), env=environment())
+    assert done.returncode == 0, done.stderr
+    assert "best none-fp32" in done.stdout
+
+
+def running(shell: Shell, call: str) -> subprocess.Popen[str]:
+    """A script whose comparison has begun to measure."""
+    process = shell.start(*as_file(shell, DEFINED + call), env=environment())
+    wait_until(lambda: list(shell.folder.glob("made/timing/0/*")), process)
+    assert isinstance(process, subprocess.Popen)
+    return process
+
+
+CAUGHT = (
+    "try:\n    compare(minutes=3)\nexcept KeyboardInterrupt as error:\n"
+    "    print('interrupted', error, flush=True)\n"
+)
+
+
+def test_ctrl_c_ends_all_and_says_how_to_resume(shell: Shell) -> None:
+    process = running(shell, CAUGHT)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    (line,) = [line for line in out.splitlines() if line.startswith("interrupted")]
+    assert "study.resume=made" in line
+    assert not shell.survivors()
+
+
+def test_a_script_that_is_killed_leaves_no_process_and_what_was_measured(shell: Shell) -> None:
+    process = running(shell, "compare(minutes=3)\n")
+    wait_until(lambda: (shell.folder / "made/timing/1").exists(), process)
+    shell.kill(process)  # which sees that none survives 5 s
+    assert ninefold.Answer(shell.folder / "made").rows()
+
+
+def test_a_limit_on_the_whole_call_is_kept_and_what_is_known_then_is_the_answer(
+    shell: Shell,
+) -> None:
+    code = f"{DEFINED}answer = compare(minutes=30, at_most=1.0)\nprint('best', answer.best)\n"
+    done = shell.run(*as_file(shell, code), env=environment())
+    assert done.returncode == 0, done.stderr
+    assert "best " in done.stdout
+    assert not shell.survivors()
+
+
+def test_processes_share_the_memory_of_the_callers_arrays(tmp_path: Path) -> None:
+    """Four processes that have each read all of 256 MB take it once (PSS), not four times."""
+    code = (
+        "import sys, time\nfrom ninefold.api.capsule import load\n"
+        "array = load(*sys.argv[1:], 'data')\nprint(int(array.sum()), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    import numpy as np
+
+    from ninefold.api import capsule
+
+    file, size = tmp_path / "objects.bin", 256 * 2**20
+    sha256 = capsule.write(file, {"data": np.ones(size, np.uint8)}, {"data": "ones"})
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    readers = [
+        subprocess.Popen([sys.executable, "-c", code, str(file), sha256], env=env,
+                         stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]  # fmt: skip
+    try:
+        for reader in readers:
+            assert reader.stdout is not None
+            assert int(reader.stdout.readline()) == size
+        total = 0
+        for reader in readers:
+            text = Path(f"/proc/{reader.pid}/smaps_rollup").read_text()
+            total += 1024 * int(text.partition("Pss:")[2].split()[0])
+        assert total < 2 * size
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.communicate()

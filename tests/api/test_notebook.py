@@ -1,0 +1,175 @@
+"""ninefold.compare in the kernel of a notebook: it shows, changes nothing, can be interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+
+from tests.conftest import ROOT, Shell
+
+pytestmark = pytest.mark.slow
+
+NOTEBOOK = ROOT / "docs" / "compare.ipynb"
+DEFINED = """
+import logging, os, signal, threading
+import numpy as np, torch
+from torch import nn
+import ninefold
+from ninefold.errors import ConfigError
+
+SCALE = 0.5
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 3)
+    def forward(self, rows):
+        return self.fc(rows)
+
+class Rows:
+    def __init__(self, change):
+        self.change, self.rows = change, np.random.default_rng(0).normal(size=(256, 8)).astype("f4")
+    def __len__(self):
+        return 256
+    def __getitem__(self, number):
+        return self.change(self.rows[number]), number % 3
+
+def loss(output, target):
+    return nn.functional.cross_entropy(output * SCALE, target)
+
+def compare(folder, **named):
+    few = dict(parallel=("none", "ddp"), amp=("fp32", "autocast"), minutes=0.02, folder=folder)
+    return ninefold.compare(Net, Rows(lambda row: row + 1), loss, **{**few, **named})
+
+def state():
+    return (
+        torch.get_num_threads(), torch.get_default_dtype(), os.getcwd(), dict(os.environ),
+        signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM),
+        list(logging.root.handlers), threading.active_count(),
+    )
+"""
+CELLS = [
+    DEFINED,
+    "before = state()\nanswer = compare('first')\nanswer",
+    "from hydra.core.global_hydra import GlobalHydra\n"
+    "assert state() == before\nassert not GlobalHydra.instance().is_initialized()\n"
+    "assert answer.best in answer.cells\nframe = answer.to_frame()\n"
+    "set(zip(frame.cell, frame['round']))",
+    # Another class of the same name, in an async cell.
+    "import asyncio\nclass Net(Net):\n    def forward(self, rows):\n"
+    "        return self.fc(rows) * 2\nawait asyncio.sleep(0)\n"
+    "again = compare('second', parallel=('none',), amp=('fp32',))\nagain.train != answer.train",
+    "class Net(Net):\n    def forward(self, rows):\n        return self.fc(rows).nothing\n"
+    "try:\n    compare('third', parallel=('none',), amp=('fp32',))\n"
+    "except ConfigError as error:\n    print(error.__notes__[0])",
+]
+
+
+@pytest.fixture
+def place(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in shell.environment({"PYTHONPATH": str(ROOT)}).items():
+        monkeypatch.setenv(name, value)
+    return shell.folder
+
+
+def executed(notebook: Any, folder: Path) -> Any:
+    client = NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    )
+    client.execute()
+    return notebook
+
+
+def shown(cell: Any) -> list[tuple[str, list[str]]]:
+    return [(out["output_type"], sorted(out.get("data", {}))) for out in cell["outputs"]]
+
+
+def test_a_kernel_shows_the_answer_and_stays_as_it_was(place: Path, shell: Shell) -> None:
+    cells = [nbformat.v4.new_code_cell(text.strip()) for text in CELLS]
+    done = executed(nbformat.v4.new_notebook(cells=cells), place).cells
+    html = done[1]["outputs"][-1]["data"]["text/html"]
+    assert "data:image/svg+xml" in html
+    assert "none-fp32" in html
+    assert "<script" not in html
+    assert len(html) < 80_000
+    assert done[2]["outputs"][0]["data"]["text/plain"].count("none-fp32") >= 1
+    assert done[3]["outputs"][-1]["data"]["text/plain"] == "True"
+    assert "return self.fc(rows).nothing" in done[4]["outputs"][-1]["text"]
+    assert "Cell In[5], line 3" in done[4]["outputs"][-1]["text"]
+    assert not shell.survivors()
+
+
+def test_the_notebook_of_the_documentation_shows_what_it_does(place: Path) -> None:
+    stored = nbformat.read(NOTEBOOK, 4)
+    text = json.dumps(stored)
+    assert "/tmp" not in text
+    assert str(Path.home()) not in text
+    codes = [cell for cell in stored.cells if cell.cell_type == "code"]
+    before = [shown(cell) for cell in codes]
+    for cell in codes:
+        cell["source"] = cell["source"].replace("minutes=2", "minutes=0.05")
+    done = executed(stored, place)
+    assert [shown(cell) for cell in done.cells if cell.cell_type == "code"] == before
+
+
+@pytest.fixture
+def kernel(place: Path) -> Iterator[Any]:
+    manager = KernelManager()
+    manager.start_kernel(cwd=str(place), env=dict(os.environ))
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=120)
+    yield manager, client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def begun(client: Any, place: Path) -> None:
+    """Have a kernel compare, and wait until it measures."""
+    client.execute(DEFINED + "\ncompare('made', minutes=3)")
+    ends = time.monotonic() + 240
+    while not list(place.glob("made/timing/0/*")):
+        assert time.monotonic() < ends
+        messages(client, 0.5)
+
+
+def messages(client: Any, seconds: float) -> list[Any]:
+    found, ends = [], time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0:
+        try:
+            found.append(client.get_iopub_msg(timeout=left))
+        except Empty:
+            break
+        if found[-1]["msg_type"] == "error":
+            break
+    return found
+
+
+def test_the_button_interrupts_a_comparison_and_the_kernel_goes_on(
+    kernel: Any, place: Path, shell: Shell
+) -> None:
+    manager, client = kernel
+    begun(client, place)
+    manager.interrupt_kernel()
+    (error,) = [each for each in messages(client, 120) if each["msg_type"] == "error"]
+    assert error["content"]["ename"] == "KeyboardInterrupt"
+    assert "study.resume=made" in error["content"]["evalue"]
+    left = [pid for pid in shell.survivors() if pid != manager.provisioner.pid]
+    assert left == []
+    assert client.execute_interactive("1 + 1", timeout=60)["content"]["status"] == "ok"
+
+
+def test_a_kernel_that_is_killed_leaves_no_process(kernel: Any, place: Path, shell: Shell) -> None:
+    manager, client = kernel
+    begun(client, place)
+    manager.shutdown_kernel(now=True)
+    assert not shell.survivors()

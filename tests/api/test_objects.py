@@ -1,0 +1,117 @@
+"""What no comparison can use is refused in one line, before anything is written or started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import ninefold
+from ninefold.api.objects import gather
+from ninefold.config.untrusted import allowed
+from ninefold.errors import Failure
+
+X, Y = torch.randn(20, 4), torch.randint(0, 3, (20,))
+LOSS = nn.functional.cross_entropy
+
+
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+def net() -> nn.Module:
+    return nn.Linear(4, 3)
+
+
+def meta() -> nn.Module:
+    return nn.Linear(4, 3, device="meta")
+
+
+Call = Callable[[], object]
+
+
+def comparing(*given: Any, **named: Any) -> Call:
+    return lambda: ninefold.compare(*given, **named)
+
+
+REFUSED: list[tuple[str, Call]] = [
+    ("model=Linear: it is on meta; .*; give .* or model.cpu()", comparing(meta(), (X, Y), LOSS)),
+    ("model=DataParallel: .*; give the module in it", comparing(nn.DataParallel(net()), X, LOSS)),
+    ("model=OptimizedModule: .*; give the plain", comparing(torch.compile(net()), (X, Y), LOSS)),
+    ("model=Linear: it does not work without .*pass lambda", comparing(nn.Linear, (X, Y), LOSS)),
+    ("model=str: it cannot be called", comparing("resnet18", (X, Y), LOSS)),
+    ("dataset=Endless: it cannot be shuffled alike", comparing(net, Endless(), LOSS)),
+    ("dataset=generator: it cannot be shuffled alike", comparing(net, (x for x in X), LOSS)),
+    ("dataset=tensors on meta: .*tensor.cpu", comparing(net, (X.to("meta"), Y), LOSS)),
+    ("dataset=20 inputs: there are 19 targets", comparing(net, (X, Y[1:]), LOSS)),
+    ("dataset=tensors: NumPy cannot hold them", comparing(net, (X.bfloat16(), Y), LOSS)),
+    (
+        "dataset=DataLoader: its collate_fn is its own",
+        comparing(net, DataLoader(TensorDataset(X, Y), collate_fn=list), LOSS),
+    ),
+    ("loss=str: it cannot be called", comparing(net, (X, Y), "mse")),
+    ("loss=cross_entropy: there is a forward=", comparing(net, (X, Y), LOSS, forward=LOSS)),
+    (
+        "optimizer=SGD: it holds the parameters of another model; .*lambda parameters",
+        comparing(net, (X, Y), LOSS, optimizer=torch.optim.SGD(net().parameters(), 0.1)),
+    ),
+    ("ask=accuracy: there is no test set", comparing(net, (X, Y), LOSS, ask=("time", "accuracy"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "call"), REFUSED, ids=[line[:30] for line, _ in REFUSED])
+def test_it_is_refused_before_anything_is_written(
+    line: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Failure, match=f"^error: {line}") as refused:
+        call()
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_a_loader_dataset_and_batch_size_are_taken() -> None:
+    loader = DataLoader(TensorDataset(X, Y), batch_size=5, shuffle=True, num_workers=2)
+    found = gather(net, loader, LOSS, None, None, None, "adamw", ("time",))
+    assert found.batch_size == 5
+    assert len(found.parts["dataset"]["train"]) == 20
+    assert re.search("shuffled by the seed", " ".join(found.notes))
+
+
+def test_options_are_named_after_the_objects_and_never_like_ours() -> None:
+    class Digits(TensorDataset):
+        pass
+
+    def convnet() -> nn.Module:
+        return net()
+
+    one = gather(convnet, Digits(X, Y, Y), lambda o, t: o, None, None, None, "sgd", ())
+    assert one.names == {"model": "convnet_own", "dataset": "Digits", "task": "function"}
+    pair = gather(net, (X.numpy(), Y.numpy()), nn.MSELoss(), None, None, None, "sgd", ())
+    assert pair.names == {"model": "net", "dataset": "arrays", "task": "MSELoss"}
+    assert pair.parts["dataset"]["train"].inputs.dtype == np.float32
+
+
+def test_a_stored_job_may_not_name_objects() -> None:
+    named = {target for targets in allowed().values() for target in targets}
+    assert not [target for target in named if "ninefold.api" in target]
+
+
+def test_importing_ninefold_imports_nothing_else() -> None:
+    import subprocess
+    import sys
+
+    for name, kept in (("ninefold", "hydra"), ("ninefold.api.data", "torch")):
+        code = f"import sys, {name}; print({kept!r} in sys.modules, 'torch' in sys.modules)"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert run.stdout.strip() == "False False", run.stderr
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ninefold.nothing
