@@ -129,6 +129,7 @@ def test_a_record_without_a_commit_has_its_table(tmp_path: Path) -> None:
 def test_files_that_travel_without_their_repository_know_their_commit(tmp_path: Path) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
     shutil.copytree(ROOT / "ninefold", tmp_path / "ninefold")
+    shutil.copy(ROOT / "evaluate.py", tmp_path)  # as in a checkout, and not as it is installed
     (tmp_path / "COMMIT").write_text(f"{commit}\n")
     code = "from ninefold import machine; print(machine.environment()['commit'])"
     done = Shell(tmp_path).run("-c", code, env={"PYTHONPATH": str(tmp_path)})

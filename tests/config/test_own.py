@@ -13,6 +13,7 @@ import pytest
 from ninefold.config import own
 from ninefold.config.own import FILE, origin, sign
 from ninefold.errors import CheckpointError
+from tests.conftest import ROOT
 
 TEXT = "model: {net: {_target_: mine.Net}}\n"
 OTHER = TEXT.replace("mine.Net", "os.system")
@@ -150,8 +151,8 @@ def test_the_code_of_a_run_is_found_where_it_was_found_and_missed_in_one_line(
 ) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "mine_of_test_own.py").write_text("Net = 1\n")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "code")])
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "code"))
+    others = [path for path in sys.path if not Path(path).is_relative_to(ROOT)]  # than tests'
+    monkeypatch.setattr(sys, "path", [*others, str(ROOT), str(tmp_path / "code")])
     sign(tmp_path / "run", TEXT, USERS)
     found = origin(tmp_path / "run", TEXT)
     assert found is not None

@@ -249,7 +249,7 @@ def test_the_export_of_a_network_that_samples_says_so(
     """What draws the same numbers again is verified; onnxruntime draws its own."""
     own = mine(tmp_path, "Sampling")
     run = tmp_path / "run"
-    run_folder(run, "dataset=digits", *own)
+    run_folder(run, *own, "dataset=digits")
     common = [f"ckpt={run}", *own[1:], own[0]]
     assert main([*common, "format=safetensors"]) == 0
     assert "note: The network samples; outputs were compared" in capsys.readouterr().out
