@@ -10,16 +10,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
+from ninefold.config.conf_files import STUDIES
 from ninefold.config.parse import key_of, parsed
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF, EXPERIMENTS, ROOT
 
 SEARCHED = "hydra.searchpath"
 VARIABLE = "NINEFOLD_CONFIG_DIR"  # folders or pkg://PACKAGE, separated as in PATH
+
+
+class Studies(FileConfigSource):
+    """The folder experiments/ and nothing else beside it: --help lists the whole tree of a source.
+
+    In a clone that would be .venv and outputs/, too.
+    """
+
+    @staticmethod
+    def scheme() -> str:
+        return "studies"
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        if not config_path:
+            return [] if results_filter == ObjectType.CONFIG else [STUDIES]
+        return super().list(config_path, results_filter)
 
 
 class Ours(SearchPathPlugin):
@@ -29,14 +48,15 @@ class Ours(SearchPathPlugin):
         main = [each.path for each in search_path.get_path() if each.provider == "main"]
         if str(main[0] if main else "").removeprefix("file://") != str(CONF):
             return  # a configuration of the user's, or another program
-        search_path.append("ninefold", f"file://{ROOT}")
+        search_path.append("ninefold", f"{Studies.scheme()}://{ROOT}")
         for place in of_environment():
             search_path.append(VARIABLE, place)
 
 
 def register() -> None:
-    """Have Hydra use this plugin in this process. Other programs with Hydra do not find it."""
-    Plugins.instance().register(Ours)
+    """Have Hydra use these plugins in this process. Other programs with Hydra do not find it."""
+    for plugin in (Studies, Ours):
+        Plugins.instance().register(plugin)
 
 
 def of_environment() -> list[str]:
