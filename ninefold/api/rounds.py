@@ -92,7 +92,7 @@ class Rounds:
         }
 
     def _plan(self) -> Generator[tuple[Turn, ...], Took, None]:
-        """Yield the blocks of the comparison, one after the other, until the time is up or it is settled."""
+        """Yield block after block, until the time is up or the answer is settled."""
         each, elapsed, late = yield from self._warm_up()
         turns = {name: Turn(name, *self._steps(name, each)) for name in self._names}
         takes = sum((turn.lead + turn.timed) * each[name] for name, turn in turns.items())
