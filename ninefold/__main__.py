@@ -22,11 +22,13 @@ COMMANDS = {
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
     "keys": "[PATTERN]: the keys with their types, defaults and meanings",
 }
-# Packages that this one imports. A file of such a name in the working folder would be them.
+# Packages that this one imports. A file of such a name in the working folder would be imported
+# in their place.
 IMPORTED = (
     *("torch", "torchvision", "numpy", "hydra", "omegaconf", "antlr4", "yaml", "msgspec", "tqdm"),
     *("scipy", "sklearn", "matplotlib", "jinja2", "PIL", "rich", "tensorboard", "pynvml"),
 )
+# Arguments of Hydra with which a command shows something and runs nothing.
 SHOWING = ("--cfg", "--help", "--hydra-help", "--info")
 COMPARED = ("parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "study.ask=[time]")
 

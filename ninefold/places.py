@@ -8,18 +8,22 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
-# conf/ and experiments/ are inside of an installed package, and beside that of a clone.
+# An installed package has conf/ and experiments/ inside, a clone has them beside the package. One
+# with neither is installed too, and damaged: errors.require_configuration says so.
 INSTALLED = (PACKAGE / "conf").is_dir() or not (PACKAGE.parent / "evaluate.py").is_file()
 ROOT = PACKAGE if INSTALLED else PACKAGE.parent
 CONF, EXPERIMENTS = ROOT / "conf", ROOT / "experiments"
 
-TYPED = "NINEFOLD_TYPED"  # what was typed for the program; not set by python train.py
+TYPED = "NINEFOLD_TYPED"  # the program that was typed, one of PROGRAMS; unset: python train.py
 PROGRAMS = ("ninefold", "python -m ninefold")
 PATH = "NINEFOLD_PATH"  # JSON: sys.path of the process that starts another one
 
 
 def typed_with(program: str | None) -> None:
-    """Say, for this process and those that it starts, what was typed; None: python train.py."""
+    """Note what was typed, for commands that this process and its children print.
+
+    program: one of PROGRAMS; None: python train.py.
+    """
     os.environ.pop(TYPED, None)
     if program is not None:
         os.environ[TYPED] = program
@@ -37,7 +41,7 @@ def typed_as(command: str) -> str:
 
 
 def see(group: str = "") -> str:
-    """Where to look the configuration up: in conf/ of a clone, or what prints an installed one."""
+    """Where an error sends its reader: to conf/ in a clone, else to the command that prints it."""
     if INSTALLED:
         return f"see {typed_as('conf')} {group}".rstrip()
     return f"see conf/{group}/" if group else "see conf/"
@@ -49,7 +53,7 @@ def path_text() -> str:
 
 
 def take_path() -> None:
-    """Look for modules where the process that started this one does, in the same order.
+    """Set sys.path to that of the process that started this one, from NINEFOLD_PATH.
 
     PYTHONPATH cannot say so: its folders come before the standard library, which a back-port in
     site-packages (typing, enum34) would then replace.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
 from ninefold.api import NOTES
-from ninefold.api.show import columns, table, users_line
+from ninefold.api.show import columns, source_line, table
+from ninefold.api.tables import aligned, data_frame
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group, RunLine
@@ -31,8 +32,8 @@ class Answer:
 
     best: the recommended cell, such as "ddp-autocast", also where it is not settled; None without
         one.
-    settled: whether more runs could not change the answer. chance: the confidence that `best` is
-        within 2 % of the fastest; None: not known.
+    settled: whether `best` is shown to be the one, so that more runs could not change the answer.
+    chance: the confidence that `best` is within 2 % of the fastest; None: not known.
     sentence, caveats: what to say about it.
     failed: what went wrong, by cell.
     train: the command that trains with it, for a shell in this folder; None without one.
@@ -45,7 +46,7 @@ class Answer:
         """Raises ConfigError if the folder holds no study."""
         self.folder = Path(folder)
         self._notes: list[str] = []
-        with suppress(OSError, ValueError, TypeError):  # there are none but of a comparison
+        with suppress(OSError, ValueError, TypeError):  # only ninefold.compare writes them
             self._notes = [one_line(str(text)) for text in read_json(self.folder / NOTES)]
         self._read = reports.read(self.folder, "python -m ninefold train")
         report = self._read.report
@@ -65,9 +66,9 @@ class Answer:
     def _why(self, run: RunLine) -> str:
         """Why a run failed, with the caller's line of code; a report has no folders in it."""
         said = run.error or run.status
-        with suppress(OSError, ValueError):  # of a recording
+        with suppress(OSError, ValueError):  # a recording has no run folders
             said = Result.read(self.folder / run.folder).error or said
-        line = users_line(said)
+        line = source_line(said)
         return f"{said} ({line})" if line else said
 
     @property
@@ -87,7 +88,12 @@ class Answer:
         return Path(path) / page.name
 
     def rows(self) -> list[Row]:
-        """Every turn of every timing run, and every training run: what `to_frame` has."""
+        """One row for each turn of a timing run, and for each training run.
+
+        cell, parallel, amp, processes, status: of the run. round: its timing round, order: its
+        place in that. counted: whether it enters figures. turn: its number; None for a run without
+        turns. seconds: per step. steps: of the turn, or of the run.
+        """
         sweep = self._read.recording.sweep
         orders = {name: place for entry in sweep.timing for place, name in enumerate(entry.runs)}
         found = []
@@ -112,19 +118,8 @@ class Answer:
         return found
 
     def to_frame(self) -> pd.DataFrame:
-        """`rows` as a pandas DataFrame: seconds are per step, of a turn or of a whole run.
-
-        Raises ConfigError without pandas.
-        """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ConfigError(
-                "pandas",
-                "missing",
-                "a frame needs it; rows() gives the same as dicts; pip install pandas",
-            ) from error
-        return pd.DataFrame(self.rows())
+        """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
+        return data_frame(self.rows())
 
     def figure(self, path: str | Path | None = None) -> str:
         """The times of the cells as SVG. path: a file to write it to. Raises ConfigError."""
@@ -138,12 +133,7 @@ class Answer:
 
     def __repr__(self) -> str:
         rows = [[*self._columns.values()], *([row[k] for k in self._columns] for row in self._rows)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        lines = [self.sentence, "", *lines, ""]
+        lines = [self.sentence, "", *aligned(rows), ""]
         lines += [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
         lines += [f"caveat: {caveat}" for caveat in self.caveats]
         lines += [f"train with it: {self.train}"] if self.train else []

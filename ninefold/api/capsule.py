@@ -43,6 +43,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._arrays: dict[int, np.ndarray[Any, Any]] = {}  # by address: views share their memory
 
     def reducer_override(self, obj: Any) -> Any:
+        """Pickle the memory of a tensor as an array of bytes, each memory once."""
         torch = sys.modules.get("torch")
         if torch is not None and type(obj) is torch.storage.TypedStorage:
             memory = obj._untyped_storage
@@ -99,6 +100,7 @@ def write(path: Path, parts: Mapping[str, Any], names: Mapping[str, str]) -> str
 
 
 def _blocks(blobs: list[memoryview]) -> Iterator[memoryview | bytes]:
+    """What is written one after the other: each blob begins at a multiple of ALIGNED."""
     for view in blobs:
         yield view
         yield bytes(-view.nbytes % ALIGNED)

@@ -1,7 +1,8 @@
-"""Runs a command of ours in a process of its own, and hands on what it tells.
+"""Runs `python -m ninefold train` in a process of its own, and hands on the events that it tells.
 
-It is a session of its own, so that Ctrl-C, which a notebook sends to all of its processes, reaches
-it once; nothing is forked from this process, and no state of it is changed.
+The process has a session (setsid) of its own: Ctrl-C, which a notebook sends to all processes of
+its session, reaches it only as `_stop` sends it. Nothing is forked from this process, and no state
+of it is changed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from ninefold.errors import KINDS, Failure
 from ninefold.files import opener
 from ninefold.launch.events import VARIABLE
 
-GRACE = 45.0  # seconds from an interrupt until the command is killed; launch.grace is 30
-# Of the notebook: how it draws, which its command does not.
+GRACE = 45.0  # seconds from an interrupt until the command is killed: more than launch.grace (30)
+# Set by a kernel for matplotlib in it: its backend is one that only works there.
 NOT_HANDED_ON = ("MPLBACKEND",)
 TRAIN = ("-m", "ninefold", "train")
 
@@ -51,8 +52,8 @@ def run(
     """Run `train` with these arguments and wait for its end.
 
     log: takes what it prints unless `prints`. heard: called with each event. shows: whether the
-    caller draws the progress. seconds: after which it is stopped. Raises KeyboardInterrupt, and
-    then nothing of it runs any more.
+    caller draws the progress, so that the command need not. seconds: after which it is stopped.
+    Raises KeyboardInterrupt, once the command and all that it started have ended.
     """
     reader, writer = os.pipe()
     try:
@@ -90,7 +91,7 @@ def run(
 
 
 def _environment() -> dict[str, str]:
-    """This process's, with where it finds modules."""
+    """The environment of this process, and in NINEFOLD_PATH where it finds modules."""
     found = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
     found[places.PATH] = places.path_text()
     if not places.INSTALLED:  # a clone may be found by this process's sys.path alone
@@ -100,7 +101,7 @@ def _environment() -> dict[str, str]:
 
 
 def _streams() -> tuple[int, int]:
-    """Where a command prints that people look at: lines go to stderr unless it is a terminal."""
+    """The descriptors for its stdout and stderr: both stderr, unless stdout is a terminal."""
     return (1, 2) if os.isatty(1) else (2, 2)
 
 

@@ -59,17 +59,21 @@ def compare(
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
     parallel, amp: the options to combine; each combination is a cell.
-    minutes: of timing; a second round is made if it ends half a minute later at most.
+    minutes: of timing, for all cells together. A second round is made even if it ends up to half a
+        minute later, as one alone decides nothing.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
     ask: time, or time and accuracy, which trains each cell once per seed.
-    seeds: for accuracy. processes: of ddp and the like on a CPU; on GPUs there is one for each.
-    device: auto, cpu, cuda. folder: a new one; None: outputs/compare/TIME.
+    seeds: runs of each cell, for accuracy.
+    processes: of ddp and the like on a CPU; on GPUs there is one for each.
+    device: auto, cpu, cuda.
+    folder: a new one for all files of the comparison; None: outputs/compare/TIME.
     overrides: further keys, as on the command line (docs/keys.md), such as "epochs=3".
     show: whether to show the progress.
 
-    Raises ConfigError or DataError, in one line with your line of code, and what else
-    ninefold.errors has if no cell could be run; what failed else is in `Answer.failed`.
-    KeyboardInterrupt says how to go on.
+    Raises ConfigError, DataError or ResourceError for arguments that cannot be used, and where no
+    cell could be run the first failure, of any class in ninefold.errors: one line, with your line
+    of code as a note. If only some cells failed, `Answer.failed` says why. KeyboardInterrupt says
+    how to resume.
     """
     _require_possible()
     parallel, amp, ask = _listed(parallel), _listed(amp), _listed(ask)
@@ -107,6 +111,7 @@ def compare(
 
 
 def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> Answer:
+    """Run `train` with these arguments, which write to `place`, and return the answer."""
     screen = shown.screen(show)
     try:
         ended = child.run(

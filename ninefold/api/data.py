@@ -33,8 +33,8 @@ class Pair:
         return self.inputs[number], self.targets[number]
 
 
-class Whole:
-    """Items as an input alone, for a `forward` that takes whole batches."""
+class InputsAlone:
+    """Items without a target, for a `forward` that takes a whole batch as its input."""
 
     def __init__(self, items: Any) -> None:
         self.items = items
@@ -87,7 +87,7 @@ class Given(Mapped):
         return list(np.shape(inputs))
 
     def count_classes(self) -> None:
-        """None: a model that is given has as many outputs as it has."""
+        """None, as nothing needs their number: the caller's model has its outputs already."""
 
     def sources(self, split: Split) -> Sequence[str]:
         return [self.file]
@@ -107,17 +107,19 @@ class Given(Mapped):
         return AsItIs(layout)
 
     def _node(self, split: Split) -> dict[str, Any]:
+        """What errors call the data by: its class, in place of one that a configuration names."""
         built = self._built.get(split)
-        built = built.items if isinstance(built, Whole) else built
+        built = built.items if isinstance(built, InputsAlone) else built
         return {"_target_": "arrays" if isinstance(built, Pair) else type(built).__name__}
 
     def _data(self, split: Split, log: str) -> Any:
+        """The caller's data of a split, read from the file of objects once."""
         if split not in self._built:
             given = Capsule(self.file, self.sha256).load("dataset")
             data = given["train" if given["test"] is None else split]
             if not hasattr(type(data), "__getitem__"):
                 data = self._made(data, f"dataset.{split}", log)
-            self._built[split] = Whole(data) if self.whole else data
+            self._built[split] = InputsAlone(data) if self.whole else data
         return self._built[split]
 
     def _made(self, make: Any, field: str, log: str) -> Any:

@@ -11,7 +11,8 @@ import torch
 def in_use(accelerator: Any = torch.accelerator) -> list[int]:
     """The numbers of the accelerators that this process uses; empty where it uses none.
 
-    Asking the others would take memory of each. accelerator: torch's module of that name.
+    To ask another one for anything would begin to use it, which takes memory of it.
+    accelerator: torch's module of that name.
     """
     if not accelerator.is_available():
         return []

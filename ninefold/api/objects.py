@@ -21,14 +21,32 @@ from ninefold.files import write_json, write_text
 from ninefold.places import CONF
 
 DIGITS = 12  # of a sha256, where a person sees it
+TARGET = "_target_: ninefold.api.parts."
+DATASET = """_target_: ninefold.api.data.Given
+_recursive_: false
+root: null
+limit: null
+classes: null
+shape: null
+mean: null
+std: null
+flip: false
+crop: 0
+val: 0
+keys: null
+thread_safe: false
+"""
 
 
 @dataclass(frozen=True)
 class Objects:
     """The objects of a comparison.
 
-    parts: by their names in the file. names: of the options, by group. batch_size: None: not said.
-    measured: what the task scores by, None for the loss. notes: what to know of them, in sentences.
+    parts: the objects, by their names in the file. names: of the options that are made of them, by
+        group.
+    batch_size: the DataLoader's; None if none was given.
+    measured: what the task scores by, None for the loss.
+    notes: sentences on how the objects are used, for the answer.
     """
 
     parts: dict[str, Any]
@@ -56,6 +74,7 @@ class Objects:
         return chosen
 
     def _option(self, group: str, file: str) -> str:
+        """The yaml of the option of a group. file: its lines that name the file of objects."""
         named = f"{file}\nname: {self.names[group]}"
         if group == "model":
             net = "\n".join(f"  {line}" for line in [TARGET + "network", *named.splitlines()])
@@ -66,23 +85,6 @@ class Objects:
         if group == "task":
             return f"{TARGET}Given\n{named}\nmeasured: {self.measured or 'null'}\n"
         return f"{TARGET}optimizer\n_partial_: true\n{named}\n"
-
-
-TARGET = "_target_: ninefold.api.parts."
-DATASET = """_target_: ninefold.api.data.Given
-_recursive_: false
-root: null
-limit: null
-classes: null
-shape: null
-mean: null
-std: null
-flip: false
-crop: 0
-val: 0
-keys: null
-thread_safe: false
-"""
 
 
 def gather(
@@ -109,24 +111,7 @@ def gather(
         notes.append(
             f"The calling process held {held:.0f} MiB of its GPU, which no cell could use."
         )
-    if forward is None:
-        _require_callable("loss", loss, "loss(output, target)")
-    elif loss is not None:
-        raise ConfigError(
-            "loss",
-            name_of(loss),
-            "there is a forward=, which returns the loss; one of the two is allowed; pass None",
-        )
-    for name, given in (("forward", forward), ("metric", metric)):
-        if given is not None:
-            _require_callable(name, given, f"{name}(...)")
-    if forward is not None and metric is not None:
-        raise ConfigError(
-            "metric",
-            name_of(metric),
-            "with forward= there is no output to measure; the loss is the score there; leave it "
-            "out",
-        )
+    _require_functions(loss, metric, forward)
     measured = _measured(ask, test, metric, forward)
     parts = {
         "model": model,
@@ -149,7 +134,29 @@ def gather(
     )
 
 
+def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
+    if forward is None:
+        _require_callable("loss", loss, "loss(output, target)")
+    elif loss is not None:
+        raise ConfigError(
+            "loss",
+            name_of(loss),
+            "there is a forward=, which returns the loss; one of the two is allowed; pass None",
+        )
+    for name, given in (("forward", forward), ("metric", metric)):
+        if given is not None:
+            _require_callable(name, given, f"{name}(...)")
+    if forward is not None and metric is not None:
+        raise ConfigError(
+            "metric",
+            name_of(metric),
+            "with forward= there is no output to measure; the loss is the score there; leave it "
+            "out",
+        )
+
+
 def _measured(ask: Sequence[str], test: Any, metric: Any, forward: Any) -> str | None:
+    """What evaluations score by: the metric's name, ACCURACY, or None for the loss."""
     if "accuracy" in ask and test is None:
         raise ConfigError(
             "ask",
@@ -166,6 +173,7 @@ def _require_model(model: Any) -> None:
     name = name_of(model)
     if not isinstance(model, nn.Module):
         _require_callable("model", model, "a function without arguments, which returns one")
+        _require_no_arguments(model)
         return
     wrapped = {
         "DistributedDataParallel": "give the module in it (.module)",
@@ -199,18 +207,21 @@ def _require_callable(name: str, given: Any, wanted: str) -> None:
             type(given).__name__,
             f"it cannot be called; {wanted} is allowed; pass that",
         )
-    if name == "model":
-        try:
-            inspect.signature(given).bind()
-        except ValueError:  # of a function in C
-            return
-        except TypeError as error:
-            raise ConfigError(
-                "model",
-                name_of(given),
-                f"it does not work without arguments ({error}); a module, or a function without "
-                f"arguments that returns one, is allowed; pass lambda: {name_of(given)}(...)",
-            ) from error
+
+
+def _require_no_arguments(model: Any) -> None:
+    """Raise ConfigError if the function that makes the model needs arguments."""
+    try:
+        inspect.signature(model).bind()
+    except ValueError:  # of a function in C
+        return
+    except TypeError as error:
+        raise ConfigError(
+            "model",
+            name_of(model),
+            f"it does not work without arguments ({error}); a module, or a function without "
+            f"arguments that returns one, is allowed; pass lambda: {name_of(model)}(...)",
+        ) from error
 
 
 def _require_optimizer(optimizer: Any) -> None:
@@ -225,7 +236,7 @@ def _require_optimizer(optimizer: Any) -> None:
 
 
 def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, int | None]:
-    """The data as it is copied, and the batch size that it says."""
+    """The data as it will be pickled, and the batch size of a DataLoader; adds to `notes`."""
     if isinstance(data, DataLoader):
         if data.collate_fn is not default_collate:
             raise ConfigError(

@@ -36,10 +36,10 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
             f"it returns an object of type {type(found).__name__}; a torch.nn.Module is needed; "
             "return the network",
         )
-    return found if forward is None else Whole(found, forward)
+    return found if forward is None else WithForward(found, forward)
 
 
-class Whole(nn.Module):
+class WithForward(nn.Module):
     """A network with the caller's `forward`, which takes a batch and returns the loss."""
 
     def __init__(self, model: nn.Module, function: Callable[[nn.Module, Any], Tensor]) -> None:
@@ -60,7 +60,8 @@ class Whole(nn.Module):
 
 
 class Given(nn.Module):
-    """The caller's loss as it is, and what is measured: accuracy, the caller's metric, or the loss.
+    """The task of a comparison: the caller's loss, scored by accuracy, the caller's metric or the
+    loss.
 
     file, sha256: the objects. name: of the loss, for errors.
     measured: `accuracy`, the name of the metric, or None for the loss.
@@ -131,7 +132,7 @@ def optimizer(parameters: list[Any], file: str, sha256: str, name: str) -> torch
 
 @dataclass(frozen=True)
 class AsItIs:
-    """Batches as the dataset has them.
+    """A `Preparation` that leaves batches as the dataset has them: no scaling, no augmentation.
 
     memory_format: channels_last where the command asks for it.
     """

@@ -21,7 +21,7 @@ def restored(things: Sequence[Any]) -> Iterator[None]:
     put them back at the end, after an exception too.
 
     With them the gradients of modules, and the random states of Python, numpy and torch. Without
-    things nothing is kept. The states are copied where they lie: they take their memory again.
+    things nothing is kept. The copies are on the devices of the originals, and as large.
     """
     if not things:
         yield

@@ -21,13 +21,14 @@ from ninefold.study.turn_plan import steps_of_turn
 
 WARM_UP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its turns: 200 in all
 FIRST = 3  # of these turns, which all steps have: in the first calls a step may be compiled
-SHARE = 0.2  # of the time that the others may take
+SHARE = 0.2  # of the time: what the warm-up turns after these may take
 MOST = TIMING_LOOKS[-1]  # rounds
 FEW = 24  # blocks: if fewer fit into the time, each is a round
-LEAST = 1e-8  # seconds of a step: what some clocks cannot tell from nothing
+LEAST = 1e-8  # seconds of a step, at least: some clocks cannot tell less from nothing
 ALIKE = 1.25  # turns of steps whose times differ by a smaller factor have equal numbers of steps
 
 Values = Mapping[str, Mapping[int, float]]  # step -> round -> seconds
+Took = tuple[Sequence[float], float]  # what `Rounds.took` gets
 
 
 @dataclass(frozen=True)
@@ -85,21 +86,14 @@ class Rounds:
         found: dict[str, dict[int, list[float]]] = {name: {} for name in self._names}
         for row in self.rows():
             found[row["step"]].setdefault(row["round"], []).append(row["seconds"])
-        return {name: {n: fmean(of) for n, of in rounds.items()} for name, rounds in found.items()}
+        return {
+            name: {number: fmean(turns) for number, turns in rounds.items()}
+            for name, rounds in found.items()
+        }
 
-    def _plan(self) -> Generator[tuple[Turn, ...], tuple[Sequence[float], float], None]:
-        each, elapsed, late = dict.fromkeys(self._names, 0.0), 0.0, 0.0
-        first: list[Sequence[float]] = []
-        for calls in WARM_UP:
-            takes = calls * sum(each.values())
-            if len(first) >= FIRST and elapsed - late + takes > SHARE * self._budget:
-                break
-            seconds, elapsed = yield tuple(Turn(name, 0, calls) for name in self._names)
-            known = (max(of, LEAST) for of in seconds)
-            each = dict(zip(self._names, known, strict=True))
-            if len(first) < FIRST:
-                first.append(seconds)
-            late = sum(max(a - b, 0) for of in first for a, b in zip(of, seconds, strict=True))
+    def _plan(self) -> Generator[tuple[Turn, ...], Took, None]:
+        """Yield block after block, until the time is up or the answer is settled."""
+        each, elapsed, late = yield from self._warm_up()
         turns = {name: Turn(name, *self._steps(name, each)) for name in self._names}
         takes = sum((turn.lead + turn.timed) * each[name] for name, turn in turns.items())
         end = self._budget + late
@@ -119,8 +113,28 @@ class Rounds:
                 if self.done in TIMING_LOOKS and self._settled(self.values()):
                     return
 
+    def _warm_up(self) -> Generator[tuple[Turn, ...], Took, tuple[dict[str, float], float, float]]:
+        """Yield the turns that do not count.
+
+        Returns the seconds of each step in the last of them, those that have passed, and by how
+        many the first turns took longer than later ones: those are not taken from the time.
+        """
+        each, elapsed, late = dict.fromkeys(self._names, 0.0), 0.0, 0.0
+        first: list[Sequence[float]] = []
+        for calls in WARM_UP:
+            takes = calls * sum(each.values())
+            if len(first) >= FIRST and elapsed - late + takes > SHARE * self._budget:
+                break
+            seconds, elapsed = yield tuple(Turn(name, 0, calls) for name in self._names)
+            known = (max(of, LEAST) for of in seconds)
+            each = dict(zip(self._names, known, strict=True))
+            if len(first) < FIRST:
+                first.append(seconds)
+            late = sum(max(a - b, 0) for of in first for a, b in zip(of, seconds, strict=True))
+        return each, elapsed, late
+
     def _steps(self, name: str, each: Mapping[str, float]) -> tuple[int, int]:
-        """The untimed and the timed steps of a turn."""
+        """The untimed and the timed steps of a turn of a step. each: seconds of every step."""
         alike = min(seconds for seconds in each.values() if ALIKE * seconds >= each[name])
         return steps_of_turn(alike, self._slice, self._several)
 
@@ -132,6 +146,7 @@ class Rounds:
         seconds: Sequence[float],
         turns: Mapping[str, Turn],
     ) -> None:
+        """Keep the times of a block. number: of the round. turn: number of the block in it."""
         for name, each in zip(order, seconds, strict=True):
             self._rows.append(
                 {

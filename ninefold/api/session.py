@@ -101,11 +101,14 @@ class Session:
     def times(self, caveats: Sequence[str] = ()) -> Times:
         """What is known so far; once there is no block, by all complete rounds."""
         found, rows = self._rounds.values(), self._rounds.rows()
-        if self.block is not None:  # only what was looked at anyhow: more looks would find more
+        # While turns go on: the rounds up to the last planned look. `level` is shared out among the
+        # planned looks; with others a false verdict would be more likely.
+        if self.block is not None:
             last = max((look for look in TIMING_LOOKS if look <= self._rounds.done), default=0)
-            found = {name: dict(list(of.items())[:last]) for name, of in found.items()}
+            found = {name: dict(list(own.items())[:last]) for name, own in found.items()}
             rows = [row for row in rows if row["round"] < last]
-        (busy,) = self._together.largest([-1.0 if (b := self._load.others) is None else b])
+        others = self._load.others
+        (busy,) = self._together.largest([-1.0 if others is None else others])  # -1: not known
         return times(
             {name: found[name] for name in self._names},
             rows,
@@ -120,7 +123,7 @@ class Session:
             print(found, flush=True)
 
     def close(self) -> None:
-        """Give back what it holds, after an exception too."""
+        """Close the progress bar and the group of processes, after an exception too."""
         self._bar.close()
         self._counting.close()
         self._together.close()

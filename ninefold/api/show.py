@@ -32,7 +32,10 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 class Screen(Protocol):
-    """draws: whether it shows events; else the command prints its lines or its table itself."""
+    """Shows how far a comparison is, from the events that its command tells.
+
+    draws: whether it does; else the command prints its lines or its table itself.
+    """
 
     draws: bool
 
@@ -42,6 +45,8 @@ class Screen(Protocol):
 
 
 class Nothing:
+    """Draws nothing: outside a notebook, or where it is not wanted."""
+
     draws = False
 
     def hear(self, event: Event) -> None:
@@ -110,19 +115,23 @@ def in_notebook() -> bool:
 
 
 def screen(wanted: bool) -> Screen:
+    """What shows the progress: an output in a notebook, nothing of ours elsewhere."""
     return Notebook() if wanted and in_notebook() else Nothing()
 
 
 def explained(failure: Failure) -> Failure:
-    """The same with the caller's line of code as a note."""
-    line = users_line(str(failure))
+    """`failure`, with the caller's line of code as a note."""
+    line = source_line(str(failure))
     if line and hasattr(failure, "add_note"):  # Python 3.10 has no notes
         failure.add_note(line)
     return failure
 
 
-def users_line(text: str) -> str | None:
-    """The line of code that an error names, which of a notebook only this process knows."""
+def source_line(text: str) -> str | None:
+    """The line of code at the file and line that an error names; None where it is not known.
+
+    The code of a notebook's cells is known in the process of its kernel alone.
+    """
     if (found := LINE.search(text)) is None:
         return None
     source = linecache.getline(found["file"], int(found["line"])).strip()

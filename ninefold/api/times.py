@@ -8,7 +8,7 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ninefold.errors import ConfigError
+from ninefold.api.tables import aligned, data_frame
 from ninefold.stats.statistics import compare, stand
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 
@@ -59,22 +59,10 @@ class Times:
 
     def to_frame(self) -> pd.DataFrame:
         """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
-        try:
-            import pandas as pd
-        except ImportError:
-            raise ConfigError(
-                "pandas", "missing", "to_frame() needs it; rows() does not; pip install pandas"
-            ) from None
-        return pd.DataFrame(self.rows())
+        return data_frame(self.rows())
 
     def __repr__(self) -> str:
-        table = [HEADER, *self._table()]
-        widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
-        lines = [
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-            for row in table
-        ]
-        return "\n".join([self.sentence, *lines])
+        return "\n".join([self.sentence, *aligned([HEADER, *self._table()])])
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -84,6 +72,7 @@ class Times:
         return f"<p>{escape(self.sentence)}</p><table>{rows}</table>"
 
     def _table(self) -> list[tuple[str, ...]]:
+        """A row for each step, as HEADER says."""
         table: list[tuple[str, ...]] = []
         for name, seconds in self.seconds.items():
             pair = pair_of(self.pairs, self._against, name)

@@ -39,6 +39,7 @@ class Together:
     def check(self, steps: Sequence[str]) -> None:
         """Raise ConfigError, in all processes, unless all have steps of the same names."""
         code = float(zlib.crc32("\n".join(sorted(steps)).encode()))
+        # The largest of -code is the smallest code, so that one call gives both.
         most, least = self.largest([code, -code])
         if most != -least:
             raise ConfigError(

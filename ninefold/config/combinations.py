@@ -44,8 +44,8 @@ class Combination:
     field: the key that the error line begins with, and its value.
     when: whether a job has the combination.
     sentence: the rest of the line, `what is wrong; what is allowed; what to do`. A key in braces
-        stands for its value, a name of `WORDS` or `words` in braces for what that says of the job.
-    words: what its sentence says of a job besides, where the row is not in this module.
+        stands for its value, a name of `WORDS` or `words` in braces for what its function returns.
+    words: further functions of the job for `sentence`, by name, for a row outside of this module.
     """
 
     field: str

@@ -31,13 +31,14 @@ def prepare(
     option: str | None,
     asking: str | None = "dataset.classes",
 ) -> tuple[Dataset, Files | None, dict[str, Any]]:
-    """The dataset with this configuration, its cache, and what the data says of keys that are null:
-    `classes`, `shape`.
+    """Return the dataset with this configuration, its cache, and what the data says of keys that
+    are null: `classes`, `shape`.
 
-    The cache, if this command has made it before; without one the data is checked, and downloaded
-    if asked to, once for all runs of a command with this configuration. option: of the group, for
-    the error. asking: what needs the number of classes, if
-    anything. Raises Failure.
+    The cache is None unless this command has made it before. Without one the data is checked, and
+    downloaded if asked to, once for all runs of a command with this configuration.
+
+    option: of the group, for the error. asking: the key that needs the number of classes, if any.
+    Raises Failure.
     """
     with _users_code():
         from ninefold.dataset import cache  # late, because it imports NumPy

@@ -91,7 +91,10 @@ class Asked:
         return self.command == "evaluate"
 
     def as_attempt(self) -> Asked:
-        """This job with the loggers that attempts have, too: one is no run of a tracker."""
+        """This job as an attempt of a search for the largest batch, which is no run of a study.
+
+        It has only the loggers that log attempts as well: no tracker shows it.
+        """
         kept = {
             name: node
             for name, node in self.stored["logger"].items()

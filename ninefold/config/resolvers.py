@@ -14,7 +14,10 @@ from ninefold.places import ROOT
 
 
 def register() -> None:
-    """Register the resolvers with OmegaConf, and where Hydra looks for options; before both."""
+    """Register the resolvers with OmegaConf, and with Hydra where it looks for options.
+
+    To be called before either composes anything.
+    """
     search_path.register()
     resolvers: dict[str, Callable[..., Any]] = {
         "project_root": lambda: str(ROOT),

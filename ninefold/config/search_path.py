@@ -61,6 +61,7 @@ def register() -> None:
 
 def of_environment() -> list[str]:
     """The places that NINEFOLD_CONFIG_DIR names, as Hydra's search path has them."""
+    # The colon of pkg:// separates nothing.
     names = filter(None, re.split(f"{os.pathsep}(?!//)", os.environ.get(VARIABLE, "")))
     return [n if n.startswith("pkg://") else f"file://{os.path.abspath(n)}" for n in names]
 
@@ -88,7 +89,7 @@ def _listed(text: str) -> list[str]:
 
 
 def problems(flags: Namespace) -> list[Failure]:
-    """What is wrong with these places: one is not there, or holds what Hydra would leave out."""
+    """What is wrong with the user's places: one is not there, or an option in it has our name."""
     found: list[Failure] = []
     for name, place in of_users(flags):
         try:
@@ -126,7 +127,7 @@ def _root_of(place: str) -> Any:
 
 
 def _both(root: Any) -> Iterator[tuple[Any, Path]]:
-    """Files of the user's that are at the same place in conf/, with another content."""
+    """Files below `root` that conf/ or experiments/ has too, with another content, and ours."""
     ours = {path: path.relative_to(CONF) for path in sorted(CONF.rglob("*.yaml"))}
     ours |= {path: path.relative_to(ROOT) for path in sorted(EXPERIMENTS.glob("*.yaml"))}
     for path, name in ours.items():

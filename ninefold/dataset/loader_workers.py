@@ -45,12 +45,13 @@ from ninefold.process import until
 
 Arrays = list[npt.NDArray[Any]]
 
-AHEAD = 2  # batches that each worker may have read before they are asked for
+AHEAD = 2  # questions that a worker has at a time: while it answers one, another waits
 LOOK = 1.0  # seconds between looks whether a worker is alive
 ALIGNED = 64  # bytes
 NOTE = struct.Struct("=q")
 NO_ITEM = -1
 TELL_WHERE = signal.SIGUSR2  # to a worker that hangs
+# A line of a traceback that faulthandler writes.
 FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
 BEFORE_EXIT = 100  # priority among what multiprocessing calls before it waits for its processes
 
@@ -144,10 +145,12 @@ class LoaderWorkers:
     """
 
     def __init__(self, count: int, answer: Answer, patience: float) -> None:
-        """Fork `count` processes, each of which answers AHEAD questions of this one at a time.
+        """Fork `count` processes, each with seats for AHEAD questions, which it answers in turn.
 
-        To be called by the main thread, with whose end they end, and before threads that may hold
-        a lock are started. answer: called there with a question, makes the arrays in the slot.
+        Called by the main thread, as the kernel ends the processes with the thread that forked
+        them, and before threads are started that may hold a lock while they are forked.
+
+        answer: called in a worker with a question and a slot, makes the arrays of the answer in it.
         patience: seconds that an answer may take. Raises ResourceError.
         """
         self._count, self._patience = count, patience
@@ -187,6 +190,7 @@ class LoaderWorkers:
         raise failure from InWorker(text)
 
     def _said(self, seat: Seat, question: Any) -> Any:
+        """What `_answered` returned in the worker. Raises Failure if it has ended, or hangs."""
         with suppress(OSError, EOFError):  # it has ended
             seat.ours.send(question)
             # By looks and not by the clock: this process and the worker may be stopped meanwhile.
@@ -200,6 +204,7 @@ class LoaderWorkers:
         raise self._ended(seat)
 
     def _hung(self, seat: Seat) -> Failure:
+        """Give a worker up: have it write where it is, and kill it. Returns what to raise."""
         with suppress(ProcessLookupError):
             os.kill(seat.process.pid, TELL_WHERE)
         seat.process.join(LOOK)  # until it has written where it is
@@ -214,6 +219,7 @@ class LoaderWorkers:
         return Unended("loader.workers", self._count, said)
 
     def _ended(self, seat: Seat) -> Failure:
+        """What to raise for a worker that has ended."""
         if seat.hung:
             return Unended("loader.workers", self._count, seat.hung)
         # Its end of the pipe is closed a moment before it ends, and another thread that asks for
@@ -239,6 +245,7 @@ class LoaderWorkers:
 
 
 def _item(seat: Seat) -> str:
+    """Words that name the item which the worker was reading; "": it was reading none."""
     numbers = [number for each in seat.others if (number := each.slot.noted()) != NO_ITEM]
     return f" as it read item {numbers[0]}" if numbers else ""
 
@@ -314,8 +321,8 @@ def _serve(seats: Sequence[Seat], answer: Answer, traced: int, parent: int) -> N
 
 
 def _answered(answer: Answer, question: Any, slot: Slot) -> Any:
-    """Where the arrays of the answer are; or the failure, and its traceback."""
-    slot.answer()  # what a question before it has left
+    """A list of where the arrays of the answer are; or a failure, and its traceback as text."""
+    slot.answer()  # forget the arrays of a question that failed
     try:
         answer(question, slot)
         return slot.answer()

@@ -1,7 +1,7 @@
 """What a command tells the Python process that has started it: events, as lines of JSON in a pipe.
 
-`ninefold.compare` starts a command with NINEFOLD_EVENTS="DESCRIPTOR:PID": of the pipe, and of
-itself. Other commands tell nothing.
+`ninefold.compare` starts a command with NINEFOLD_EVENTS="DESCRIPTOR:PID:MODE": of the pipe, its own
+process id, and `screen` if it shows the progress, else `failures`. Other commands tell nothing.
 """
 
 from __future__ import annotations

@@ -134,7 +134,8 @@ class Read:
     """What the folder of a study or a recording says, as objects; nothing is written.
 
     report: with the command that trains, with its folders. recording: every run.
-    rows: how each cell stands, as text. settled: whether more runs could not change the answer.
+    rows: how each cell stands, as text. settled: whether the cell that is named is shown to be the
+        one, and more runs could not change the answer.
     picture: the times of the cells as SVG; None without any.
     """
 

@@ -17,7 +17,7 @@ from ninefold.stats.verdicts import Name, Settings
 class Standing:
     """What is known of each candidate, against the best of them.
 
-    lead: the candidate that is least behind any other, by the estimates
+    lead: the candidate whose greatest estimated gap behind another one is the smallest
     chance: by candidate, the confidence that it is within `Settings.same` of the best
     out: the candidates that are shown not to be the best
     """
@@ -46,6 +46,7 @@ def standing(
     seen: of the logarithms of a measure of which less is better
     floor: the noise floor, a share, of a control that failed; differences below it show nothing
     """
+    # Matrices [candidate, candidate]: of the row, held against the column.
     rows = [names.index(cell) for cell in candidates]
     gap = _square(seen, seen.mean, len(names), turned=-1.0)[np.ix_(rows, rows)]
     near = _level(seen, names, rows, settings, np.log1p(settings.same))
@@ -55,7 +56,8 @@ def standing(
         ahead[unclear] = 1.0
         near[unclear & (floor > settings.same)] = 1.0
     np.fill_diagonal(ahead, 1.0)
-    beaten = ahead.min(axis=0)
+    beaten = ahead.min(axis=0)  # by column: the smallest level at which it is not the best
+    # At which the row is within `same` of the column, or that one is not the best.
     open_to = np.minimum(near, beaten)
     np.fill_diagonal(open_to, 0.0)
     behind = np.where(np.isnan(gap), np.inf, gap)

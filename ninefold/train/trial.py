@@ -51,7 +51,7 @@ class Trial:
         """Raise ConfigError if a training step cannot be taken: forward, loss and backward.
 
         batch: of the first two examples, as training prepares them; or of the only one.
-        least: examples that a device computes at once. batch_size: for the error.
+        least: the fewest examples that a device computes at once. batch_size: for the error.
         """
         sizes = [batch] if least > 1 else [batch, first(batch)]
         for some in sizes:
@@ -85,11 +85,12 @@ class Trial:
     ) -> None:
         """Raise ConfigError if the task's loss, `measure` or `scores` fails in an evaluation.
 
-        They are called with random outputs of the network's shape and, where they fail, with real
-        ones. Too few examples may be the reason that `scores` fails: it may not divide by zero.
+        They are called with random outputs in the shape of the network's and, where they fail, with
+        real ones. `scores` may fail only because two examples are so few: it is then called on
+        SPREAD of them too, and a division by zero is no failure.
 
         batch: of the first two examples, as evaluations prepare them; or of the only one.
-        more: gives the targets of so many examples from all over the set, at most.
+        more: gives the targets of at most so many examples, from all over the set.
         sizes: of the batches of the evaluation. names: of the classes.
         """
         with generators(0, 0), torch.no_grad():
@@ -116,6 +117,7 @@ class Trial:
         return on_meta(self.network)
 
     def _passes_on_meta(self, batch: Batch) -> bool:
+        """Whether a training step works on tensors without values; False: real ones decide."""
         try:
             task = on(copied(self.task), "meta", True)
             loss = self._loss(self._meta.train(), task, on(batch, "meta"))
@@ -135,7 +137,7 @@ class Trial:
         """Why a training step fails with real numbers, on the device; None: not known to."""
         try:
             network = copy.deepcopy(self.network)
-        except Exception:  # then the first step itself tells
+        except Exception:  # it cannot be copied: the first step of the run will tell
             return None
         try:
             task = on(copied(self.task), self.device, True)
@@ -148,6 +150,7 @@ class Trial:
         return None
 
     def _loss(self, network: nn.Module, task: Task, batch: Batch) -> Tensor:
+        """The loss of a batch. Raises what network and loss raise, or why the output has none."""
         inputs, targets = batch
         output = picked(call(network, inputs), self.part, self.name)
         loss = task.loss if self.own is None else explained(task.loss, self.own)
@@ -165,7 +168,10 @@ class Trial:
     def _judged(
         self, batch: Batch, more: Callable[[int], Any], all_names: set[tuple[str, ...]]
     ) -> torch.Size | None:
-        """The shape of what `measure` returns; None: not known. Raises ConfigError if it fails."""
+        """The shape of what `measure` returns; None: not known. Raises ConfigError if it fails.
+
+        all_names: the names of classes to call `scores` with, one set after the other.
+        """
         failure: ConfigError | None = None
         for output, targets, real in self._outputs(batch, more):
             task, called = on(copied(self.task), "cpu", False), "loss"
@@ -188,9 +194,9 @@ class Trial:
                     return None
                 failure = self._failure(called, error, output, targets)
                 if real and called != "scores":
-                    break
+                    break  # a real output decides; only for `scores` more examples may help
                 if called == "scores" and isinstance(error, ArithmeticError):
-                    failure = None
+                    failure = None  # it may divide by zero for want of examples
         if failure is not None:
             raise failure
         return None
@@ -254,7 +260,7 @@ class Trial:
 def parts(examples: int, replicas: int) -> set[int]:
     """Sizes of the parts in which `replicas` devices compute so many examples, as torch.chunk."""
     each = -(-examples // replicas)
-    return {min(each, examples - first) for first in range(0, examples, max(1, each))}
+    return {min(each, examples - start) for start in range(0, examples, max(1, each))}
 
 
 def evaluated_in(count: int, batch_size: int, processes: int, replicas: int) -> set[int]:

@@ -43,7 +43,8 @@ MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures b
 def describe(evidence: Evidence, recording: Recording, order: int, margin: float) -> Group:
     """Return a group with its cells, verdicts, curves and rounds.
 
-    order: by its conditions. margin: of the report.
+    order: the group's place among all groups, as their conditions sort. margin: the report's;
+        `own_margin` tells of another one.
     """
     group = evidence.group
     measures = [

@@ -47,7 +47,7 @@ def _point(evidence: Evidence, pairs: Pairs, base: Cell, cell: Cell) -> ScalingP
     ideal = processes / _processes(evidence, base)
     value, low, high = (
         None if end is None or crowded else end / ideal for end in speedup
-    )  # of too few cores or GPUs nothing is ideal
+    )  # with too few cores or GPUs no ideal is known
     return ScalingPoint(
         processes=processes,
         cell=cell,

@@ -1,1 +1,1 @@
-"""Statistics of a report: means, intervals, verdicts on pairs. Pure functions of `data`."""
+"""What a report measures and compares of runs, by the methods of ninefold.stats; pure functions."""
