@@ -186,10 +186,10 @@ class NewRounds:
         if not self.done:
             fit = int(min(self._budget / max(apart, LEAST), MOST))
             self._planned = max(fit, TIMING_LOOKS[0])
-        minutes = self._budget / self._planned / 60
+        left = max(self._budget - elapsed, 0.0) / (self._planned - self.done)
         self._began = elapsed
         self._round = Rounds(
-            self._names, minutes, self._slice, False, lambda found: False, self.done, blocks=1
+            self._names, left / 60, self._slice, False, lambda found: False, self.done, blocks=1
         )
 
     def took(self, seconds: Sequence[float], elapsed: float) -> None:

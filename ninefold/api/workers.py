@@ -144,11 +144,10 @@ class Workers:
 
 def raised(name: str, answer: Mapping[str, str]) -> Exception:
     """What a step raised in its process, of the same class where that can be copied."""
-    error: Any = None
+    copy: Any = None
     with suppress(Exception):
-        error = pickle.loads(base64.b64decode(answer["copy"]))
-    if not isinstance(error, Exception):
-        error = RuntimeError(answer["text"])
+        copy = pickle.loads(base64.b64decode(answer["copy"]))
+    error = copy if isinstance(copy, Exception) else RuntimeError(answer["text"])
     note(error, f"ninefold.time_steps: in the step {name!r}")
     if not isinstance(error, Failure):  # whose line says all
         note(error, f"In its process:\n{answer['traceback']}")
