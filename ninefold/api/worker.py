@@ -54,7 +54,7 @@ def own_streams() -> tuple[TextIOWrapper, TextIOWrapper]:
 
     Neither is handed on to programs that it starts.
     """
-    streams = open(os.dup(0)), open(os.dup(1), "w")  # noqa: SIM115
+    streams = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
