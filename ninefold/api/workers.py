@@ -111,7 +111,9 @@ class Workers:
                 line += block
                 ended = not block
             if ended:
-                raise gone(name, process.wait())
+                code = process.wait()
+                kill_group(process)  # what it has started lives on
+                raise gone(name, code)
         answer: dict[str, Any] = json.loads(line)
         if "copy" in answer:
             raise raised(name, answer)
@@ -132,14 +134,18 @@ class Workers:
         """End the processes at once, with what they have started."""
         for process in self._processes.values():
             if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                kill_group(process)
         for process in self._processes.values():
             process.wait()
             for stream in (process.stdin, process.stdout):
                 assert stream is not None
                 stream.close()
         self._processes = {}
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def raised(name: str, answer: Mapping[str, str]) -> Exception:

@@ -117,8 +117,14 @@ def test_what_a_factory_returns_that_is_no_step_is_refused_in_one_line() -> None
 
 
 @pytest.mark.parametrize("how", ["killed", "left"])
-def test_a_process_that_dies_is_one_line(how: str) -> None:
+def test_a_process_that_dies_is_one_line_and_what_it_started_ends(how: str, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+
     def dies() -> Callable[[], None]:
+        child = os.fork()  # as worker processes of a DataLoader are
+        if not child:
+            time.sleep(600)
+        started.write_text(f"{child}")
         return lambda: os.kill(os.getpid(), signal.SIGKILL) if how == "killed" else os._exit(3)
 
     with pytest.raises(ResourceError) as raised:
@@ -128,6 +134,7 @@ def test_a_process_that_dies_is_one_line(how: str) -> None:
         f"error: steps['dies']=exit code {code}: its process {said}"
     )
     assert "\n" not in str(raised.value)
+    assert none_left([int(started.read_text())])
 
 
 def test_ctrl_c_in_the_middle_of_a_turn_leaves_no_process(tmp_path: Path) -> None:
