@@ -25,7 +25,7 @@ from ninefold.api.rounds import Turn
 from ninefold.api.session import Session
 from ninefold.errors import KILLED, Failure, ResourceError, resource_failure
 
-POLL = 1.0  # seconds between two looks whether a process that does not answer is still there
+POLL = 0.3  # seconds between two looks whether a process that does not answer is still there
 GRACE = 5.0  # seconds that processes have to end by themselves at the end of a round
 
 

@@ -41,11 +41,12 @@ def quick() -> Factory:
 
 
 def alive(process: int) -> bool:
+    """Whether a process is there and more than its exit code."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
         return False
-    return True
+    return text.rpartition(")")[2].split()[0] != "Z"
 
 
 def none_left(processes: list[int]) -> bool:
