@@ -208,7 +208,7 @@ class Capsule:
             "objects",
             self._path,
             f"it is not read; {what}; objects of a comparison are read by its own user, as they "
-            "were written: run ninefold.compare again",
+            "were written: compare again",
         )
 
 

@@ -58,7 +58,7 @@ def run(
     reader, writer = os.pipe()
     try:
         mode = "screen" if shows else "failures"
-        environment = _environment() | {VARIABLE: f"{writer}:{os.getpid()}:{mode}"}
+        variables = environment() | {VARIABLE: f"{writer}:{os.getpid()}:{mode}"}
         with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
             out, err = _streams() if prints else (file.fileno(), file.fileno())
             process = subprocess.Popen(
@@ -66,7 +66,7 @@ def run(
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env=environment,
+                env=variables,
                 pass_fds=[writer],
                 start_new_session=True,
             )
@@ -90,7 +90,7 @@ def run(
                 os.close(descriptor)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment of this process, and in NINEFOLD_PATH where it finds modules."""
     found = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
     found[places.PATH] = places.path_text()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from ninefold import progress
 from ninefold.api import devices
-from ninefold.api.rounds import Rounds, Turn, Values
+from ninefold.api.rounds import NewRounds, Rounds, Turn, Values
 from ninefold.api.times import Times, times
 from ninefold.api.together import Together
 from ninefold.errors import ConfigError
@@ -24,6 +24,8 @@ class Session:
 
     Its user takes the turns of `block` and hands over their times, until there is no block.
 
+    new: whether each round has new processes; then its user starts those of each round in
+        `starting` first, until it is `over`.
     clock, wait: tell the time, and wait until devices have done what was queued.
     """
 
@@ -37,6 +39,7 @@ class Session:
         level: float,
         baseline: str | None,
         show: bool,
+        new: bool = False,
         clock: Callable[[], float] = time.perf_counter,
         wait: Callable[[], None] = devices.wait,
     ) -> None:
@@ -60,7 +63,12 @@ class Session:
         self._together = Together()
         self._together.check(names)
         self._neighbors = self._together.neighbors()
-        self._rounds = Rounds(names, minutes, turn, self._together.several, self._is_settled)
+        self._where = "in new processes" if new else "in this process"
+        self._rounds = (
+            NewRounds(names, minutes, turn, self._is_settled)
+            if new
+            else Rounds(names, minutes, turn, self._together.several, self._is_settled)
+        )
         self._load, self._counting = Load(), ExitStack()
         self._shows = show and self._together.rank == 0
         self._total = math.ceil(60 * minutes)
@@ -77,6 +85,11 @@ class Session:
         """The turns to take now, in order; None at the end."""
         return self._rounds.block
 
+    @property
+    def over(self) -> bool:
+        """Whether there are no more turns, nor rounds."""
+        return self._rounds.over
+
     def now(self) -> float:
         """The time, when devices have done what was queued."""
         self._wait()
@@ -85,7 +98,18 @@ class Session:
     def begin(self) -> None:
         """Begin the time of the whole comparison."""
         self._began = self._clock()
-        self._counting.enter_context(self._load.during(self._neighbors))
+        self._count()
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Start the new processes of a round meanwhile: it takes nothing of the time of turns."""
+        assert isinstance(self._rounds, NewRounds)
+        began = self._clock()
+        yield
+        apart = self._clock() - began
+        self._rounds.start(began - self._began, apart)
+        self._began += apart
+        self._count()
 
     def took(self, seconds: Sequence[float]) -> None:
         """Go on to the next block. seconds: per step, of each turn of this one, in this process."""
@@ -95,15 +119,14 @@ class Session:
         self._bar.update(min(int(elapsed), self._total) - self._bar.n)
         if self.block is None or self._rounds.done > done:
             self._counting.close()
-            if self.block is not None:
-                self._counting.enter_context(self._load.during(self._neighbors))
+            self._count()
 
     def times(self, caveats: Sequence[str] = ()) -> Times:
         """What is known so far; once there is no block, by all complete rounds."""
         found, rows = self._rounds.values(), self._rounds.rows()
         # While turns go on: the rounds up to the last planned look. `level` is shared out among the
         # planned looks; with others a false verdict would be more likely.
-        if self.block is not None:
+        if not self.over:
             last = max((look for look in TIMING_LOOKS if look <= self._rounds.done), default=0)
             found = {name: dict(list(own.items())[:last]) for name, own in found.items()}
             rows = [row for row in rows if row["round"] < last]
@@ -115,6 +138,7 @@ class Session:
             self._settings,
             None if busy < 0 else busy,
             caveats,
+            self._where,
         )
 
     def show(self, found: Times) -> None:
@@ -127,6 +151,11 @@ class Session:
         self._bar.close()
         self._counting.close()
         self._together.close()
+
+    def _count(self) -> None:
+        """Count what other programs use, while turns are taken."""
+        if self.block is not None:
+            self._counting.enter_context(self._load.during(self._neighbors))
 
     def _is_settled(self, found: Values) -> bool:
         return times(found, (), self._settings, None).settled

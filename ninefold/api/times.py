@@ -1,4 +1,4 @@
-"""`Times`: what was found about steps that took turns in one process."""
+"""`Times`: what was found about steps that took turns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_KNOWN = "not known yet"
 
 @dataclass(frozen=True)
 class Times:
-    """How long steps of a training take, compared in turns in one process.
+    """How long steps of a training take, compared in turns.
 
     best: the step that is shown to be within `same` of the fastest, `baseline` if it is one of
         these; while none is shown to be, the one with the shortest times so far; None before two
@@ -90,8 +90,13 @@ def times(
     settings: Settings,
     busy: float | None,
     caveats: Sequence[str] = (),
+    where: str = "in this process",
 ) -> Times:
-    """Return what is known. values: seconds by step and round; `settings.baseline`: see `Times`."""
+    """Return what is known.
+
+    values: seconds by step and round. where: the turns were taken, for the sentence.
+    `settings.baseline`: see `Times`.
+    """
     pairs = tuple(compare(values, {}, settings).seconds)
     best, chance, settled = None, 0.0, False
     rounds = min(map(len, values.values()))
@@ -103,7 +108,7 @@ def times(
         of_best = [pair_of(pairs, best, name) for name in values if name != best]
         decided = all(pair is not None and pair.verdict not in UNDECIDED for pair in of_best)
         settled = decided and chance >= 1 - settings.level
-    said = [claim(best, chance, settled, list(values), pairs, settings, rounds), *caveats]
+    said = [claim(best, chance, settled, list(values), pairs, settings, rounds, where), *caveats]
     if busy is not None and busy > BUSY:
         said.append(f"Other programs used {100 * busy:.0f} % of the CPU time meanwhile.")
     return Times(
@@ -129,26 +134,28 @@ def claim(
     pairs: Sequence[Pair],
     settings: Settings,
     rounds: int,
+    where: str,
 ) -> str:
     """What was shown, and no more: one sentence, with a clause for each other step."""
     if best is None:
         return (
-            f"Which step is the fastest in this process is {NOT_KNOWN}: there was time for "
+            f"Which step is the fastest {where} is {NOT_KNOWN}: there was time for "
             f"{rounds} rounds, and it takes more; raise minutes."
         )
     others = {name: pair_of(pairs, best, name) for name in names if name != best}
     verdicts = {pair.verdict for pair in others.values() if pair is not None}
     same = f"{100 * settings.same:g} %"
     sure = "more than 99.9" if chance > 0.999 else f"{100 * chance:.1f}"
+    at = where.capitalize()
     if settled and verdicts == {"slower"}:
-        head = f"In this process {best} is the fastest"
+        head = f"{at} {best} is the fastest"
     elif settled and verdicts == {"tie"}:
-        head = "In this process no step is shown to be the fastest"
+        head = f"{at} no step is shown to be the fastest"
     elif settled:
-        head = f"In this process {best} is within {same} of the fastest, with {sure} % confidence"
+        head = f"{at} {best} is within {same} of the fastest, with {sure} % confidence"
     else:
         head = (
-            f"In this process it is not decided after {rounds} rounds which step is the fastest; "
+            f"{at} it is not decided after {rounds} rounds which step is the fastest; "
             f"{best} has the shortest times so far"
         )
         if chance >= LIKELY:

@@ -14,6 +14,11 @@ from torch import distributed
 from ninefold.errors import ConfigError
 
 
+def is_grouped() -> bool:
+    """Whether this process is in a torch.distributed group."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
 class Together:
     """The processes of the default group; one alone where none was made.
 
@@ -23,7 +28,7 @@ class Together:
     """
 
     def __init__(self) -> None:
-        there = distributed.is_available() and distributed.is_initialized()
+        there = is_grouped()
         self.rank = distributed.get_rank() if there else 0
         self.several = there and distributed.get_world_size() > 1
         self._group: Any = distributed.new_group(backend="gloo") if self.several else None
