@@ -151,8 +151,9 @@ def test_the_code_of_a_run_is_found_where_it_was_found_and_missed_in_one_line(
 ) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "mine_of_test_own.py").write_text("Net = 1\n")
-    others = [path for path in sys.path if not Path(path).is_relative_to(ROOT)]  # than tests'
-    monkeypatch.setattr(sys, "path", [*others, str(ROOT), str(tmp_path / "code")])
+    installed = [path for path in sys.path if Path(path).is_relative_to(sys.prefix)]
+    python = [path for path in sys.path if Path(path).is_relative_to(sys.base_prefix)]
+    monkeypatch.setattr(sys, "path", [str(ROOT), *python, *installed, str(tmp_path / "code")])
     sign(tmp_path / "run", TEXT, USERS)
     found = origin(tmp_path / "run", TEXT)
     assert found is not None
