@@ -166,6 +166,9 @@ def pytest_configure(config: pytest.Config) -> None:
     What the others say of devices and processes holds on a CPU. CUDA looks at the variable when it
     is used for the first time, and commands inherit it.
     """
+    # A shell that starts the tests in the background has them ignore these, and so would commands.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Runs are signed with a key of the tests, and not with that of who runs them.
     state = tempfile.TemporaryDirectory(prefix="nf-state-")
     os.environ["XDG_STATE_HOME"] = state.name
