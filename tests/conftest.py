@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -168,7 +169,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     # A shell that starts the tests in the background has them ignore these, and so would commands.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     # Runs are signed with a key of the tests, and not with that of who runs them.
     state = tempfile.TemporaryDirectory(prefix="nf-state-")
     os.environ["XDG_STATE_HOME"] = state.name
@@ -193,6 +195,32 @@ def one_thread() -> Iterator[None]:
     yield
     if zygote.cache_info().currsize:
         zygote().close()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def popens() -> Iterator[WeakSet[subprocess.Popen[Any]]]:
+    """All processes that subprocess has started here, by tests and what they call."""
+    found: WeakSet[subprocess.Popen[Any]] = WeakSet()
+    begin = subprocess.Popen.__init__
+
+    def noted(process: subprocess.Popen[Any], *arguments: Any, **options: Any) -> None:
+        begin(process, *arguments, **options)
+        found.add(process)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "__init__", noted)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def ended_are_waited_for(popens: WeakSet[subprocess.Popen[Any]]) -> Iterator[None]:
+    """Wait for what has ended: else Python warns of it when it is collected, in any later test.
+
+    Of a process that goes on it still does.
+    """
+    yield
+    for process in list(popens):
+        process.poll()
 
 
 @pytest.fixture
