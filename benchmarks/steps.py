@@ -176,6 +176,8 @@ def held_against_loops(minutes: float) -> tuple[list[dict[str, Any]], float | No
                 "high": pair.high,
                 "loops": fmean(took[second]) / fmean(took[first]),
                 "error": stdev(ratios) / len(ratios) ** 0.5,
+                "rounds": found.rounds,
+                "seconds": {name: (found.seconds[name], took[name]) for name in (first, second)},
             }
         )
     return rows, found.busy
