@@ -46,7 +46,7 @@ class Rounds:
 
     names: of the steps. minutes: that all takes, without what compiling takes in the first calls.
     slice_: seconds of a turn that are timed. several: whether several processes take it together.
-    settled: says of the rounds so far whether more could not change the answer. seed: of the order.
+    known: says of the rounds so far whether they are enough. seed: of the order.
     blocks: that are taken even if the time is up.
 
     block: the turns to take now, in order; None at the end.
@@ -59,14 +59,14 @@ class Rounds:
         minutes: float,
         slice_: float,
         several: bool,
-        settled: Callable[[Values], bool],
+        known: Callable[[Values], bool],
         seed: int = 0,
         blocks: int = 0,
     ) -> None:
         self._names = sorted(names)  # so that the order in which they were given changes nothing
         self._seed, self._least = seed, blocks
         self._budget, self._slice, self._several = 60.0 * minutes, slice_, several
-        self._settled = settled
+        self._known = known
         self._rows: list[dict[str, Any]] = []
         self.done = 0
         self._blocks = self._plan()
@@ -96,7 +96,7 @@ class Rounds:
         return means(self._names, self.rows())
 
     def _plan(self) -> Generator[tuple[Turn, ...], Took, None]:
-        """Yield block after block, until the time is up or the answer is settled."""
+        """Yield block after block, until the time is up or the answer is known."""
         each, elapsed, late = yield from self._warm_up()
         turns = {name: Turn(name, *self._steps(name, each)) for name in self._names}
         takes = sum((turn.lead + turn.timed) * each[name] for name, turn in turns.items())
@@ -114,7 +114,7 @@ class Rounds:
             self._note(*divmod(block, blocks), order, seconds, turns)
             if (block + 1) % blocks == 0:
                 self.done += 1
-                if self.done in TIMING_LOOKS and self._settled(self.values()):
+                if self.done in TIMING_LOOKS and self._known(self.values()):
                     return
 
     def _warm_up(self) -> Generator[tuple[Turn, ...], Took, tuple[dict[str, float], float, float]]:
@@ -178,10 +178,10 @@ class NewRounds:
         names: Sequence[str],
         minutes: float,
         slice_: float,
-        settled: Callable[[Values], bool],
+        known: Callable[[Values], bool],
     ) -> None:
         self._names, self._budget, self._slice = names, 60.0 * minutes, slice_
-        self._settled = settled
+        self._known = known
         self._rows: list[dict[str, Any]] = []
         self._round: Rounds | None = None
         self._began = 0.0
@@ -216,7 +216,7 @@ class NewRounds:
         self._round = None
         self.done += 1
         late = elapsed >= self._budget and self.done >= TIMING_LOOKS[0]
-        looked = self.done in TIMING_LOOKS and self._settled(self.values())
+        looked = self.done in TIMING_LOOKS and self._known(self.values())
         self.over = late or looked or self.done == self._planned
 
     def rows(self) -> list[dict[str, Any]]:

@@ -65,9 +65,9 @@ class Session:
         self._neighbors = self._together.neighbors()
         self._where = "in new processes" if new else "in this process"
         self._rounds = (
-            NewRounds(names, minutes, turn, self._is_settled)
+            NewRounds(names, minutes, turn, self._is_known)
             if new
-            else Rounds(names, minutes, turn, self._together.several, self._is_settled)
+            else Rounds(names, minutes, turn, self._together.several, self._is_known)
         )
         self._load, self._counting = Load(), ExitStack()
         self._shows = show and self._together.rank == 0
@@ -157,8 +157,8 @@ class Session:
         if self.block is not None:
             self._counting.enter_context(self._load.during(self._neighbors))
 
-    def _is_settled(self, found: Values) -> bool:
-        return times(found, (), self._settings, None).settled
+    def _is_known(self, found: Values) -> bool:
+        return times(found, (), self._settings, None).known
 
 
 def check_number(field: str, value: object, below: float) -> None:

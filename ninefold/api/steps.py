@@ -44,8 +44,9 @@ def time_steps(
         yields after each step and does not end. With processes="new", a function without arguments
         that returns one of these: it is copied to the new processes.
     minutes: the longest that it takes, besides one turn of each step, and what compiling takes in
-        their first calls. It ends sooner if the answer is settled. With processes="new" it is the
-        time of turns, besides starting, and there are three rounds at least.
+        their first calls. It ends sooner once the answer is settled and its ratios are known within
+        3 %. With processes="new" it is the time of turns, besides starting, and there are three
+        rounds at least.
     turn: seconds of a turn that are timed, at least 0.04, of several processes 0.3; before them as
         long is not timed.
     same: steps whose times differ by at most this share count as equally fast.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 BUSY = 0.05  # share of the CPU time that other programs may have before the sentence says so
 HEADER = ("step", "ms per step", "ratio", "interval", "verdict")
+NEAR = 0.03  # how far from a ratio that is known its interval may reach, as a share of it
 LIKELY = 0.5  # a confidence that is worth a word while nothing is decided
 NOT_KNOWN = "not known yet"
 
@@ -49,6 +50,15 @@ class Times:
     _against: str | None = field(repr=False)
     _settings: Settings = field(repr=False)
     _rows: Sequence[Mapping[str, Any]] = field(repr=False)
+
+    @property
+    def known(self) -> bool:
+        """Whether more turns need not be taken: it is settled, and ratios are known within 3 %.
+
+        A large difference is shown after few rounds, which say little of how large it is.
+        """
+        of_best = [pair_of(self.pairs, self.best, name) for name in self.seconds]
+        return self.settled and all(is_near(pair) for pair in of_best if pair is not None)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each turn: step, round, turn (of the round), order, seconds, steps.
@@ -172,6 +182,13 @@ def clause(name: str, best: str, pair: Pair, same: str) -> str:
     if pair.verdict in UNDECIDED:
         return f"{name} is not shown to differ, {ratio}"
     return f"{name}'s time is {ratio}"
+
+
+def is_near(pair: Pair) -> bool:
+    """Whether the interval of a ratio reaches at most 3 % (NEAR) to either side of it."""
+    if pair.estimate is None or pair.low is None or pair.high is None:
+        return False
+    return pair.high <= (1 + NEAR) * pair.estimate and pair.low >= pair.estimate / (1 + NEAR)
 
 
 def pair_of(pairs: Sequence[Pair], first: str | None, second: str) -> Pair | None:

@@ -80,7 +80,7 @@ class Turns:
 
     @property
     def done(self) -> bool:
-        """Whether all turns are over: the answer is settled, or the time is up."""
+        """Whether all turns are over: the answer is known (`Times.known`), or the time is up."""
         return self._session.block is None
 
     @contextmanager

@@ -88,7 +88,7 @@ def timed(
         name: partial(machine.step, name, seconds, name == last) for name, seconds in steps.items()
     }
     rounds = Rounds(
-        list(steps), minutes, 0.04, False, lambda found: times(found, (), settings, None).settled
+        list(steps), minutes, 0.04, False, lambda found: times(found, (), settings, None).known
     )
     while rounds.block is not None:
         found = []

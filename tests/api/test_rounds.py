@@ -57,6 +57,18 @@ def test_a_step_that_takes_5_percent_longer_is_found_within_a_minute() -> None:
     assert verdicts("bursts of a second", 1.05, tries=20)["slower"] >= 18
 
 
+def test_it_goes_on_until_its_ratios_are_known_within_3_percent_or_its_time_is_up() -> None:
+    steps = {"a": constant(STEP), "b": constant(2 * STEP)}
+    noises = (0.01, 0.1, 0.8)
+    first, second, third = (timed(Machine(0, noise=noise), steps) for noise in noises)
+    assert first.known
+    assert second.known
+    assert not third.known
+    assert all(found.settled for found in (first, second, third))
+    assert first.rounds == 3 < second.rounds < third.rounds
+    assert second.pairs[0].estimate == pytest.approx(2, rel=0.03)
+
+
 def test_the_order_in_which_steps_are_given_changes_nothing() -> None:
     steps = {"a": constant(STEP), "b": constant(1.02 * STEP), "c": constant(1.04 * STEP)}
     for seed, order in enumerate(itertools.permutations(steps)):

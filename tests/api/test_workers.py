@@ -186,10 +186,10 @@ def test_under_a_launcher_new_processes_are_refused(monkeypatch: pytest.MonkeyPa
 
 
 def turns_taken(
-    seconds: Callable[[str], float], apart: float, settled: Callable[[Values], bool]
+    seconds: Callable[[str], float], apart: float, known: Callable[[Values], bool]
 ) -> tuple[NewRounds, float]:
     """Rounds of steps that take so many seconds in a new process, and their seconds of turns."""
-    rounds, elapsed = NewRounds(["a", "b"], 1.0, 0.04, settled), 0.0
+    rounds, elapsed = NewRounds(["a", "b"], 1.0, 0.04, known), 0.0
     while not rounds.over:
         rounds.start(elapsed, apart)
         step = {name: seconds(name) for name in "ab"}
@@ -220,7 +220,7 @@ def verdicts(factor: float, tries: int) -> Counter[str]:
                 0.01 * (factor if name == "b" else 1.0) * math.exp(0.02 * draw.standard_normal())
             ),
             1.0,
-            lambda values: times(values, (), SETTINGS, None).settled,
+            lambda values: times(values, (), SETTINGS, None).known,
         )
         found[times(rounds.values(), (), SETTINGS, None).pairs[0].verdict] += 1
     return found
