@@ -192,6 +192,25 @@ def test_a_limit_on_the_whole_call_is_kept_and_what_is_known_then_is_the_answer(
     assert not shell.survivors()
 
 
+@pytest.mark.gpu
+def test_a_script_that_has_used_the_gpu_is_compared_and_its_module_there_is_refused(
+    shell: Shell,
+) -> None:
+    code = (
+        f"import ninefold.errors\n{DEFINED}torch.zeros(1, device='cuda')\n"
+        "answer = compare()\nprint('best', answer.best, dict(answer.failed))\n"
+        "try:\n    ninefold.compare(Net().cuda(), Rows(), loss)\n"
+        "except ninefold.errors.ConfigError as error:\n    print('refused', error)\n"
+    )
+    done = shell.run(*as_file(shell, code), env=environment())
+    assert done.returncode == 0, done.stderr
+    best, refused = done.stdout.splitlines()[-2:]
+    assert best.startswith("best ")
+    assert best.endswith(" {}")
+    assert refused.startswith("refused error: model=Net: ")
+    assert ".cpu()" in refused
+
+
 def test_processes_share_the_memory_of_the_callers_arrays(tmp_path: Path) -> None:
     """Four processes that have each read all of 256 MB take it once (PSS), not four times."""
     code = (
