@@ -126,8 +126,8 @@ ERRORS = [
                  id="scores", marks=SLOW),
     pytest.param("logger", ["logger=u"], "rank=0: ValueError", 1, id="logger", marks=SLOW),
     pytest.param("log", ["logger=u"], "rank=0: ValueError: in log", 1, id="log", marks=SLOW),
-    pytest.param("item", [QUIET, "dataset=u", "dataset.classes=10"], "dataset.train=u.Data: item 40 raised", 4,
-                 id="item", marks=SLOW),
+    pytest.param("item", [QUIET, "dataset=u", "dataset.classes=10"],
+                 "dataset.train=u.Data: item 40 raised", 4, id="item", marks=SLOW),
     pytest.param("construction", [QUIET], "model.net=u.Net: it cannot be built so", 2,
                  id="construction", marks=SLOW),
 ]  # fmt: skip
