@@ -18,7 +18,14 @@ from PIL import Image
 
 from ninefold.dataset.arrays import Rows, Sides, Unread, sides
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
-from ninefold.dataset.draws import drawn, generators, seed_by, seeds
+from ninefold.dataset.draws import (
+    drawn,
+    generators,
+    seed_by,
+    seed_torch,
+    seeded_once,
+    seeds,
+)
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 from ninefold.tree import Tree, each, filled, leaves, named
 from ninefold.types import Key
@@ -76,6 +83,9 @@ class Items:
         self._places = any(isinstance(key, int) for key in self._flat_keys)
         self._field, self._target, self._log = field, target, log
         self._draws, self._ask = draws, ask
+        # Most classes draw from torch's generator alone, and to seed the others takes 10 µs: that
+        # is done for each item once one of them was seen to draw from these.
+        self._seed: Callable[[Sequence[int]], None] = seed_torch
         try:
             self._count = len(data)
         except Exception as error:
@@ -89,7 +99,10 @@ class Items:
         self._plain: tuple[Any, ...] | None = None
         self.unlabeled = self.masked = False
         with generators(0, 0):
+            untouched = seeded_once((0, 0))
             first = self._raw(0)
+            if not untouched():
+                self._seed = seed_by
             both = self._checked(0, first)
         self.inputs, self.targets = each(lambda array: Kind(array.shape, array.dtype), both)
         self._sides = each(lambda kind: Sides(kind.shape), self.inputs)
@@ -162,15 +175,40 @@ class Items:
         empty: makes the arrays. note: called with the number of each item before it is read.
         """
         found = [empty((len(rows), *kind.shape), kind.dtype) for kind in self.kinds]
-        words = seeds(seed, epoch, rows) if self._draws else None
+        if not self._draws:
+            self._fill(found, rows, note)
+            return found
+        words = seeds(seed, epoch, rows)
+        if self._seed is seed_torch and words:
+            untouched = seeded_once(words[0])
+            try:
+                self._fill(found, rows, note, words)
+                if untouched():
+                    return found
+            except Failure:
+                if untouched():
+                    raise
+            self._seed = seed_by  # and again: these items drew from what was not seeded for each
+        self._fill(found, rows, note, words)
+        return found
+
+    def _fill(
+        self,
+        arrays: Sequence[npt.NDArray[Any]],
+        rows: Rows,
+        note: Callable[[int], None] | None,
+        words: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Read these items into arrays. words: what the generators are seeded by for each."""
         for place, number in enumerate(rows.tolist()):
             if words is not None:
-                seed_by(words[place])
+                self._seed(words[place])
             if note is not None:
                 note(number)
-            for array, value in zip(found, leaves(self._item(number)), strict=True):
+            item = self._raw(number)
+            values = self._as_the_first(item) or leaves(self._checked(number, item))
+            for array, value in zip(arrays, values, strict=True):
                 array[place] = value
-        return found
 
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs from one epoch to the next, which a cache would end.

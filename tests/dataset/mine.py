@@ -37,6 +37,24 @@ class Digits(Dataset[Any]):
         return image, int(self.labels[number])
 
 
+class Rare(Dataset[Any]):
+    """Items of which number 13 alone draws, from `random` or from `numpy`, and may raise for it."""
+
+    def __init__(self, source: str, limit: float = 1) -> None:
+        self.source, self.limit = source, limit
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, number: int) -> tuple[Any, float]:
+        drawn = 0.0
+        if number == 13:
+            drawn = random.random() if self.source == "random" else float(np.random.rand())
+        if drawn > self.limit:
+            raise ValueError(f"{drawn:.6f} was drawn")
+        return np.zeros((1, 1), np.float32), drawn
+
+
 class Slow(Digits):
     """The same, at some milliseconds an item."""
 

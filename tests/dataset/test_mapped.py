@@ -13,7 +13,7 @@ import torch
 
 from ninefold.checkpoint.store import read
 from ninefold.config import data, own
-from ninefold.dataset import train_and_val
+from ninefold.dataset import draws, train_and_val
 from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.loader import Gathered
 from ninefold.dataset.mapped import Mapped
@@ -161,6 +161,36 @@ def test_an_item_has_the_same_draws_for_one_seed_and_epoch_and_others_in_the_nex
     assert val is not None
     (inside,) = train.in_epoch(0, 1).inputs[np.array([5])]
     assert any((inside == image).all() for image in first)
+
+
+@pytest.mark.parametrize("source", ["random", "numpy"])
+def test_an_item_that_alone_draws_has_draws_of_its_own_whatever_was_read_before(
+    source: str,
+) -> None:
+    node = {"_target_": f"{MINE}.Rare", "source": source}
+
+    def drawn(batches: list[list[int]]) -> float:
+        targets = Mapped(train=node, test=node, shape=(1, 1, 1)).load("train").targets
+        found = {
+            n: v for rows in batches for n, v in zip(rows, targets[np.array(rows)], strict=True)
+        }
+        return float(found[13])
+
+    number, generator = draws.seeds(0, 0, np.array([13]))[0], random.getstate()
+    with draws.generators(0, 0):
+        draws.seed_by(number)
+        expected = random.random() if source == "random" else float(np.random.rand())
+    assert random.getstate() == generator
+    for batches in ([[13]], [[0, 1], [13, 2], [3]], [[2, 3, 13, 4]], [[13], [13]]):
+        assert drawn(batches) == np.float32(expected), batches
+    # An error that comes from a draw is that of the item's own draw too.
+    for limit, fails in ((expected - 1e-6, True), (expected + 1e-6, False)):
+        again = Mapped(train={**node, "limit": limit}, test=node, shape=(1, 1, 1)).load("train")
+        if fails:
+            with pytest.raises(DataError, match=f"{expected:.6f} was drawn"):
+                again.targets[np.arange(64)]
+        else:
+            assert again.targets[np.arange(64)][13] == np.float32(expected)
 
 
 def test_an_item_is_read_once_for_its_input_and_its_target(monkeypatch: Any) -> None:
