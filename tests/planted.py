@@ -114,7 +114,7 @@ DEFECTS = [
         "            torch.cuda.synchronize(index)\n", "            pass\n",
     ),
     Defect(
-        "a random state of the GPU that is not restored", "train/state.py",
+        "a random state of the GPU that is not restored", "train/generators.py",
         "        torch.cuda.set_rng_state(state.clone(), device)\n", "        pass\n",
     ),
     Defect(

@@ -52,6 +52,7 @@ from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
+from ninefold.train.generators import seed_generators
 from ninefold.train.kernels import AUTO, choose_kernels, memory_format
 from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.optimizer import (
@@ -60,7 +61,7 @@ from ninefold.train.optimizer import (
     returned_groups,
     start_momentum,
 )
-from ninefold.train.process_settings import give_back_freed, keep_freed, seed_generators
+from ninefold.train.process_settings import give_back_freed, keep_freed
 from ninefold.train.reading import memory_of, reading
 from ninefold.train.restore import restore
 from ninefold.train.schedule import following, schedule

@@ -13,6 +13,7 @@ from ninefold.dataset.loader import Source
 from ninefold.dataset.preparation import Preparation
 from ninefold.parallel import Parallel, Place
 from ninefold.task import Scores, Task, require_possible, scoring, told
+from ninefold.train.generators import seeded_apart
 from ninefold.tree import rows
 
 
@@ -71,22 +72,23 @@ def evaluate(
     loss = torch.zeros((), dtype=torch.float64, device=place.device)
     sums: Tensor | None = None
     count = broken = passes = 0
-    for inputs, targets in shard(source, batch_size, prepare, place):
-        if interrupted() and not place.one_batch:  # of which all have to take each batch
-            broken = 1
-            break
-        more, measured = forward(inputs, targets, measure=True)
-        loss += more
-        sums = measured if sums is None else sums + measured
-        count += rows(inputs)
-        passes += 1
-    # Where processes take each pass together, as many as the one with most examples; and where
-    # there are more processes than examples one, for zeros of the right shape.
-    wanted = most_passes(len(source), batch_size, place) if parallel.shards else 1
-    for _ in range(wanted - passes):
-        inputs, targets = next(shard(source, 1, prepare, Place(0, 1, place.device)))
-        _, measured = forward(inputs, targets, measure=True)
-        sums = torch.zeros_like(measured) if sums is None else sums
+    with seeded_apart(place):
+        for inputs, targets in shard(source, batch_size, prepare, place):
+            if interrupted() and not place.one_batch:  # of which all have to take each batch
+                broken = 1
+                break
+            more, measured = forward(inputs, targets, measure=True)
+            loss += more
+            sums = measured if sums is None else sums + measured
+            count += rows(inputs)
+            passes += 1
+        # Where processes take each pass together, as many as the one with most examples; and where
+        # there are more processes than examples one, for zeros of the right shape.
+        wanted = most_passes(len(source), batch_size, place) if parallel.shards else 1
+        for _ in range(wanted - passes):
+            inputs, targets = next(shard(source, 1, prepare, Place(0, 1, place.device)))
+            _, measured = forward(inputs, targets, measure=True)
+            sums = torch.zeros_like(measured) if sums is None else sums
     if place.rank >= place.data_size:  # what it counted is another's too
         count, loss = 0, torch.zeros_like(loss)
         sums = None if sums is None else torch.zeros_like(sums)

@@ -1,14 +1,9 @@
-"""Settings of a whole process: malloc and the random generators."""
+"""Settings of malloc, for a whole process."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
-import random
-from collections.abc import Sequence
-
-import numpy as np
-import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8  # glibc's malloc.h
 LARGE = 1 << 20  # bytes
@@ -38,17 +33,3 @@ def give_back_freed() -> None:
     """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
-
-
-def seed_generators(seed: int, gpus: Sequence[int] = ()) -> None:
-    """Seed every random generator that training uses; those of several `gpus` differ."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)  # of all GPUs too, so that replicas would drop the same elements
-    for index, each in seeds_of(gpus, seed).items():
-        torch.cuda.default_generators[index].manual_seed(each)
-
-
-def seeds_of(gpus: Sequence[int], seed: int) -> dict[int, int]:
-    """The seed of each GPU of a process, by its index: the first has the process's own."""
-    return {index: seed + 7919 * number for number, index in enumerate(gpus)}

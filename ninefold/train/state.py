@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +14,7 @@ from ninefold.amp import CountingScaler
 from ninefold.checkpoint.trees import copied
 from ninefold.errors import one_line
 from ninefold.parallel import Parallel, Place, gather
+from ninefold.train import generators
 from ninefold.train.average import Average
 from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.schedule import Schedule
@@ -84,7 +83,7 @@ class State:
             "scheduler": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
             "skipped": int(self.scaler.skipped),
-            "rng": [gather(rng, parallel, place) for rng in _rng(place)],
+            "rng": [gather(rng, parallel, place) for rng in generators.states(place)],
             "losses": gather(self._losses(place), parallel, place),
             "step": self.step,
             "measured": self.measured,
@@ -151,7 +150,7 @@ class State:
             same = len(losses) == place.world_size
         with _restoring("rng"):
             if same:
-                _set_rng([rows[place.data_rank] for rows in saved["rng"]], place)
+                generators.set_states([rows[place.data_rank] for rows in saved["rng"]], place)
         # Only their mean over the processes is used in the end.
         own = same and place.data_size > 1
         with _restoring("losses"):
@@ -195,31 +194,3 @@ def _restoring(key: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise ValueError(f"{key}: {type(error).__name__}: {error}") from error
-
-
-def _rng(place: Place) -> list[Tensor]:
-    """States of the random generators that training uses: Python, NumPy, torch, each GPU."""
-    _, integers, gauss = random.getstate()
-    array = np.random.get_state(legacy=False)
-    keys, position = array["state"]["key"], array["state"]["pos"]
-    return [
-        torch.tensor([*integers, gauss is not None, gauss or 0.0], dtype=torch.float64),
-        torch.tensor([*keys, position, array["has_gauss"], array["gauss"]], dtype=torch.float64),
-        torch.get_rng_state(),
-        *(torch.cuda.get_rng_state(index) for index in place.gpus),
-    ]
-
-
-def _set_rng(states: list[Tensor], place: Place) -> None:
-    """Set the random generators to the states that `_rng` returned."""
-    python, array, cpu, *cuda = states
-    *integers, has_gauss, gauss = python.tolist()
-    random.setstate((3, tuple(map(int, integers)), gauss if has_gauss else None))
-    *keys, position, has_gauss, gauss = array.tolist()
-    np.random.set_state(
-        ("MT19937", np.array(keys, np.uint32), int(position), int(has_gauss), gauss)
-    )
-    # set_rng_state misreads a view of a larger tensor: it needs a tensor with its own storage.
-    torch.set_rng_state(cpu.clone())
-    for device, state in zip(place.gpus, cuda, strict=False):
-        torch.cuda.set_rng_state(state.clone(), device)

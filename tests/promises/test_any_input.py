@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
@@ -73,3 +75,28 @@ def test_the_losses_of_any_kind_of_input_are_those_of_one_process(shell: Shell, 
         assert score == pytest.approx(result(shell.folder / "none")["accuracy"], abs=1e-5)
     stored = OmegaConf.load(shell.folder / "none" / "config.yaml")
     assert stored.dataset.shape == SHAPES[kind]
+
+
+def test_a_network_that_samples_resumes_exactly_from_within_an_epoch_and_evaluates_alike(
+    shell: Shell,
+) -> None:
+    net, said = CASES["alone"]
+    said = ["parallel=none", "amp=fp32", *said]
+
+    def sampling(*more: str) -> list[str]:
+        words = command(shell, "alone", *said, *more)
+        file = shell.folder / "conf" / "model" / "mine.yaml"
+        file.write_text(f"net: {net.replace('draws: false', 'draws: true')}\n")
+        return words
+
+    whole = sampling("hydra.run.dir=whole")
+    parted = sampling("hydra.run.dir=parted", "max_steps=9")  # of 12: evaluated there, too
+    rest = ["train.py", "resume=parted", "max_steps=null"]
+    for done in one_after_another(shell, whole, parted, rest):
+        assert done.returncode == 0, done.stderr
+    assert metrics(shell.folder / "parted", "loss") == metrics(shell.folder / "whole", "loss")
+    done = shell.evaluate("ckpt=whole", "batch_size=8", "hydra.run.dir=evaluated")
+    assert done.returncode == 0, done.stderr
+    again = json.loads((shell.folder / "evaluated" / "evaluation.json").read_text())
+    trained = result(shell.folder / "whole")
+    assert again["loss"] == pytest.approx(trained["test_loss"], rel=1e-6)

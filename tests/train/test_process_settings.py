@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from ninefold.train.process_settings import seeds_of
 from tests.conftest import ROOT
 
 CODE = """
@@ -60,9 +59,3 @@ def test_where_parameters_are_gathered_for_a_short_time_freed_memory_is_given_ba
 def test_a_run_keeps_freed_memory_unless_its_parameters_are_gathered_for_a_short_time() -> None:
     assert faults(BEGIN.format("ddp")) < 100
     assert faults(BEGIN.format("fsdp")) > 300
-
-
-def test_the_gpus_of_a_process_are_seeded_differently_and_the_first_as_the_process() -> None:
-    seeds = seeds_of([2, 0, 1], seed=5)
-    assert seeds[2] == 5
-    assert len(set(seeds.values())) == 3

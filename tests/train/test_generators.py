@@ -1,0 +1,45 @@
+"""The random generators of a training process."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+
+from ninefold.parallel import Place
+from ninefold.train.generators import seeded_apart, seeds_of
+
+ALONE = Place(0, 1, torch.device("cpu"))
+
+
+def test_the_gpus_of_a_process_are_seeded_differently_and_the_first_as_the_process() -> None:
+    seeds = seeds_of([2, 0, 1], seed=5)
+    assert seeds[2] == 5
+    assert len(set(seeds.values())) == 3
+
+
+def test_what_is_drawn_apart_is_the_same_each_time_and_leaves_the_generators_as_they_were() -> None:
+    def drawn() -> tuple[float, float, float]:
+        return random.random(), float(np.random.randn()), float(torch.rand(()))
+
+    np.random.randn()  # NumPy keeps the second normal number of a pair
+    with seeded_apart(ALONE):
+        first = drawn()
+    expected = drawn()
+    assert drawn() != expected
+    with seeded_apart(ALONE):
+        assert drawn() == first
+    with seeded_apart(Place(1, 2, ALONE.device)):
+        assert drawn() != first
+
+
+def test_a_block_apart_takes_nothing_from_the_numbers_around_it() -> None:
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    np.random.randn()
+    expected = [random.random(), float(np.random.randn()), float(torch.rand(()))]
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    np.random.randn()
+    with seeded_apart(ALONE):
+        random.random(), np.random.rand(5), torch.rand(3)
+    assert [random.random(), float(np.random.randn()), float(torch.rand(()))] == expected
