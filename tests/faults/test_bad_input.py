@@ -275,7 +275,7 @@ EVALUATION = [
     Case("ckpt=older epochs=1", "epochs=1", "no such key"),
     Case("ckpt=older paralel=ddp", "paralel=ddp", "did you mean parallel"),
     Case("ckpt=older model=null", "model=null", "alexnet"),
-    Case("ckpt=older dataset.limit=3", "dataset.limit=3", "no such key"),
+    Case("ckpt=older dataset.limit=3", "dataset.limit=3", "add dataset=OPTION"),
     Case("ckpt=older +seed=1", "seed=1", "no such key"),
     Case("ckpt=older batch_size=0 load.partial=1", ("batch_size=0", "load.partial=1")),
 ]
