@@ -279,9 +279,26 @@ def of_hydra(error: Exception, given: Sequence[str]) -> Failure | None:
     """
     if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
         return _of_composition(error, given)
+    if isinstance(error, ValueError) and "Config group override must be" in str(error):
+        return _of_nulls(given)
     if isinstance(error, OSError):
         return None  # what the system refused to a plugin is told as it is to others
     return _of_flags(error, given) or _of_plugin(error)
+
+
+def _of_nulls(given: Sequence[str]) -> ConfigError | None:
+    """The failure of GROUP=null on a command line, which Hydra refuses without naming it."""
+    groups = groups_of("train")
+    for word in given:
+        key, _, value = word.partition("=")
+        if key in groups and value in ("null", "[]", "{}"):
+            return ConfigError(
+                key,
+                value,
+                f"no such option; {', '.join(groups[key])} are allowed, and those of your own "
+                "folder; leave it out, or name one",
+            )
+    return None
 
 
 def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:

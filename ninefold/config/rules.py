@@ -47,11 +47,7 @@ def problems(
         for key in SECTIONS
         if key in job and not isinstance(job[key], Mapping)
     ]
-    found += [
-        ConfigError(key, "nothing", f"it is missing; a run needs it; do not take {key} away")
-        for key in required
-        if _lacks(job, key)
-    ]
+    found += [_missing(key) for key in required if _lacks(job, key)]
     loggers = job.get("logger")
     for name, node in loggers.items() if isinstance(loggers, Mapping) else ():
         if not accepts(Call, node):
@@ -131,6 +127,19 @@ def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list
         for key in node
         if key not in known
     ]
+
+
+def _missing(key: str) -> ConfigError:
+    """The failure of a job without a key, or without a section for a group of options."""
+    if key not in GROUPS:
+        return ConfigError(key, "nothing", f"it is missing; a run needs it; do not take {key} away")
+    ours = sorted(path.stem for path in (CONF / key).glob("*.yaml"))
+    return ConfigError(
+        key,
+        "nothing",
+        f"it has neither an option nor a section of its own; {', '.join(ours)} are allowed; name "
+        f"one, in a yaml as override /{key}: {ours[0]}",
+    )
 
 
 def _lacks(job: Mapping[str, Any], field: str) -> bool:

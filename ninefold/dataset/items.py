@@ -18,14 +18,7 @@ from PIL import Image
 
 from ninefold.dataset.arrays import Rows, Sides, Unread, sides
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
-from ninefold.dataset.draws import (
-    drawn,
-    generators,
-    seed_by,
-    seed_torch,
-    seeded_once,
-    seeds,
-)
+from ninefold.dataset.draws import generators, seed_by, seed_torch, seeded_once, seeds
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 from ninefold.tree import Tree, each, filled, leaves, named
 from ninefold.types import Key
@@ -99,9 +92,9 @@ class Items:
         self._plain: tuple[Any, ...] | None = None
         self.unlabeled = self.masked = False
         with generators(0, 0):
-            untouched = seeded_once((0, 0))
+            used = seeded_once((0, 0))
             first = self._raw(0)
-            if not untouched():
+            if used() not in (None, "torch"):
                 self._seed = seed_by
             both = self._checked(0, first)
         self.inputs, self.targets = each(lambda array: Kind(array.shape, array.dtype), both)
@@ -180,13 +173,13 @@ class Items:
             return found
         words = seeds(seed, epoch, rows)
         if self._seed is seed_torch and words:
-            untouched = seeded_once(words[0])
+            used = seeded_once(words[0])
             try:
                 self._fill(found, rows, note, words)
-                if untouched():
+                if used() in (None, "torch"):
                     return found
             except Failure:
-                if untouched():
+                if used() in (None, "torch"):
                     raise
             self._seed = seed_by  # and again: these items drew from what was not seeded for each
         self._fill(found, rows, note, words)
@@ -234,7 +227,7 @@ class Items:
         """
         for number in range(min(COMPARED, len(self))):
             with generators(0, 0):
-                used = drawn()
+                used = seeded_once((0, 0))
                 self._item(number)
                 if (name := used()) is not None:
                     raise self._wrong(

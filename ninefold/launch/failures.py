@@ -85,6 +85,19 @@ def _no_deterministic_kernel(raised: Raised) -> Failure | None:
     )
 
 
+def _no_kernel_for_the_dtype(raised: Raised) -> Failure | None:
+    """oneDNN lacks some, as of an LSTM in bfloat16 on CPUs without instructions for it."""
+    if not raised.text.startswith("could not create a primitive"):
+        return None
+    said = raised.text.partition(". Run")[0]
+    return ConfigError(
+        "kernel",
+        "oneDNN",
+        f"this CPU has none for a layer in its precision ({said}); {raised.details}; take "
+        "amp=fp32, or another layer",
+    )
+
+
 def _not_compiled(raised: Raised) -> Failure | None:
     if type(raised.error).__module__ not in ("torch._dynamo.exc", "torch._inductor.exc"):
         return None
@@ -234,6 +247,7 @@ ROWS: tuple[tuple[str, Callable[[Raised], Failure | None]], ...] = (
     (BOTH, lambda raised: no_reader() if isinstance(raised.error, OutputClosed) else None),
     (BOTH, _of_memory),
     (WORKER, _no_deterministic_kernel),
+    (WORKER, _no_kernel_for_the_dtype),
     (WORKER, _not_compiled),
     (LAUNCHER, lambda raised: raised.of_hydra),
     (BOTH, _of_the_system),

@@ -36,7 +36,8 @@ class Console:
                 if f"{split}_accuracy" in values:
                     shown = self._score.text(values[f"{split}_accuracy"])
                     line += f"  {split} {self._score.name} {shown}"
-                    line += f"  {split} loss {values[f'{split}_loss']:.4f}"
+                    if self._score.name != "loss":  # of a loss of one's own, which is the score
+                        line += f"  {split} loss {values[f'{split}_loss']:.4f}"
             self._bar.write(line, file=sys.stdout)
             sys.stdout.flush()
 

@@ -116,7 +116,8 @@ def evaluate(spec: RunSpec) -> None:
         for note in notes:
             print(f"note: {note}")
         shown = score.text(scores.score)
-        print(f"{score.name} {shown}  loss {result.loss:.4f}  {result.count} examples")
+        loss = "" if score.name == "loss" else f"  loss {result.loss:.4f}"
+        print(f"{score.name} {shown}{loss}  {result.count} examples")
         for figures in (scores.figures, scores.each):
             if figures is scores.each and figures:
                 print(f"{scores.each_name} of each:")

@@ -305,6 +305,19 @@ def test_an_operator_that_cannot_be_deterministic_is_named_and_is_no_bug(
     )
 
 
+def test_a_layer_that_the_cpu_cannot_compute_in_a_precision_is_no_mistake_of_the_users(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "could not create a primitive descriptor for the LSTM forward propagation primitive. Run "
+        "workload with environment variable ONEDNN_VERBOSE=all to get additional information."
+    )
+    failure = failure_of(Raised(RuntimeError(text), tmp_path, 0))
+    assert failure.code == 2
+    assert "for the LSTM forward propagation primitive); " in str(failure)
+    assert str(failure).endswith("; take amp=fp32, or another layer")
+
+
 def test_each_kind_of_failure_has_its_documented_exit_code() -> None:
     assert {name: kind.code for name, kind in KINDS.items()} == {
         "Failure": 1, "ConfigError": 2, "CheckpointError": 3, "DataError": 4, "ResourceError": 5,
