@@ -344,7 +344,14 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
                 f"{group} is taken from the checkpoint as a whole; a command that changes a key of "
                 f"it names its option too; add {group}=OPTION",
             )
-        if key in (near := keys_near(key)):
+        if key in (near := keys_near(key)) and (value := _given(key, given)).startswith("{"):
+            return ConfigError(
+                key,
+                value,
+                "the section that is there lacks one of these keys; they are merged into it; give "
+                f"it as ++{key}=... in quotes, which adds them",
+            )
+        if key in near:
             return ConfigError(
                 key,
                 _given(key, given),

@@ -95,7 +95,7 @@ class Runs:
         if outcome.stopped and self.of_sweep and not self.elsewhere:
             for failure in outcome.failures:
                 failure.do = RESUME  # which is printed at the end, with the command
-        self.keep(outcome, folder)
+        self.keep(outcome, folder, isinstance(job, Settled) and job.resume is not None)
         if outcome.stopped:
             raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it
         return outcome
@@ -109,7 +109,7 @@ class Runs:
             failure = failure_of(error, self.argv)
             self.keep(Outcome(failure.code, (failure,)), folder)
 
-    def keep(self, outcome: Outcome, folder: Path) -> None:
+    def keep(self, outcome: Outcome, folder: Path, resumed: bool = False) -> None:
         """Take note of how a run in `folder` ended, and print it."""
         # Without the failures: their tracebacks would keep the model of a failed inline run alive.
         self.outcomes.append(Outcome(outcome.code, result=outcome.result))
@@ -119,9 +119,9 @@ class Runs:
             told.update(map(str, outcome.failures))
         shown = self.quiet and not self.elsewhere  # by the study
         if (found := outcome.result) and not shown:
-            # That of the command is shorter than the training where a run was resumed.
             trained, total = found.train_seconds or 0.0, found.total_seconds or 0.0
-            of = f" of {total:.2f} s" if total > trained else ", in several commands"
+            # The total is that of the command, after whatever others have trained.
+            of = ", in several commands" if resumed else f" of {total:.2f} s"
             score = found.scoring
             print(
                 f"{score.name} {score.text(found.accuracy or 0.0)} "

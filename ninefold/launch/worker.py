@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -68,6 +69,8 @@ def work(spec: RunSpec) -> None:
     signals.follow_parent(preload.FORKSERVER)
     gc.freeze()  # keep memory pages of the imported modules shared with the forkserver
     gc.enable()
+    # A forked worker has "forkserver" as its own: a Pool of the user's class would import all anew.
+    multiprocessing.set_start_method(None, force=True)
     if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")

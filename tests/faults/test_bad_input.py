@@ -255,6 +255,7 @@ DATA = [
     Case("dataset.limit=10", "batch_size=64", "10 examples found", 4, early=False,
          two=True),
     Case("+model.net.depth=3", "model.net=ninefold", "depth", early=False, two=True),
+    Case("model.net={_target_:torch.nn.Flatten,start_dim:2}", "model.net={", "++model.net="),
 ]  # fmt: skip
 
 

@@ -163,8 +163,10 @@ def end_children() -> None:
 
 
 def scan() -> None:
-    """What many a data set does first."""
-    with forking.Pool(2) as pool:
+    """What many a data set does first, with processes as Python starts them by default."""
+    method = "fork" if sys.version_info < (3, 14) else "forkserver"
+    assert multiprocessing.get_start_method() == method
+    with multiprocessing.Pool(2) as pool:
         pool.map(abs, range(8))
     say("scanned")  # at its end the pool was terminated
 
