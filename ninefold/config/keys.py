@@ -147,7 +147,7 @@ class TrainKeys(Section, kw_only=True):
     """Passes over the training examples."""
     batch_size: Count = 64
     """Examples in an optimizer step, over all processes: every strategy takes the same batches in
-    the same order."""
+    the same order. The rest of an epoch that fills no batch is left out of it."""
     accumulate: Count = 1
     """Micro-batches that each batch is split into to save memory; their gradients are added."""
     max_steps: Annotated[Whole | None, MAY_CHANGE] = None
