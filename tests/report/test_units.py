@@ -29,7 +29,13 @@ ELBO = Score("ELBO", "nats", "more", 30.0)
 
 
 def study(
-    folder: Path, score: Score, level: float, noise: float, lost: float, margin: float | None = None
+    folder: Path,
+    score: Score,
+    level: float,
+    noise: float,
+    lost: float,
+    margin: float | None = None,
+    ask: Sequence[str] = (),
 ) -> Written:
     """A study of four cells and four seeds, and its report. lost: by none-autocast."""
     rounds = []
@@ -61,7 +67,7 @@ def study(
         rounds.append({"round": seed, "attempt": 0, "seed": seed, "counted": True, "runs": runs})
     facts = {
         "wall_seconds": 1.0, "runs": 16, "rounds": rounds,
-        "settings": {"report": {"margin": margin, "target": None}},
+        "settings": {"report": {"margin": margin, "target": None}, "study": {"ask": list(ask)}},
     }  # fmt: skip
     (folder / "sweep.json").write_text(json.dumps(facts))
     return Written(folder, report.write(folder))
@@ -210,3 +216,21 @@ def test_a_target_of_a_share_that_is_no_share_is_not_used() -> None:
     assert gather_evidence(group, (), record, None).given_target is None
     [group] = groups(runs_of({NONE: 5.0}, score="RMSE", score_unit="m", score_better="less"))
     assert gather_evidence(group, (), record, None).given_target == 54.0
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (0.0, "The RMSE is safe in all 3 other cells: less than 0.5 m above none-fp32's. Times"),
+        (
+            2.0,
+            "The RMSE is safe in ddp-fp32 and ddp-mine, worse in none-autocast. Safe: less than ",
+        ),
+    ],
+)
+def test_a_study_that_asked_for_scores_alone_is_answered_by_the_scores(
+    tmp_path: Path, lost: float, said: str
+) -> None:
+    found = study(tmp_path / "study", RMSE, 54.0, 0.02, lost=lost, ask=["accuracy"])
+    assert found.tree["answer"]["sentence"].startswith(said)
+    assert "Times were not asked for" in found.tree["answer"]["sentence"]

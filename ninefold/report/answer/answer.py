@@ -149,6 +149,8 @@ def _answer(
         for goal in goals
     ]
     sentence = wording.answer(goals)
+    if first.asked == ("accuracy",):
+        sentence = wording.of_scores(goals[0]) or sentence
     if scales is not None:
         confidence = first.settings.confidence
         told = [headline(series, scales.kind, confidence) for series in scales.series]

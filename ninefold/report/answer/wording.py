@@ -79,6 +79,36 @@ def answer(goals: Sequence[Recommendation]) -> str:
     return text
 
 
+def of_scores(found: Recommendation) -> str | None:
+    """Return the answer of a study that asked for scores alone; None without a baseline's."""
+    evidence, score = found.evidence, _score(found)
+    others = [cell for cell in evidence.cells if cell != PLAIN]
+    if PLAIN not in evidence.accuracy or not others:
+        return None
+    scoring = evidence.group.scoring
+    margin = with_unit(f"{evidence.settings.margin:g}", unit_of_difference(scoring.mark))
+    allowed = f"less than {margin} {'below' if scoring.better == 'more' else 'above'} {PLAIN}'s"
+    by_verdict: dict[str, list[Cell]] = {}
+    for cell in others:
+        by_verdict.setdefault(evidence.safe[cell], []).append(cell)
+    if list(by_verdict) == ["safe"]:
+        text = f"The {score} is safe in {plural(others, str(others[0]), 'all')}"
+        text += f" {len(others)} other cells" * (len(others) > 1) + f": {allowed}."
+    else:
+        parts = []
+        for verdict, said in (("safe", "safe"), ("worse", "worse"), (OPEN, "still open")):
+            if cells := by_verdict.get(verdict, []):
+                many = len(cells) > MOST_NAMED
+                parts.append(f"{said} in {f'{len(cells)} cells' if many else listed_and(cells)}")
+        text = f"The {score} is {', '.join(parts)}. Safe: {allowed}."
+    text += " Times were not asked for"
+    return (
+        f"{text}; {found.cell} is the simplest that may be the fastest."
+        if found.cell
+        else f"{text}."
+    )
+
+
 def sentence(found: Recommendation) -> str:
     """Return the recommendation for one goal, or why there is none, in a sentence."""
     if found.why_none == NO_RUNS:
