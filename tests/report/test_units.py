@@ -110,6 +110,7 @@ def test_a_larger_error_is_worse_and_never_in_percent_or_points(errors: Written)
     page = errors.text("report.html")
     for words in (
         "Is the RMSE safe?", "less than 0.5 m above none-fp32", "to the left of the dashed line",
+        "upper bound</th>",
         "Test RMSE in m over epochs", "RMSE m</th>", "Seconds to a test RMSE of 54.",
     ):  # fmt: skip
         assert words in page, words
@@ -132,6 +133,8 @@ def test_a_negative_score_is_compared_by_its_margin(elbos: Written) -> None:
     assert elbos.tree["settings"]["margin"] == 30.0
     assert elbos.tree["settings"]["target"] == pytest.approx(-48554, abs=5)
     assert "less than 30 nats below none-fp32's: the lower bound" in elbos.text("report.md")
+    assert "to the right of the dashed line" in elbos.text("report.html")
+    assert "lower bound</th>" in elbos.text("report.html")
     assert "Test ELBO, nats" in elbos.console
     assert "-4852" in elbos.console
     for text in texts(elbos):

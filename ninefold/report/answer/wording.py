@@ -170,6 +170,9 @@ def _fastest_sentence(
         if len(found.may_be) < 2:
             among = "the only one that is not shown to be slower than another"
         text = f"Not decided yet: train with {cell}, {among}: {value}, {within}"
+        lead = found.lowest and found.lowest != cell and pairs.ratio(cell, found.lowest)
+        if lead and lead[0] < 1 - evidence.settings.same:
+            text += f"; the lowest mean so far is {found.lowest}'s (×{lead[0]:.2f})"
     ratio = pairs.ratio(PLAIN, cell)
     if cell != PLAIN and ratio and pairs.verdict(PLAIN, cell) == "faster":
         text += f"; {_times(ratio, PLAIN, evidence)}"

@@ -83,7 +83,7 @@ def of_safety(group: Group, report: Report) -> dict[str, str]:
         "safe_if": safe_if(group, report),
         "points": unit_of_difference(group.unit),
         "difference": in_unit("difference", unit_of_difference(group.unit)),
-        "bound": "lower" if group.better == "more" else "upper",
+        "bound_of_safety": "lower" if group.better == "more" else "upper",
     }
 
 
