@@ -126,7 +126,7 @@ SEGMENTATION = ("task=segmentation", "dataset=volumes", "dataset.shape=[1,18,18,
                 "dataset.classes=3", "model=unet3d", "model.net.width=4", "model.net.depth=2",
                 "batch_size=2")  # fmt: skip
 KEYS: list[Key] = [
-    ("dataset.classes=2", 4, "dataset.root=", "has the value 2 in", True),
+    ("dataset.classes=2", 4, "dataset.root=", "has the value 2 in", False),
     ("task=landmarks", 2, "task=landmarks", "or another task", True),
     (
         "dataset.targets=landmarks",

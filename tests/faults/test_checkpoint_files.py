@@ -177,7 +177,8 @@ def require_survivals(
     assert hit["during"] > number / 4, f"the moments were no test: {hit}"
 
 
-@pytest.mark.parametrize("kind", [Beside, pytest.param(Together, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Beside, Together])
 def test_30_writers_killed_at_random_leave_readable_runs(
     tmp_path: Path, kind: type[Checkpoints], record_property: Record
 ) -> None:

@@ -33,7 +33,7 @@ POINTS = {
     "validation": ("validation", 4),
     "accumulation": ("step", 9),  # the first half of the fifth batch
 }
-QUICK = {("none", "fp16", "mid-epoch", 0), ("ddp2", "bf16", "accumulation", 2)}
+QUICK = {("ddp2", "bf16", "accumulation", 2)}
 
 
 def interrupt(shell: Shell, options: list[str], strategy: str, phase: str, number: int) -> None:
