@@ -109,7 +109,7 @@ class Amp:
         if self.dtype == "bfloat16" and device.type == "cpu" and computes_in_bfloat16() is False:
             notes.append(
                 "This CPU has no instructions for bfloat16 and converts each number: expect it to "
-                "be slower than float32, by up to ten times."
+                "be slower than float32, several times or over ten."
             )
         return notes
 
