@@ -62,7 +62,11 @@ def seeded_once(words: Iterable[int]) -> Callable[[], str | None]:
 
     def following() -> dict[str, Any]:
         found = {"random": random.getrandbits(64), "numpy.random": np.random.bytes(8)}
-        return found if torch is None else {**found, "torch": int(torch.randint(2**62, ()))}
+        return (
+            found
+            if torch is None
+            else {**found, "torch": int(torch.randint(2**62, (), device="cpu"))}
+        )
 
     seed_by(words)
     expected = following()
