@@ -61,12 +61,11 @@ def seeded_once(words: Iterable[int]) -> Callable[[], str | None]:
     torch = sys.modules.get("torch")
 
     def following() -> dict[str, Any]:
-        found = {"random": random.getrandbits(64), "numpy.random": np.random.bytes(8)}
-        return (
-            found
-            if torch is None
-            else {**found, "torch": int(torch.randint(2**62, (), device="cpu"))}
-        )
+        found: dict[str, Any] = {"random": random.getrandbits(64)}
+        found["numpy.random"] = np.random.bytes(8)
+        if torch is not None:
+            found["torch"] = int(torch.randint(2**62, (), device="cpu"))
+        return found
 
     seed_by(words)
     expected = following()
