@@ -39,11 +39,9 @@ def generators(*key: int) -> Iterator[None]:
 def seed_by(words: Iterable[int]) -> None:
     """Seed these generators by two numbers of 32 bits."""
     first, second = words
-    number = int(first) << 32 | int(second)
-    random.seed(number)
+    random.seed(int(first) << 32 | int(second))
     np.random.seed(first)
-    if torch := sys.modules.get("torch"):
-        torch.default_generator.manual_seed(number)
+    seed_torch((first, second))
 
 
 def seed_torch(words: Iterable[int]) -> None:

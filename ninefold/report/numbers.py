@@ -127,6 +127,12 @@ def with_unit(text: str, unit: str) -> str:
     return f"{text} {unit}".rstrip()
 
 
+def within_margin(margin: float, unit: str, better: str, baseline: object) -> str:
+    """Return what is shown of a safe score: `less than 0.5 points below none-fp32's`."""
+    most = with_unit(f"{margin:g}", unit_of_difference(unit))
+    return f"less than {most} {'below' if better == 'more' else 'above'} {baseline}'s"
+
+
 def three_digits(value: float) -> str:
     """Return a number with three digits."""
     return f"{value:.{decimals_for(value)}f}"

@@ -28,6 +28,7 @@ from ninefold.report.numbers import (
     three_digits,
     unit_of_difference,
     with_unit,
+    within_margin,
 )
 from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET, target_text
 from ninefold.stats.statistics import estimate
@@ -86,8 +87,7 @@ def of_scores(found: Recommendation) -> str | None:
     if PLAIN not in evidence.accuracy or not others:
         return None
     scoring = evidence.group.scoring
-    margin = with_unit(f"{evidence.settings.margin:g}", unit_of_difference(scoring.mark))
-    allowed = f"less than {margin} {'below' if scoring.better == 'more' else 'above'} {PLAIN}'s"
+    allowed = within_margin(evidence.settings.margin, scoring.mark, scoring.better, PLAIN)
     by_verdict: dict[str, list[Cell]] = {}
     for cell in others:
         by_verdict.setdefault(evidence.safe[cell], []).append(cell)

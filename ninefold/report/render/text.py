@@ -22,7 +22,7 @@ from ninefold.report.numbers import (
     three_digits,
     times,
     unit_of_difference,
-    with_unit,
+    within_margin,
 )
 from ninefold.report.render import matrix, scales
 from ninefold.report.render.markdown import grid, plain
@@ -71,16 +71,10 @@ def margin_of(group: Group, report: Report) -> float:
     return (report.settings.margin if group.own_margin is None else group.own_margin) or 0.0
 
 
-def safe_if(group: Group, report: Report) -> str:
-    """Return what is shown of a safe cell's score: `less than 0.5 points below none-fp32's`."""
-    margin = with_unit(f"{margin_of(group, report):g}", unit_of_difference(group.unit))
-    return f"less than {margin} {'below' if group.better == 'more' else 'above'} {PLAIN}'s"
-
-
 def of_safety(group: Group, report: Report) -> dict[str, str]:
     """Return how a table of safety is worded."""
     return {
-        "safe_if": safe_if(group, report),
+        "safe_if": within_margin(margin_of(group, report), group.unit, group.better, PLAIN),
         "points": unit_of_difference(group.unit),
         "difference": in_unit("difference", unit_of_difference(group.unit)),
         "bound_of_safety": "lower" if group.better == "more" else "upper",
