@@ -59,7 +59,7 @@ def composer(*folders: str) -> Composer:
 def training(*overrides: str, test: int = 64) -> Iterator[Training]:
     """A Training with a temporary run folder; evaluated on `test` examples, untimed."""
     with tempfile.TemporaryDirectory() as folder:
-        text = job(*overrides).text()
+        text = job(*overrides).text
         config = OmegaConf.create(text)
         assert isinstance(config, DictConfig)
         parallel, amp = build.begin(config)

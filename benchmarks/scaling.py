@@ -45,7 +45,7 @@ def launched(*overrides: str) -> Result:
     job = ours.job(*overrides)
     with tempfile.TemporaryDirectory() as folder:
         forkserver.start(job.resolved)
-        execution.start(RunSpec("train", job.text(), Path(folder), time.time()), job)
+        execution.start(RunSpec("train", job.text, Path(folder), time.time()), job)
         return Result.read(Path(folder))
 
 

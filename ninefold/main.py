@@ -32,7 +32,7 @@ from ninefold.config.job import Settled, asked
 from ninefold.config.parse import key_of
 from ninefold.errors import Failure, Interrupted, Refused, left_by, require_configuration
 from ninefold.launch import concurrent, events
-from ninefold.launch import run as launch
+from ninefold.launch.ready import ready
 from ninefold.launch.run import (
     exit_process,
     failure_of,
@@ -182,7 +182,7 @@ class Command:
 
     def _make_run(self, composition: Composition) -> None:
         """Check a job and, if it can be run, make its folder and run it. Raises Refused."""
-        job = ready(composition)
+        job = job_of(composition)
         config, callbacks = composition.config, composition.context.callbacks
         if job.resume is not None:
             composition.go_on_in(job.resume)
@@ -286,9 +286,9 @@ class Command:
         return code
 
 
-def ready(composition: Composition) -> Settled:
+def job_of(composition: Composition) -> Settled:
     """The job of a single run, which can be run. Nothing is written. Raises Refused, Failure."""
     config = composition.config
     if problems := checks.of_a_run(composition):
         raise Refused(problems)
-    return launch.ready(asked(config, config.hydra), Path(config.hydra.run.dir))
+    return ready(asked(config, config.hydra), Path(config.hydra.run.dir))

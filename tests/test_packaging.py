@@ -14,8 +14,8 @@ from packaging.utils import canonicalize_name
 import ninefold
 from ninefold.config.job import asked
 from ninefold.errors import ConfigError, Failure
-from ninefold.launch import run
 from ninefold.launch.command import composed
+from ninefold.launch.ready import ready
 from tests.conftest import ROOT
 
 if sys.version_info >= (3, 11):
@@ -97,7 +97,7 @@ def test_a_run_without_a_package_that_it_needs_is_refused_before_it_has_a_folder
     (tmp_path / "w.safetensors").touch()
     config = composed("train", [setting, *others, "launch.inline=true"], "")
     with pytest.raises(Failure) as refused:
-        run.ready(asked(config, config.hydra), tmp_path / "run")
+        ready(asked(config, config.hydra), tmp_path / "run")
     failure = refused.value
     assert isinstance(failure, ConfigError)
     assert failure.code == 2

@@ -11,7 +11,7 @@ import pytest
 from ninefold.config import resolvers
 from ninefold.config.composition import compose, flags_of
 from ninefold.errors import Refused
-from ninefold.main import ready
+from ninefold.main import job_of
 
 Command = Callable[..., int]
 WITH_A_RUN: dict[str, dict[str, str]] = {
@@ -34,7 +34,7 @@ def command() -> Command:
     def look(name: str, *overrides: str) -> int:
         given = [*overrides, "launch.inline=true"]  # or torch would be imported beside us
         try:
-            ready(compose(name, flags_of(given)))
+            job_of(compose(name, flags_of(given)))
         except Refused as refused:
             print(*refused.failures, sep="\n", file=sys.stderr)
             return refused.failures[0].code

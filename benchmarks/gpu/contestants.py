@@ -130,7 +130,7 @@ def raw_loop(
     overrides: Sequence[str], capturable: bool = False
 ) -> tuple[raw_gpu.Loop, Examples, int]:
     """A raw loop with the network, layout, data and precision of `overrides`; its batch size."""
-    job = OmegaConf.create(our_training.job(*COMMON, *overrides).text())
+    job = OmegaConf.create(our_training.job(*COMMON, *overrides).text)
     with our_training.training(*COMMON, *overrides) as run:
         device = run.place.device
         model, layout = copy.deepcopy(run.state.model), run.prepare.memory_format

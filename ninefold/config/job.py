@@ -208,6 +208,9 @@ class Checked:
             in_a_step,
             fill_cache(stored["threads"]),
             resume.moved(self.before, now),
+            as_yaml(stored, self.choices),
+            sorted(set(map(str, untrusted.targets_in(resolved).values()))),
+            options.takes_one_gpu(stored),
         )
 
     def pack(self) -> dict[str, str] | None:
@@ -260,6 +263,9 @@ class Settled:
     processes: how many it has. in_a_step: whether they are a step of a Slurm allocation.
     cache: where its decoded examples are: the path of each file by name.
     notes: sentences for result.json.
+    text: what is written to config.yaml, and read by the workers.
+    targets: the `_target_`s that it names.
+    takes_one_gpu: whether it uses one GPU, whichever it is, if there are any.
     """
 
     asked: Asked
@@ -273,6 +279,9 @@ class Settled:
     in_a_step: bool
     cache: dict[str, str] | None
     notes: list[str]
+    text: str
+    targets: list[str]
+    takes_one_gpu: bool
 
     @property
     def evaluates(self) -> bool:
@@ -282,10 +291,6 @@ class Settled:
     def variant(self) -> list[str]:
         """The overrides to list in result.json: it has fields of their own for cell and seed."""
         return variant(self.overrides)
-
-    def text(self) -> str:
-        """What is written to config.yaml, and read by the workers."""
-        return as_yaml(self)
 
     def training_examples(self) -> int:
         """The number of training examples. Raises DataError."""
@@ -469,9 +474,9 @@ def variant(overrides: Sequence[str]) -> list[str]:
     ]
 
 
-def as_yaml(job: Asked | Settled) -> str:
+def as_yaml(stored: Tree, choices: Tree) -> str:
     """A job as config.yaml holds it."""
-    return yaml_text({**job.stored, "choices": job.choices})
+    return yaml_text({**stored, "choices": choices})
 
 
 def not_a_name(group: str, option: object) -> ConfigError:

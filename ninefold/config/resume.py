@@ -3,7 +3,7 @@
 Who decides that a run is resumed:
 
 - its command, by resume=FOLDER or resume=auto: `check` and `settle` in config/job.py
-- Slurm, which requeues the command: `ready` in launch/run.py
+- Slurm, which requeues the command: `ready` in launch/ready.py
 - torchrun, which restarts all ranks: `of_restart` in launch/per_rank.py
 - torch elastic, which restarts the workers (launch.max_restarts): `work` in launch/worker.py
 - a study that is resumed, for a run that it had begun: `_prepare` in study/runner.py

@@ -19,7 +19,7 @@ from ninefold.config.parse import key_of
 from ninefold.errors import CheckpointError, ConfigError, Refused
 from ninefold.files import require_regular
 from ninefold.launch.command import carried_out, composed
-from ninefold.launch.run import checked
+from ninefold.launch.ready import checked
 from ninefold.places import typed_as
 
 STOPPED = "the export was stopped"
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> None:
     from ninefold.export.run import Wanted, export  # they import torch
 
     with environment.noted():
-        export(Wanted(settled.text(), settled.cache, own["format"], prepare, file))
+        export(Wanted(settled.text, settled.cache, own["format"], prepare, file))
 
 
 def example() -> str:

@@ -22,15 +22,13 @@ import signal
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from ninefold import machine, signals
-from ninefold.config import options
 from ninefold.launch import mailbox
 from ninefold.process import scratch, starting, until
 
@@ -144,12 +142,6 @@ def seat() -> int | None:
             (sweep.mailbox / f"seat{number}").touch(exist_ok=False)
             return number
     raise AssertionError
-
-
-def takes_one_gpu(job: Mapping[str, Any]) -> bool:
-    """Whether a run of the frozen `job` uses one GPU, whichever it is, if there are any."""
-    single = options.declares(job["parallel"]["_target_"], "one_device")
-    return single and job["device"] in ("auto", "cuda")
 
 
 def show_one_gpu(number: int) -> None:

@@ -19,7 +19,7 @@ import yaml
 
 from ninefold import ranks, signals
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import data, fingerprint, untrusted
+from ninefold.config import data, fingerprint
 from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, DataError, Failure
@@ -141,8 +141,7 @@ def compare_data(job: Settled) -> None:
     others = met.first_ranks[1:]
     if not others or job.resolved.get("dataset") is None:
         return
-    targets = untrusted.targets_in(job.resolved).values()
-    asked: dict[str, Any] = {"text": job.text(), "targets": sorted(set(targets))}
+    asked: dict[str, Any] = {"text": job.text, "targets": job.targets}
     met.post("data", asked)
     mine = facts_of_data(**asked, check=False)  # it has just been checked here
     for rank in others:

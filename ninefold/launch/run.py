@@ -1,41 +1,29 @@
-"""Run a job: check it, write it to its run folder, start its processes, record a failure."""
+"""Run a job that is ready: write it to its folder, start its processes, record a failure."""
 
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ninefold import process, ranks
-from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import needs, overrides, own, untrusted
-from ninefold.config.job import Asked, Checked, Settled, check, settle
-from ninefold.config.resume import holds_a_run
+from ninefold.config import overrides, own
+from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
-from ninefold.errors import (
-    Busy,
-    ConfigError,
-    Failure,
-    Refused,
-    ResourceError,
-    resource_failure,
-)
-from ninefold.files import read_text, require_regular, write_durably
-from ninefold.launch import Launcher, Outcome, failures, forkserver, limits
-from ninefold.launch.concurrent import seat, takes_one_gpu
+from ninefold.errors import Failure, Refused
+from ninefold.files import read_text, write_durably
+from ninefold.launch import Launcher, Outcome, failures
+from ninefold.launch.concurrent import seat
 from ninefold.launch.failures import Raised
 from ninefold.launch.run_folder import exclusive, record
 from ninefold.process import OWN_END
-from ninefold.ranks import slurm, started_by
+from ninefold.ranks import started_by
 from ninefold.result import Result
 
-LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
 DRY = "dry"  # the command of a spec that one process carries out, whatever the job's number is
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
 
@@ -59,8 +47,9 @@ def require_environment() -> None:
 
 
 def run(
-    job: Asked | Settled,
+    job: Settled,
     folder: Path,
+    started: float,
     *,
     concurrent: bool = False,
     quiet: bool = False,
@@ -68,17 +57,14 @@ def run(
 ) -> Outcome:
     """Run `job` in `folder` and wait for its end. A failure is recorded in its result.json.
 
-    So is what is wrong with a job that is not settled yet.
+    started: time.time() when it began to be made ready.
     concurrent: other runs may use the machine at the same time.
     quiet: what the run prints goes to its log only.
     require_undisturbed: raises KeyboardInterrupt if this process received a signal.
     """
-    started, before = time.time(), Result.of_end(folder)
-    in_sweep = (job if isinstance(job, Asked) else job.asked).in_sweep
+    before, in_sweep = Result.of_end(folder), job.asked.in_sweep
     try:
         require_undisturbed()
-        if isinstance(job, Asked):
-            job = ready(job, folder)
         spec = spec_of(
             job,
             folder,
@@ -86,32 +72,35 @@ def run(
             notes=job.notes + [CONCURRENT] * concurrent,
             shares_process=job.resolved["launch"]["inline"] and in_sweep,
             quiet=quiet,
-            seat=seat() if concurrent and takes_one_gpu(job.stored) else None,
+            seat=seat() if concurrent and job.takes_one_gpu else None,
         )
-        write_job(spec)
+        write_job(spec, job)
         start(spec, job)
         return Outcome(0, result=None if job.evaluates else Result.read(folder))
-    except Refused as refused:
-        failures = list(refused.failures)
     except Exception as error:
         require_undisturbed()  # the error may be a consequence of the signal
-        failures = [failure_of(error)]
-    if started_by():
-        failures = [settled(failures[0]), *failures[1:]]
-    outcome = Outcome(failures[0].code, tuple(failures))
+        outcome = outcome_of(error)
     ended = Result.of_end(folder)
     if outcome.stopped and not in_sweep and ended not in (None, before):
         return Outcome(0, result=ended)  # the signal came too late to stop anything
-    if not job.evaluates and not isinstance(failures[0], Busy):
-        record(failures, job.choices, job.resolved, folder, started)
+    if not job.evaluates:
+        record(outcome.failures, job.choices, job.resolved, folder, started)
     return outcome
+
+
+def outcome_of(error: Exception, argv: Sequence[str] = ()) -> Outcome:
+    """How a run ends that raised `error`, on all ranks alike. argv: its command's arguments."""
+    failures = list(error.failures) if isinstance(error, Refused) else [failure_of(error, argv)]
+    if started_by():
+        failures[0] = settled(failures[0])
+    return Outcome(failures[0].code, tuple(failures))
 
 
 def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
     """What the processes of `job` read to run it in `folder`. more: fields of RunSpec."""
     given = {
         "command": job.asked.command,
-        "job": job.text(),
+        "job": job.text,
         "folder": folder,
         "started": time.time(),
         "resume": job.resume is not None,
@@ -125,121 +114,13 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
     return RunSpec(**{**given, **more})
 
 
-def ready(asked: Asked, folder: Path) -> Settled:
-    """The job that is asked for, if it can be run in `folder`. Raises Refused, Failure.
-
-    With resume=auto it is that of an unfinished run next to `folder`, if there is one.
-    """
-    if slurm.restarts(os.environ) and asked.resume is None and not asked.evaluates:
-        asked = _taken_up_again(asked, folder)
-    _require(_resumed_in_a_sweep(asked, folder))
-    found = checked(asked)
-    start_importing(found)  # while this process looks at the data
-    job = settle(found, folder.parent)
-    if job.resume is None and not job.evaluates:
-        needs.prepare_weights(job.resolved)
-    if job.resume is None and not asked.in_sweep:
-        _require(_occupied(asked, folder))
-    if _forks(found) and not job.in_a_step and not job.resolved["launch"].get("dry"):
-        _require(limits.problems(job.processes))
-    if started_by():
-        from ninefold.launch import per_rank  # late, because it imports torch
-
-        per_rank.compare_data(job)
-    return job
-
-
-def checked(asked: Asked) -> Checked:
-    """The job, with nothing wrong that is found without data or devices. Raises Refused."""
-    job = check(asked)
-    _require(_too_little_memory())
-    return job
-
-
-def _require(failures: list[Failure]) -> None:
-    if failures:
-        raise Refused(failures)
-
-
-def _taken_up_again(asked: Asked, folder: Path) -> Asked:
-    """After a requeue, whose command is the same: resume the run in `folder`, if one was saved."""
-    if not has_checkpoint(folder):
-        return asked
-    print(f"the job was requeued: resuming {folder}", flush=True)
-    return replace(asked, resume=str(folder))
-
-
-def start_importing(job: Checked) -> None:
-    """Start the forkserver, which imports torch and what else a worker needs, if it forks any."""
-    if _forks(job):
-        forkserver.start(job.resolved)
-
-
-def _forks(job: Checked) -> bool:
-    """Whether the job's processes are forked here, unless they are to be a step of srun."""
-    settings = job.resolved["launch"]
-    return not started_by() and not settings["inline"] and settings["engine"] != "srun"
-
-
-def _too_little_memory() -> list[Failure]:
-    """A failure if the limit on this process's address space is too low to import torch.
-
-    Libraries that run out of it end the process without a readable error.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit in (resource.RLIM_INFINITY, -1) or limit >= LEAST_MEMORY:
-        return []
-    return [
-        ResourceError(
-            "memory",
-            f"{limit // 2**20} MB",
-            "the limit of this shell is too low; importing torch alone takes "
-            f"{LEAST_MEMORY // 2**20} MB of address space; raise it with ulimit -v",
-        )
-    ]
-
-
-def _resumed_in_a_sweep(job: Asked, folder: Path) -> list[Failure]:
-    """What is wrong with `resume` in a sweep. A resumed study resumes runs in their own folders."""
-    if job.resume is None or not job.in_sweep or job.resume == str(folder):
-        return []
-    return [
-        ConfigError(
-            "resume", job.resume, "a sweep makes new runs; one run can be resumed; leave out -m"
-        )
-    ]
-
-
-def _occupied(job: Asked, folder: Path) -> list[Failure]:
-    """A failure if `folder` holds a run, which a new run or an evaluation may not replace.
-
-    And if Hydra would follow a link to write its files there.
-    """
-    try:
-        for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
-            with suppress(FileNotFoundError):
-                require_regular(os.lstat(path := folder / ".hydra" / name), path)
-    except OSError as error:
-        found = resource_failure(error, "a run writes it", "choose another hydra.run.dir")
-        return [found]
-    if not holds_a_run(folder):
-        return []
-    do = "choose another" if job.evaluates else f"choose another, or resume it with resume={folder}"
-    return [
-        ConfigError(
-            "hydra.run.dir", folder, f"there is a run in it; each has a folder of its own; {do}"
-        )
-    ]
-
-
-def write_job(spec: RunSpec) -> None:
-    """Write the job of `spec` to config.yaml in its folder, that of a run signed. Raises Busy."""
+def write_job(spec: RunSpec, job: Settled) -> None:
+    """Write `job` to config.yaml in the folder of `spec`, that of a run signed. Raises Busy."""
     with exclusive(spec.folder, rank=0):
         path = spec.folder / "config.yaml"
         if spec.command == "train":
-            targets = untrusted.targets_in(untrusted.parse(spec.job)).values()
             before = read_text(path) if spec.resume else None
-            own.sign(spec.folder, spec.job, targets, before)
+            own.sign(spec.folder, spec.job, job.targets, before)
         write_durably(path, spec.job.encode())
 
 

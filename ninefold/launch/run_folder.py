@@ -138,8 +138,11 @@ def record(
     folder: Path,
     started: float,
 ) -> None:
-    """Write the result.json of a run that failed, unless it holds the result of a finished run."""
-    if Result.of_end(folder):
+    """Write the result.json of a run that failed.
+
+    Unless it holds the result of a finished run, or another process is writing to the folder.
+    """
+    if Result.of_end(folder) or isinstance(failures[0], Busy):
         return
     try:
         Result(

@@ -7,19 +7,21 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from hydra.conf import HydraConf
 from omegaconf import DictConfig
 
 from ninefold import signals
-from ninefold.config.job import Asked, Settled, asked
+from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure, NoReader
 from ninefold.launch import Outcome, concurrent, events
-from ninefold.launch.run import failure_of, first_to_report, run
+from ninefold.launch.ready import ready
+from ninefold.launch.run import failure_of, first_to_report, outcome_of, run
 from ninefold.launch.run_folder import record
 from ninefold.process import OWN_END, hurry
 from ninefold.secrets import redact
@@ -63,24 +65,31 @@ class Runs:
         return self._process != os.getpid()
 
     def make_composed(self, config: DictConfig, hydra: HydraConf) -> Outcome:
-        """Make the run of a composed configuration. hydra: Hydra's own settings for it."""
+        """Make the run of a composed configuration. hydra: Hydra's own settings for it.
+
+        Raises SystemExit if a signal ended it.
+        """
         started, folder = time.time(), Path(hydra.runtime.output_dir)
+        choices: Mapping[Any, Any] = hydra.runtime.choices
+        values: Mapping[Any, Any] = config
         try:
             self.require_undisturbed()
             job = asked(config, hydra)
+            choices, values = job.choices, job.resolved
+            settled = ready(job, folder)
         except Exception as error:
-            self.require_undisturbed()
-            failures = (failure_of(error, self.argv),)
+            self.require_undisturbed()  # the error may be a consequence of the signal
+            outcome = outcome_of(error, self.argv)
             if "ckpt" not in config:
-                record(failures, hydra.runtime.choices, config, folder, started)
-            self.keep(outcome := Outcome(failures[0].code, failures), folder)
-            return outcome
-        return self.make(job, folder)
+                record(outcome.failures, choices, values, folder, started)
+            return self._ended(outcome, folder)
+        return self.make(settled, folder, started)
 
-    def make(self, job: Asked | Settled, folder: Path) -> Outcome:
+    def make(self, job: Settled, folder: Path, started: float | None = None) -> Outcome:
         """Run `job` and print its failures and, unless quiet, its result.
 
-        Raises SystemExit if a signal ended it.
+        started: time.time() when it began to be made ready; None: now. Raises SystemExit if a
+        signal ended it.
         """
         settings = job.resolved["launch"]
         if settings["inline"]:
@@ -88,14 +97,19 @@ class Runs:
         outcome = run(
             job,
             folder,
+            time.time() if started is None else started,
             concurrent=self.elsewhere,
             quiet=self.quiet,
             require_undisturbed=self.require_undisturbed,
         )
+        return self._ended(outcome, folder, job.resume is not None)
+
+    def _ended(self, outcome: Outcome, folder: Path, resumed: bool = False) -> Outcome:
+        """Take note of how a run ended. Raises SystemExit if a signal ended it."""
         if outcome.stopped and self.of_sweep and not self.elsewhere:
             for failure in outcome.failures:
                 failure.do = RESUME  # which is printed at the end, with the command
-        self.keep(outcome, folder, isinstance(job, Settled) and job.resume is not None)
+        self.keep(outcome, folder, resumed)
         if outcome.stopped:
             raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it
         return outcome

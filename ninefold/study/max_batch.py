@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ninefold.config.job import Asked
+from ninefold.config.job import Asked, Settled
 from ninefold.config.parse import key_of
 from ninefold.config.resolvers import file_name
 from ninefold.errors import KILLED, Failure, Interrupted, Preempted, Refused, ResourceError
-from ninefold.launch import run as launch
+from ninefold.launch.ready import ready
+from ninefold.launch.run import run
 from ninefold.machine import available_memory
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.screen import Screen
@@ -75,10 +77,10 @@ def of_job(
 
     def attempt(size: int) -> int | None:
         screen.running(f"{name}  trying {size}")
-        run = folder / str(size)
-        run.mkdir(parents=True, exist_ok=True)
-        job = job_with(*ATTEMPT, f"batch_size={size}").as_attempt()
-        outcome = launch.run(job, run, quiet=quiet)
+        own, started = folder / str(size), time.time()
+        own.mkdir(parents=True, exist_ok=True)
+        asked = job_with(*ATTEMPT, f"batch_size={size}").as_attempt()
+        outcome = run(_ready(asked, own), own, started, quiet=quiet)
         for failure in outcome.failures:
             raise failure
         result = outcome.result
@@ -86,13 +88,18 @@ def of_job(
         known = zip(result.devices, result.peak_memory_bytes, strict=False)
         return sum(peak for name, peak in known if name == "cpu") or None
 
-    try:
-        job = launch.ready(job_with(), folder)
-    except Refused as refused:
-        raise refused.failures[0] from None
+    job = _ready(job_with(), folder)
     step = job.processes * job.resolved["accumulate"]
     start, most = job.resolved["batch_size"], job.training_examples()
     return search(attempt, start, most, step, available_memory)
+
+
+def _ready(job: Asked, folder: Path) -> Settled:
+    """The job, ready to be run in `folder`. Raises its first failure."""
+    try:
+        return ready(job, folder)
+    except Refused as refused:
+        raise refused.failures[0] from None
 
 
 def search(

@@ -27,7 +27,7 @@ from ninefold.config.schema import is_any_of
 from ninefold.errors import Failure, Refused
 from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Outcome, events
-from ninefold.launch.run import checked, ready, start_importing
+from ninefold.launch.ready import checked, ready, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.places import CONF, EXPERIMENTS, ROOT, typed_as
 from ninefold.result import FILE, Result

@@ -21,7 +21,8 @@ from ninefold.config.job import Asked, Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, Refused, ResourceError
 from ninefold.launch import Outcome
-from ninefold.launch.run import ready, spec_of, write_job
+from ninefold.launch.ready import ready
+from ninefold.launch.run import spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
 from ninefold.study.load import Load
@@ -371,7 +372,7 @@ class Timing:
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
         spec = spec_of(job, own, command="time", quiet=True)
-        write_job(spec)
+        write_job(spec, job)
         return spec
 
     def _drop(self, cell: PlannedCell, failure: Failure, folder: Path) -> None:

@@ -217,7 +217,7 @@ def test_the_line_about_the_loader_says_what_is_on_the_gpu() -> None:
 
 
 def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu() -> None:
-    text = ours.job("dataset.resident=true").text()
+    text = ours.job("dataset.resident=true").text
     assert "resident: true" in text
     assert "resident" not in untrusted.for_evaluation(text, Path("x.pt"), {})["dataset"]
 

@@ -18,14 +18,14 @@ def run_folder(folder: Path, *overrides: str) -> DictConfig:
     """Make a run folder with last.pt of a network as drawn, buffers too; returns its job."""
     config = composed("train", overrides, "")
     job = check(asked(config, config.hydra)).settle()
-    found = OmegaConf.create(job.text())
+    found = OmegaConf.create(job.text)
     assert isinstance(found, DictConfig)
     model = build.network(found)
     for buffer in model.buffers():
         if buffer.is_floating_point():
             buffer.uniform_(0.5, 1.5)
     (folder / "checkpoints").mkdir(parents=True)
-    content = {"format": FORMAT, "model": model.state_dict(), "config": job.text()}
+    content = {"format": FORMAT, "model": model.state_dict(), "config": job.text}
     torch.save(content, folder / "checkpoints" / "last.pt")
     return found
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from ninefold.config.options import takes_one_gpu
 from ninefold.launch import concurrent
-from ninefold.launch.concurrent import gpus_shown, show_one_gpu, takes_one_gpu
+from ninefold.launch.concurrent import gpus_shown, show_one_gpu
 from tests.conftest import ROOT, Shell
 
 SEAT = "from ninefold.launch.concurrent import seat; print(seat(), seat())"

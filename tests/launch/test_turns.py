@@ -43,7 +43,7 @@ if __name__ == "__main__":
     folder = Path("run")
     folder.mkdir()
     with Turns() as turns:
-        run = turns.start(RunSpec("time", job.text(), folder, started=time.time()), 2)
+        run = turns.start(RunSpec("time", job.text, folder, started=time.time()), 2)
         first = states()
         assert run.turn(1, 2) > 0
         print(first, states(), file=sys.stderr)

@@ -35,7 +35,7 @@ def trained(
     resume: the run in `folder` goes on, of which every other rank sees an empty folder.
     """
     made = ours.job(*job, *STRATEGIES[strategy], "logger=quiet", "log_every=1")
-    config = OmegaConf.create(made.text())
+    config = OmegaConf.create(made.text)
     assert isinstance(config, DictConfig)
     folder.mkdir(exist_ok=True)
 
@@ -46,7 +46,7 @@ def trained(
             own = folder if place.rank == 0 else folder / f"rank{place.rank}"
             settled = amp.on(place.device)
             run = build.training(
-                config, made.text(), own, parallel, settled, place, Stop(), resume=resume
+                config, made.text, own, parallel, settled, place, Stop(), resume=resume
             )
             run.last_step = last or run.last_step
             with closing(run):

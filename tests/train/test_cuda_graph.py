@@ -70,7 +70,7 @@ def training(
     folder: Path, *overrides: str, recorder: Operations | None = None, resume: bool = False
 ) -> Iterator[Training]:
     """A run in `folder`, whose steps `recorder` records if one is given."""
-    text = ours.job(*SMALL, *overrides).text()
+    text = ours.job(*SMALL, *overrides).text
     job = OmegaConf.create(text)
     assert isinstance(job, DictConfig)
     folder.mkdir(exist_ok=True)

@@ -26,7 +26,8 @@ def text_of(*overrides: str) -> str:
     resolvers.register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = compose("train", overrides=list(overrides), return_hydra_config=True)
-    return as_yaml(asked(config, config.hydra))
+    job = asked(config, config.hydra)
+    return as_yaml(job.stored, job.choices)
 
 
 def test_one_of_hundreds_of_processes_holds_what_one_of_a_few_does_and_sends_twice_as_much() -> (

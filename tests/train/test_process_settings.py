@@ -28,7 +28,7 @@ BEGIN = """
 from benchmarks import ours
 from omegaconf import OmegaConf
 from ninefold.train import build
-build.begin(OmegaConf.create(ours.job("parallel={}").text()))
+build.begin(OmegaConf.create(ours.job("parallel={}").text))
 """
 
 

@@ -1,0 +1,127 @@
+"""Make a job ready to be run in a folder: mistakes, data, values `auto`, limits of the machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ninefold.checkpoint.manifest import has_checkpoint
+from ninefold.config import needs
+from ninefold.config.job import Asked, Checked, Settled, check, settle
+from ninefold.config.resume import holds_a_run
+from ninefold.errors import ConfigError, Failure, Refused, ResourceError, resource_failure
+from ninefold.files import require_regular
+from ninefold.launch import forkserver, limits
+from ninefold.ranks import slurm, started_by
+
+LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
+
+
+def ready(asked: Asked, folder: Path) -> Settled:
+    """The job that is asked for, if it can be run in `folder`. Raises Refused, Failure.
+
+    With resume=auto it is that of an unfinished run next to `folder`, if there is one.
+    """
+    if slurm.restarts(os.environ) and asked.resume is None and not asked.evaluates:
+        asked = _taken_up_again(asked, folder)
+    _require(_resumed_in_a_sweep(asked, folder))
+    found = checked(asked)
+    start_importing(found)  # while this process looks at the data
+    job = settle(found, folder.parent)
+    if job.resume is None and not job.evaluates:
+        needs.prepare_weights(job.resolved)
+    if job.resume is None and not asked.in_sweep:
+        _require(_occupied(asked, folder))
+    if _forks(found) and not job.in_a_step and not job.resolved["launch"].get("dry"):
+        _require(limits.problems(job.processes))
+    if started_by():
+        from ninefold.launch import per_rank  # late, because it imports torch
+
+        per_rank.compare_data(job)
+    return job
+
+
+def checked(asked: Asked) -> Checked:
+    """The job, with nothing wrong that is found without data or devices. Raises Refused."""
+    job = check(asked)
+    _require(_too_little_memory())
+    return job
+
+
+def _require(failures: list[Failure]) -> None:
+    if failures:
+        raise Refused(failures)
+
+
+def _taken_up_again(asked: Asked, folder: Path) -> Asked:
+    """After a requeue, whose command is the same: resume the run in `folder`, if one was saved."""
+    if not has_checkpoint(folder):
+        return asked
+    print(f"the job was requeued: resuming {folder}", flush=True)
+    return replace(asked, resume=str(folder))
+
+
+def start_importing(job: Checked) -> None:
+    """Start the forkserver, which imports torch and what else a worker needs, if it forks any."""
+    if _forks(job):
+        forkserver.start(job.resolved)
+
+
+def _forks(job: Checked) -> bool:
+    """Whether the job's processes are forked here, unless they are to be a step of srun."""
+    settings = job.resolved["launch"]
+    return not started_by() and not settings["inline"] and settings["engine"] != "srun"
+
+
+def _too_little_memory() -> list[Failure]:
+    """A failure if the limit on this process's address space is too low to import torch.
+
+    Libraries that run out of it end the process without a readable error.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit in (resource.RLIM_INFINITY, -1) or limit >= LEAST_MEMORY:
+        return []
+    return [
+        ResourceError(
+            "memory",
+            f"{limit // 2**20} MB",
+            "the limit of this shell is too low; importing torch alone takes "
+            f"{LEAST_MEMORY // 2**20} MB of address space; raise it with ulimit -v",
+        )
+    ]
+
+
+def _resumed_in_a_sweep(job: Asked, folder: Path) -> list[Failure]:
+    """What is wrong with `resume` in a sweep. A resumed study resumes runs in their own folders."""
+    if job.resume is None or not job.in_sweep or job.resume == str(folder):
+        return []
+    return [
+        ConfigError(
+            "resume", job.resume, "a sweep makes new runs; one run can be resumed; leave out -m"
+        )
+    ]
+
+
+def _occupied(job: Asked, folder: Path) -> list[Failure]:
+    """A failure if `folder` holds a run, which a new run or an evaluation may not replace.
+
+    And if Hydra would follow a link to write its files there.
+    """
+    try:
+        for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
+            with suppress(FileNotFoundError):
+                require_regular(os.lstat(path := folder / ".hydra" / name), path)
+    except OSError as error:
+        found = resource_failure(error, "a run writes it", "choose another hydra.run.dir")
+        return [found]
+    if not holds_a_run(folder):
+        return []
+    do = "choose another" if job.evaluates else f"choose another, or resume it with resume={folder}"
+    return [
+        ConfigError(
+            "hydra.run.dir", folder, f"there is a run in it; each has a folder of its own; {do}"
+        )
+    ]
