@@ -44,6 +44,14 @@ def ready(asked: Asked, folder: Path) -> Settled:
     return job
 
 
+def ready_or_failure(asked: Asked, folder: Path) -> Settled:
+    """As `ready`, of whose failures the first is raised alone. Raises Failure."""
+    try:
+        return ready(asked, folder)
+    except Refused as refused:
+        raise refused.failures[0] from None
+
+
 def checked(asked: Asked) -> Checked:
     """The job, with nothing wrong that is found without data or devices. Raises Refused."""
     job = check(asked)

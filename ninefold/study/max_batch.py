@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ninefold.config.job import Asked, Settled
+from ninefold.config.job import Asked
 from ninefold.config.parse import key_of
 from ninefold.config.resolvers import file_name
 from ninefold.errors import KILLED, Failure, Interrupted, Preempted, Refused, ResourceError
-from ninefold.launch.ready import ready
+from ninefold.launch.ready import ready_or_failure
 from ninefold.launch.run import run
 from ninefold.machine import available_memory
 from ninefold.study.plan import Plan, PlannedCell
@@ -80,7 +80,7 @@ def of_job(
         own, started = folder / str(size), time.time()
         own.mkdir(parents=True, exist_ok=True)
         asked = job_with(*ATTEMPT, f"batch_size={size}").as_attempt()
-        outcome = run(_ready(asked, own), own, started, quiet=quiet)
+        outcome = run(ready_or_failure(asked, own), own, started, quiet=quiet)
         for failure in outcome.failures:
             raise failure
         result = outcome.result
@@ -88,18 +88,10 @@ def of_job(
         known = zip(result.devices, result.peak_memory_bytes, strict=False)
         return sum(peak for name, peak in known if name == "cpu") or None
 
-    job = _ready(job_with(), folder)
+    job = ready_or_failure(job_with(), folder)
     step = job.processes * job.resolved["accumulate"]
     start, most = job.resolved["batch_size"], job.training_examples()
     return search(attempt, start, most, step, available_memory)
-
-
-def _ready(job: Asked, folder: Path) -> Settled:
-    """The job, ready to be run in `folder`. Raises its first failure."""
-    try:
-        return ready(job, folder)
-    except Refused as refused:
-        raise refused.failures[0] from None
 
 
 def search(

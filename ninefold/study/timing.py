@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold.config.job import Asked, Settled
 from ninefold.config.spec import RunSpec
-from ninefold.errors import ConfigError, Failure, Refused, ResourceError
+from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.launch import Outcome
-from ninefold.launch.ready import ready
+from ninefold.launch.ready import ready_or_failure
 from ninefold.launch.run import spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
@@ -358,10 +358,7 @@ class Timing:
         own = folder / cell.folder
         own.mkdir(parents=True, exist_ok=True)
         if cell.name not in self._jobs:
-            try:
-                job = ready(self._plan.job(cell, 0), own)
-            except Refused as refused:
-                raise refused.failures[0] from None
+            job = ready_or_failure(self._plan.job(cell, 0), own)
             if job.in_a_step:
                 raise ConfigError(
                     "parallel.processes",
