@@ -298,9 +298,8 @@ def dry(output: Path, *names: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.parametrize(
-    "name", ["smoke/machine", pytest.param("rest/events", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["smoke/machine", "rest/events"])
 def test_a_dry_run_of_a_check(tmp_path: Path, name: str) -> None:
     dry(tmp_path, name)
     assert {path.name for path in tmp_path.iterdir()} == {name.partition("/")[0], "table.md"}

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 
+@pytest.mark.slow
 def test_ranks_take_the_same_turns_a_turn_is_the_slowest_ranks_and_rank_0_prints(
     tmp_path: Path,
 ) -> None:

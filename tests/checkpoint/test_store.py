@@ -383,7 +383,7 @@ class Death(BaseException):
 @pytest.mark.parametrize(
     ("keep", "apart"),  # so many operations are between the first deaths that are tried
     [
-        (2, 3),
+        pytest.param(2, 3, marks=pytest.mark.slow),
         pytest.param(1, 1, marks=pytest.mark.slow),
         pytest.param(2, 1, marks=pytest.mark.slow),
     ],

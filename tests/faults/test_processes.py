@@ -60,7 +60,6 @@ FAULTS = {
 QUICK = {
     ("none", "term_group", "validation"),
     ("ddp2", "kill_launcher", "write"),
-    ("ddp2", "freeze_rank1", "mid-epoch"),
 }
 
 

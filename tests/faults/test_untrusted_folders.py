@@ -213,6 +213,7 @@ def holding_itself(good: Path, bad: Path) -> None:
     [deflated, *(pytest.param(c, marks=pytest.mark.slow) for c in (expanded, holding_itself))],
 )
 @pytest.mark.parametrize("use", ["evaluate", pytest.param("init", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_checkpoint_that_claims_more_than_its_file_has_is_refused_in_little_memory(
     shell: Shell, made: Path, change: Callable[[Path, Path], None], use: str
 ) -> None:

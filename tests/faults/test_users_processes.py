@@ -504,7 +504,7 @@ PLACES = [(name, path) for name in ("none", "ddp2", "inline", "sweep", "evaluate
           for path in ("given", "unset", "empty")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "path"), some(PLACES, "none-given"))
+@pytest.mark.parametrize(("name", "path"), some(PLACES))
 def test_modules_of_the_working_directory_are_not_imported(
     shell: Shell, trained: Path, name: str, path: str
 ) -> None:
@@ -542,7 +542,7 @@ CLOSED = [(name, which) for name in ("none", "ddp2", "inline", "sweep", "evaluat
           for which in (">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "which"), some(CLOSED, "none->&-"))
+@pytest.mark.parametrize(("name", "which"), some(CLOSED, "job->&-"))
 def test_a_command_whose_output_is_closed_does_what_it_does_otherwise(
     shell: Shell, trained: Path, name: str, which: str
 ) -> None:
@@ -643,7 +643,7 @@ def texts(folder: Path) -> dict[str, tuple[list[str], int]]:
 
 
 @pytest.mark.parametrize(
-    "name", some([(name,) for name in texts(ROOT)], "items", "inline")
+    "name", some([(name,) for name in texts(ROOT)], "key")
 )  # fmt: skip
 def test_stderr_ends_with_the_line_that_matters(shell: Shell, trained: Path, name: str) -> None:
     words, code = texts(trained)[name]

@@ -89,6 +89,7 @@ def test_weights_of_a_run_start_one_of_other_classes_but_for_the_head(shell: She
     assert evaluated.returncode == 0, evaluated.stderr
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_the_file_that_it_started_with(shell: Shell) -> None:
     torch.manual_seed(3)
     network = models.shufflenet_v2_x0_5(num_classes=10)
@@ -179,6 +180,7 @@ def test_what_cannot_be_meant_is_one_line(shell: Shell) -> None:
 # Pretrained weights
 
 
+@pytest.mark.slow
 def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launcher(
     shell: Shell,
 ) -> None:

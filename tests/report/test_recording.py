@@ -59,6 +59,7 @@ ODD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("place", ODD)
+@pytest.mark.pictures
 def test_a_recording_with_a_value_of_another_kind_is_no_bug(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

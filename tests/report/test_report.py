@@ -403,6 +403,7 @@ def test_accuracies_after_another_number_of_epochs_than_published_are_not_subtra
     assert ours == ["22", "2.00", "-20.0", "81.91", "80.00", "–"]
 
 
+@pytest.mark.pictures
 def test_the_figure_is_a_png_that_is_readable_at_1200_pixels(tmp_path: Path) -> None:
     report.write(sweep(tmp_path, result(), result("dp", "bf16"), failure("ddp", "fp32")))
     head = (tmp_path / "report" / "figure.png").read_bytes()[:24]

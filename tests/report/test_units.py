@@ -172,6 +172,7 @@ def test_what_anybody_wrote_of_a_figure_is_shown_as_text() -> None:
     assert (figure.title, figure.unit, figure.better) == ("a", "kg", "")
 
 
+@pytest.mark.pictures
 def test_a_plain_number_is_none_in_a_recording_too(tmp_path: Path) -> None:
     r2 = study(tmp_path / "r2", Score("R2", "", "more", 0.01), 0.5, 0.001, lost=0.2)
     [group] = r2.tree["groups"]

@@ -38,6 +38,7 @@ def loader() -> Iterator[ConfigLoader]:
         yield GlobalHydra.instance().config_loader()
 
 
+@pytest.mark.slow
 def test_a_run_is_composed_as_by_hydra(loader: ConfigLoader) -> None:
     given = ["hydra.job.config.override_dirname.exclude_keys=[epochs]"]
     sweep = loader.load_configuration("train", given, RunMode.MULTIRUN)

@@ -210,7 +210,7 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
     assert sum(result(folder)["status"] == "failed" for folder in ended) == both
 
 
-@pytest.mark.parametrize("pairs", ["best", "all"])
+@pytest.mark.parametrize("pairs", ["best", pytest.param("all", marks=pytest.mark.slow)])
 def test_a_resumed_study_measures_no_cell_that_was_out_unless_other_pairs_are_asked(
     shell: Shell, whole: tuple[Path, str], pairs: str
 ) -> None:
@@ -245,6 +245,7 @@ def test_a_cell_that_failed_is_timed_again_by_a_resumed_study(timed: Shell) -> N
     assert "Late" in superseded.name
 
 
+@pytest.mark.slow
 def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_from_theirs(
     timed: Shell,
 ) -> None:
@@ -265,6 +266,7 @@ def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_fr
     assert [len(entry["runs"]) for entry in sweep["timing"]] == [3, 1]
 
 
+@pytest.mark.slow
 def test_a_schedule_of_so_many_steps_begins_again_in_turns_beyond_them(shell: Shell) -> None:
     one_cycle = (
         "~scheduler.patience", "~scheduler.factor", "+scheduler.max_lr=0.01", "scheduler.per=step",
@@ -293,7 +295,7 @@ def test_cells_that_do_not_fit_into_memory_together_are_timed_in_groups(shell: S
 @pytest.mark.parametrize(
     "number",
     [
-        signal.SIGINT,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
     ],
@@ -455,7 +457,7 @@ def test_a_long_stretch_has_at_least_40_steps_and_a_second() -> None:
 @pytest.mark.parametrize(
     ("minutes", "cells"),
     [
-        (0.45, {"none-fp32"}),
+        pytest.param(0.45, {"none-fp32"}, marks=pytest.mark.slow),
         pytest.param(1, {"none-fp32", "ddp-fp32"}, marks=pytest.mark.slow),
     ],
 )
