@@ -126,6 +126,7 @@ def test_a_record_without_a_commit_has_its_table(tmp_path: Path) -> None:
     assert "commit" not in text
 
 
+@pytest.mark.slow
 def test_files_that_travel_without_their_repository_know_their_commit(tmp_path: Path) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
     shutil.copytree(ROOT / "ninefold", tmp_path / "ninefold")
@@ -183,6 +184,7 @@ def test_a_mistyped_check_is_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_without_a_gpu_only_a_dry_run_is_possible(tmp_path: Path) -> None:
     done = checks("steps/small", "--output", str(tmp_path))
     assert done.returncode == 2

@@ -380,12 +380,13 @@ class Death(BaseException):
     """The end of a writer, in a process that goes on."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keep", "apart"),  # so many operations are between the first deaths that are tried
     [
-        pytest.param(2, 3, marks=pytest.mark.slow),
-        pytest.param(1, 1, marks=pytest.mark.slow),
-        pytest.param(2, 1, marks=pytest.mark.slow),
+        (2, 3),
+        (1, 1),
+        (2, 1),
     ],
 )
 def test_the_writer_that_goes_on_after_a_death_may_die_as_well(

@@ -56,6 +56,7 @@ def test_a_cluster_that_is_stopped_leaves_no_step_though_its_daemon_and_namespac
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_tasks_of_srun_on_two_nodes_are_the_ranks_of_one_run(login: Login) -> None:
     done = login.srun("-N2 -n2", *TWO, "max_steps=4", "hydra.run.dir=run")
     assert done.returncode == 0, done.stderr
@@ -64,6 +65,7 @@ def test_tasks_of_srun_on_two_nodes_are_the_ranks_of_one_run(login: Login) -> No
     assert (login.folder / "run" / "run.rank1.log").exists()
 
 
+@pytest.mark.slow
 def test_several_tasks_of_srun_for_a_strategy_of_one_process_are_one_line(login: Login) -> None:
     done = login.srun("-n2", "parallel=none", "hydra.run.dir=run")
     assert done.returncode == 2, done.stderr
@@ -72,6 +74,7 @@ def test_several_tasks_of_srun_for_a_strategy_of_one_process_are_one_line(login:
     assert not (login.folder / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_signal_to_a_step_saves_and_is_the_exit_code_of_srun(login: Login) -> None:
     process = login.spawn(
         ["srun", "-N2", "-n2", *train(*TWO, "epochs=1000", "hydra.run.dir=run")], env=SLOW

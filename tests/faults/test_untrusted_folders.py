@@ -208,12 +208,12 @@ def holding_itself(good: Path, bad: Path) -> None:
     torch.save({**content, "extra": tree}, bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
-    [deflated, *(pytest.param(c, marks=pytest.mark.slow) for c in (expanded, holding_itself))],
+    [deflated, expanded, holding_itself],
 )
-@pytest.mark.parametrize("use", ["evaluate", pytest.param("init", marks=pytest.mark.slow)])
-@pytest.mark.slow
+@pytest.mark.parametrize("use", ["evaluate", "init"])
 def test_a_checkpoint_that_claims_more_than_its_file_has_is_refused_in_little_memory(
     shell: Shell, made: Path, change: Callable[[Path, Path], None], use: str
 ) -> None:

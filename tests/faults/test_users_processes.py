@@ -504,7 +504,8 @@ PLACES = [(name, path) for name in ("none", "ddp2", "inline", "sweep", "evaluate
           for path in ("given", "unset", "empty")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "path"), some(PLACES))
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "path"), PLACES)
 def test_modules_of_the_working_directory_are_not_imported(
     shell: Shell, trained: Path, name: str, path: str
 ) -> None:
@@ -590,7 +591,8 @@ def test_a_reader_that_goes_away_ends_the_command_with_141_and_no_message(
     assert process.returncode == 141
 
 
-@pytest.mark.parametrize("kind", some([(kind,) for kind in PROCESSES], "none"))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PROCESSES)
 def test_a_run_whose_terminal_goes_away_is_saved_and_ends_with_75(shell: Shell, kind: str) -> None:
     master, terminal = pty.openpty()
     words = [

@@ -340,6 +340,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Done]:
         return second, first
 
 
+@pytest.mark.slow  # a lock that is held is tried in the tests of checkpoints as well
 def test_a_run_folder_has_one_writer(disturbed: tuple[Done, Done]) -> None:
     second, _ = disturbed
     assert second.returncode == 2
@@ -347,6 +348,7 @@ def test_a_run_folder_has_one_writer(disturbed: tuple[Done, Done]) -> None:
     assert second.stderr.count("\n") == 1
 
 
+@pytest.mark.slow  # so is each phase of a run in tests/faults
 def test_a_scheduler_that_stops_a_run_with_a_checkpoint_is_answered_with_75(
     disturbed: tuple[Done, Done],
 ) -> None:

@@ -53,6 +53,7 @@ def same(folders: list[Path]) -> None:
         assert result(other)["val_loss"] == result(first)["val_loss"]
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_bitwise_the_same_from_files_and_from_a_cache(
     shell: Shell, photos: Path
 ) -> None:

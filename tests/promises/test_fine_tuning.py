@@ -131,6 +131,7 @@ def test_a_run_goes_on_without_the_file_that_it_started_with(shell: Shell) -> No
     assert not (shell.folder / "new").exists()
 
 
+@pytest.mark.slow
 def test_weights_in_safetensors_can_be_evaluated_and_trained_further(shell: Shell) -> None:
     from safetensors.torch import save_file
 

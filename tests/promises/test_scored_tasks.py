@@ -35,7 +35,13 @@ MASKS = ["task=multilabel", "dataset=shapes", "dataset.masks=true", "dataset.tra
 TOLERANCE = {"fp32": 1e-5, "autocast": 3e-2, "scaler": 3e-2}
 
 
-@pytest.fixture(scope="module", params=TASKS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "regression",
+        *(pytest.param(t, marks=pytest.mark.slow) for t in TASKS if t != "regression"),
+    ],
+)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of three or nine cells, a run that was stopped and resumed, and its evaluation."""
     shell = Shell(tmp_path_factory.mktemp(request.param))

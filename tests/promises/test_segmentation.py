@@ -118,7 +118,8 @@ def alone(scenes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(scenes, tmp_path_factory.mktemp("alone") / "run", "dataset.crop=2")
 
 
-@pytest.mark.parametrize("parallel", [pytest.param("dp", marks=pytest.mark.slow), "ddp"])
+@pytest.mark.slow  # tests/task/test_objective.py shows it in one process
+@pytest.mark.parametrize("parallel", ["dp", "ddp"])
 def test_the_first_losses_of_every_strategy_are_alike(
     scenes: list[str], tmp_path: Path, parallel: str
 ) -> None:

@@ -184,12 +184,13 @@ def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
     assert 0.045 < least < 0.09
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bad", "strategies"),
     [
         ("own.Late", ["none"]),
-        pytest.param("own.Late", ["none", "ddp"], marks=pytest.mark.slow),
-        pytest.param("own.Bad", ["none", "ddp"], marks=pytest.mark.slow),
+        ("own.Late", ["none", "ddp"]),
+        ("own.Bad", ["none", "ddp"]),
     ],
 )
 def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
@@ -210,7 +211,8 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
     assert sum(result(folder)["status"] == "failed" for folder in ended) == both
 
 
-@pytest.mark.parametrize("pairs", ["best", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("pairs", ["best", "all"])
 def test_a_resumed_study_measures_no_cell_that_was_out_unless_other_pairs_are_asked(
     shell: Shell, whole: tuple[Path, str], pairs: str
 ) -> None:
@@ -292,12 +294,13 @@ def test_cells_that_do_not_fit_into_memory_together_are_timed_in_groups(shell: S
     assert "timed in 2 groups" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGKILL,
     ],
 )
 def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(
@@ -454,11 +457,12 @@ def test_a_long_stretch_has_at_least_40_steps_and_a_second() -> None:
     assert stretch_steps(0.1) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("minutes", "cells"),
     [
-        pytest.param(0.45, {"none-fp32"}, marks=pytest.mark.slow),
-        pytest.param(1, {"none-fp32", "ddp-fp32"}, marks=pytest.mark.slow),
+        (0.45, {"none-fp32"}),
+        (1, {"none-fp32", "ddp-fp32"}),
     ],
 )
 def test_processes_train_a_long_stretch_after_their_turns_in_rotation(

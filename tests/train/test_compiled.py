@@ -173,6 +173,7 @@ def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(
     assert (tmp_path / "profile" / "table.txt").read_text().splitlines() == profile.table
 
 
+@pytest.mark.slow
 def test_a_profiled_run_says_what_bounds_it_and_trains_as_one_without(shell: Shell) -> None:
     job = ["parallel=ddp", "parallel.processes=2", "log_every=1", "max_steps=5", "logger=quiet"]
     assert shell.train(*job, "hydra.run.dir=without").returncode == 0
