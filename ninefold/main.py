@@ -1,6 +1,7 @@
 """A command of train.py or evaluate.py, from its arguments to its exit code.
 
-Nothing here imports torch before a job has passed every check that works without torch.
+Nothing here imports torch before a job has passed every check that works without torch. What only
+sweeps need is imported where one begins: most commands make one run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import hydra
 from hydra.core.utils import configure_log
@@ -46,9 +47,11 @@ from ninefold.places import CONF
 from ninefold.process import OutputClosed, interrupted, no_reader, open_streams
 from ninefold.ranks import started_by
 from ninefold.result import FILE
-from ninefold.study import checks, dry, find, sweep
+from ninefold.study import checks, dry
 from ninefold.study.plan import SWEEPER, Plan
-from ninefold.study.runner import Launch
+
+if TYPE_CHECKING:
+    from ninefold.study.runner import Launch
 
 
 def main(name: str, program: str | None = None) -> NoReturn:
@@ -204,6 +207,8 @@ class Command:
 
     def _find(self, what: str, job: Settled, composition: Composition, folder: Path) -> None:
         """Find a value of `job`, and print it with the command that trains with it."""
+        from ninefold.study import find, sweep
+
         lines, override = find.find(what, job, composition.config, folder)
         own = ("find", f"{key_of(override)}=", "hydra.")
         given = [word for word in self.argv if not word.startswith(own)]
@@ -232,6 +237,8 @@ class Command:
 
     def _make_study(self, composition: Composition) -> None:
         """Run a sweep in rounds. Raises Refused if no cell of it can be run."""
+        from ninefold.study import sweep
+
         planned, runs = sweep.planned(composition), self.runs
         screen = sweep.screen_for(len(planned.plan.cells), planned.concurrent)
         if planned.concurrent:
@@ -264,12 +271,16 @@ class Command:
 
     def _collect(self, folder: Path) -> None:
         """Read the outcomes of a sweep's runs that other processes made (joblib, submitit)."""
+        from ninefold.study import sweep
+
         if not self.runs.outcomes:
             self.runs.outcomes += sweep.outcomes_since(folder, self.started)
 
     def finish(self, code: int) -> int:
         """Write the report of the sweep if there was one; returns the command's exit code."""
         if self.sweep is not None and any(self.sweep.rglob(FILE)):
+            from ninefold.study import sweep
+
             try:
                 made = len(self.runs.outcomes)
                 sweep.finish(self.sweep, self.study, self.argv, self.started, made)

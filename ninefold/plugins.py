@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
@@ -23,7 +24,9 @@ from ninefold.launch.run import follow
 from ninefold.launch.runs import Runs
 from ninefold.ranks import started_by
 from ninefold.result import Result
-from ninefold.study.runner import Launch
+
+if TYPE_CHECKING:
+    from ninefold.study.runner import Launch
 
 
 class HydraTask:

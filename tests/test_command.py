@@ -67,6 +67,7 @@ def test_another_ninefold_in_the_working_folder_is_not_looked_into(
     assert sys.path == ["/site"]
 
 
+@pytest.mark.slow  # as the wheel's tests do
 def test_a_run_by_the_module_finds_what_is_in_the_working_folder_and_prints_its_command(
     shell: Shell,
 ) -> None:

@@ -15,7 +15,11 @@ from ninefold.launch.runs import Runs
 from tests.conftest import ROOT, Shell
 
 
-@pytest.mark.parametrize("arguments", [["--cfg", "job"], ["--help"]], ids=["cfg", "help"])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--cfg", "job"], pytest.param(["--help"], marks=pytest.mark.slow)],
+    ids=["cfg", "help"],
+)
 def test_a_command_whose_output_is_closed_ends_quietly_as_cat_does(
     shell: Shell, arguments: list[str]
 ) -> None:

@@ -144,7 +144,7 @@ def test_the_page_of_keys_marks_those_that_a_resumed_run_takes_another_value_of(
     assert not marked & {"seed", "launch.dry"}
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate"])
+@pytest.mark.parametrize("command", ["train", pytest.param("evaluate", marks=pytest.mark.slow)])
 def test_help_shows_each_key_with_its_sentence_at_80_columns(shell: Shell, command: str) -> None:
     done = shell.run(str(ROOT / f"{command}.py"), "--help")
     assert (done.returncode, done.stderr) == (0, "")

@@ -196,6 +196,7 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
     assert os.listdir(shell.folder) == []
 
 
+@pytest.mark.slow
 def test_too_few_open_files_are_told_before_anything_starts(shell: Shell) -> None:
     command = "ulimit -n 100; exec $0 $1 parallel=ddp parallel.processes=20 batch_size=20"
     process = shell.spawn(["bash", "-c", command, sys.executable, str(ROOT / "train.py")])

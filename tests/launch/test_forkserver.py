@@ -103,6 +103,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_workers_can_use_cuda_though_a_users_module_asks_for_it_while_it_is_imported(
     shell: Shell,
 ) -> None:

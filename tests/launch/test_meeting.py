@@ -319,6 +319,7 @@ def lines(ranks: list[dict[str, Any]]) -> list[str]:
 HERE = socket.gethostname()
 
 
+@pytest.mark.slow  # as tests/faults/test_hosts.py shows with real hosts
 @pytest.mark.parametrize(
     ("name", "code", "begins"),
     [

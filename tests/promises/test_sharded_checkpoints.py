@@ -15,6 +15,10 @@ from tests.faults.runs import one_after_another
 from tests.launch.test_run import TRAIN, wait_for
 from tests.promises.test_resume_and_evaluate import same
 
+pytestmark = (
+    pytest.mark.slow
+)  # quicker: tests/checkpoint/test_sharded.py and tests/promises/test_sharded.py
+
 FSDP = ["parallel=fsdp", "parallel.processes=2", "parallel.least=1000"]
 JOB = ["model.net.width=8", "threads=1", "log_every=1", "logger=quiet", "clock.probe=0",
        "dataset.limit=128", "dataset.flip=true", "batch_size=32", "epochs=9", "ema=0.9",
