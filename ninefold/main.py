@@ -64,7 +64,6 @@ def main(name: str, program: str | None = None) -> NoReturn:
     command = Command(name, sys.argv[1:])
     events.connect()
     open_streams()
-    resolvers.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
     os.environ.pop(concurrent.VARIABLE, None)  # inherited where a run starts a command
     if started_by() != "torchrun":
@@ -116,6 +115,7 @@ class Command:
                 self._meet()
             if problems := overrides.of_arguments(self.argv, self.name):
                 raise Refused(problems)
+            resolvers.register()  # only now, as Hydra then imports all of its plugins
             flags = flags_of(self.argv)
             if only_shows(flags):
                 self._show()

@@ -26,9 +26,9 @@ VARIABLE = "NINEFOLD_CONFIG_DIR"  # folders or pkg://PACKAGE, separated as in PA
 
 
 class Studies(FileConfigSource):
-    """The folder experiments/ and nothing else beside it: --help lists the whole tree of a source.
+    """The studies in experiments/ and nothing else: --help lists the whole tree of a source.
 
-    In a clone that would be .venv and outputs/, too.
+    In a clone that would be .venv, outputs/ and all recordings, too.
     """
 
     @staticmethod
@@ -38,7 +38,9 @@ class Studies(FileConfigSource):
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         if not config_path:
             return [] if results_filter == ObjectType.CONFIG else [STUDIES]
-        return super().list(config_path, results_filter)
+        if results_filter == ObjectType.GROUP:
+            return []
+        return super().list(config_path, ObjectType.CONFIG)
 
 
 class Ours(SearchPathPlugin):
