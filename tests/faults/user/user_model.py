@@ -76,8 +76,9 @@ def misbehave() -> None:
 
 def say(what: Any) -> None:
     path = Path(os.environ["U_SAID"])
-    path.with_suffix(".new").write_text(json.dumps(what))
-    path.with_suffix(".new").replace(path)
+    new = path.with_suffix(f".{os.getpid()}")  # each rank may say it
+    new.write_text(json.dumps(what))
+    new.replace(path)
 
 
 def leave(code: int) -> None:
