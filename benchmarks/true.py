@@ -4,12 +4,12 @@
     python -m benchmarks true convnet_64 --handicap
 
 For each workload a study of the time question is made amid rounds of whole runs: each is a command
-of its own, the cells in shuffled order, the first epoch left out. A pair of cells agrees if the
-ratio that the study found and that of the whole runs differ by no more than a joint 99 % interval
-(Welch) of both allows. `--handicap` also computes the study's times from the fastest half of its
-turns, as ninefold did once: fewer pairs must then agree, or the bench is red. `--study OVERRIDE`
-(again for more studies) times another way, against the same whole runs. `--neighbor` keeps a core
-busy for a share of the time, for studies and whole runs alike.
+of its own that trains for some ten seconds, the cells in shuffled order, the first epoch left out.
+A pair of cells agrees if the ratio that the study found and that of the whole runs differ by no
+more than a joint 99 % interval (Welch) of both allows. `--handicap` also computes the study's times
+from the fastest half of its turns, as ninefold did once: fewer pairs must then agree, or the bench
+is red. `--study OVERRIDE` (again for more studies) times another way, against the same whole runs.
+`--neighbor` keeps a core busy for a share of the time, for studies and whole runs alike.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ CELLS = [f"{parallel}-{amp}" for parallel in AXES[0] for amp in AXES[1]]
 COMMON = ("launch.cpu_processes=2", "checkpoint.every=null", "logger=quiet")
 # Overrides of each workload; FOLDER is one of images that the bench makes.
 WORKLOADS = {
-    "convnet_64": ("dataset=digits", "model=convnet", "batch_size=64", "epochs=40"),
-    "convnet_256": ("dataset=digits", "model=convnet", "batch_size=256", "epochs=60"),
+    "convnet_64": ("dataset=digits", "model=convnet", "batch_size=64"),
+    "convnet_256": ("dataset=digits", "model=convnet", "batch_size=256"),
     "resnet_32px": (
         *("dataset=synthetic", "dataset.train_count=320", "dataset.test_count=32"),
-        *("model=resnet18", "batch_size=32", "epochs=4"),
+        *("model=resnet18", "batch_size=32"),
     ),
     "files_32px": (
-        *("dataset=folder", "dataset.root=FOLDER", "dataset.shape=[3,32,32]", "model=convnet"),
-        *("batch_size=64", "epochs=15"),
+        *("dataset=folder", "dataset.root=FOLDER", "dataset.shape=[3,32,32]"),
+        *("model=convnet", "batch_size=64"),
     ),
 }
 IMAGES, CLASSES, SIDE = 960, 4, 64  # of the folder: training images, their classes, pixels
+SECONDS = 10  # that a whole run trains, at least; its number of epochs follows
 LEVEL = 0.01  # of the joint interval
 HEADER = ("pair", "study", "99.3 % interval", "whole runs", "se", "off by", "allowed", "agrees")
 AGREE = 0.95  # share of the pairs, at least
@@ -92,19 +93,23 @@ def whole_run(cell: str, seed: int, workload: Sequence[str], folder: Path) -> fl
     return statistics.fmean(seconds[1:])
 
 
+def epochs_for(cell: str, workload: Sequence[str], folder: Path) -> int:
+    """Epochs of a run of SECONDS: an epoch takes 50 ms on one machine and a second on another."""
+    return 1 + max(2, math.ceil(SECONDS / whole_run(cell, 0, (*workload, "epochs=3"), folder)))
+
+
 def study(workload: Sequence[str], more: Sequence[str], folder: Path) -> None:
     """Run a study of the time question of all cells."""
     axes = [
         f"{key}={','.join(names)}" for key, names in zip(("parallel", "amp"), AXES, strict=True)
     ]
-    epochs = [text for text in workload if not text.startswith("epochs=")]
     own = (
         "study.ask=[time]",
         "study.pairs=all",
         "study.time_budget=1.75",
         f"hydra.sweep.dir={folder}",
     )
-    train("-m", *epochs, *COMMON, *axes, *own, *more)
+    train("-m", *workload, *COMMON, *axes, *own, *more)
 
 
 def handicap(folder: Path) -> None:
@@ -253,6 +258,7 @@ def measure(overrides: Sequence[str], given: argparse.Namespace, folder: Path) -
     """Make the studies and whole runs of a workload; return what both found."""
     studies = [option.split() for option in given.study or [""]]
     whole: dict[str, dict[int, float]] = {cell: {} for cell in CELLS}
+    long = {cell: epochs_for(cell, overrides, folder / "short") for cell in CELLS}
     # Studies lie amid the rounds: what changes slowly is in both alike.
     after = [
         round((place + 1) * given.rounds / (len(studies) + 1)) for place in range(len(studies))
@@ -265,7 +271,8 @@ def measure(overrides: Sequence[str], given: argparse.Namespace, folder: Path) -
             cells = list(CELLS)
             random.Random(number).shuffle(cells)
             for cell in cells:
-                whole[cell][number] = whole_run(cell, number, overrides, folder / "whole")
+                own = (*overrides, f"epochs={long[cell]}")
+                whole[cell][number] = whole_run(cell, number, own, folder / "whole")
     found = []
     for place, more in enumerate(studies):
         into = folder / f"study{place}"
@@ -273,7 +280,11 @@ def measure(overrides: Sequence[str], given: argparse.Namespace, folder: Path) -
         if given.handicap:
             handicap(into)
             found.append({"overrides": more, "handicap": True, **promised(into)})
-    return {"whole": whole, "studies": [{**each, **compare(each, whole)} for each in found]}
+    return {
+        "whole": whole,
+        "epochs": long,
+        "studies": [{**each, **compare(each, whole)} for each in found],
+    }
 
 
 def main(arguments: Sequence[str]) -> int:
