@@ -12,7 +12,6 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +61,9 @@ def environment(processes: int = 1) -> dict[str, Any]:
 
 def installed(package: str) -> str | None:
     """The version of an installed package; None if there is none."""
+    # Imported here, as email comes with it: 5 % of the time in which a wrong key is refused.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -15,8 +15,6 @@ import mmap
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +25,7 @@ from ninefold.dataset import Dataset, Examples, Split, encoded
 from ninefold.dataset.cache_folder import META, damage, write
 from ninefold.dataset.packing import Content, Part, part_of
 from ninefold.files import opener, read_json
+from ninefold.machine import installed
 from ninefold.secrets import redacted
 from ninefold.tree import each, filled, leaves
 
@@ -134,11 +133,8 @@ def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
-    for package in DECODERS:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+    found = {package: installed(package) for package in DECODERS}
+    return {package: version for package, version in found.items() if version is not None}
 
 
 def _file_of(kind: type) -> Path:

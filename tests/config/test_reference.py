@@ -155,3 +155,11 @@ def test_help_shows_each_key_with_its_sentence_at_80_columns(shell: Shell, comma
         assert f" {key.meaning}" in text
     for group in reference.COMMANDS[command]:
         assert f" {group} {', '.join(reference.options_of(group))}. " in text
+
+
+@pytest.mark.slow
+def test_a_help_template_of_ones_own_may_name_the_parts_that_hydra_fills_in(shell: Shell) -> None:
+    own = "hydra.help.template='mine $APP_CONFIG_GROUPS'"
+    done = shell.run(str(ROOT / "train.py"), "--help", own)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("mine amp: autocast, bf16, fp32")
