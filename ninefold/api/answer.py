@@ -33,7 +33,7 @@ class Answer:
     best: the recommended cell, such as "ddp-autocast", also where it is not settled; None without
         one.
     settled: whether `best` is shown to be the one, so that more runs could not change the answer.
-    chance: the confidence that `best` is within 2 % of the fastest; None: not known.
+    chance: the confidence that `best` is within report.same (2 %) of the fastest; None: not known.
     sentence, caveats: what to say about it.
     failed: what went wrong, by cell.
     train: the command that trains with it, for a shell in this folder; None without one.

@@ -22,11 +22,12 @@ from ninefold.study.load import Load
 class Session:
     """Compares steps of these names in turns; arguments as of `time_steps`.
 
-    Its user takes the turns of `block` and hands over their times, until there is no block.
+    Its user takes the turns of `block` and hands over their times to `took`, until it is `over`.
+    Under torchrun all ranks construct it together. Raises ConfigError.
 
     new: whether each round has new processes; then its user starts those of each round in
-        `starting` first, until it is `over`.
-    clock, wait: tell the time, and wait until devices have done what was queued.
+        `starting` first.
+    clock, wait: tell the time in seconds, and wait until devices have done what was queued.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Session:
 
     @property
     def block(self) -> tuple[Turn, ...] | None:
-        """The turns to take now, in order; None at the end."""
+        """The turns to take now, in order; None at the end: with `new`, of each round."""
         return self._rounds.block
 
     @property
@@ -102,7 +103,7 @@ class Session:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Start the new processes of a round meanwhile: it takes nothing of the time of turns."""
+        """Start the processes of a round in this block; its time is not charged to `minutes`."""
         assert isinstance(self._rounds, NewRounds)
         began = self._clock()
         yield
@@ -112,7 +113,7 @@ class Session:
         self._count()
 
     def took(self, seconds: Sequence[float]) -> None:
-        """Go on to the next block. seconds: per step, of each turn of this one, in this process."""
+        """Record a block and go on. seconds: per step, for each of its turns, in this process."""
         done = self._rounds.done
         *slowest, elapsed = self._together.largest([*seconds, self._clock() - self._began])
         self._rounds.took(slowest, elapsed)
@@ -122,7 +123,7 @@ class Session:
             self._count()
 
     def times(self, caveats: Sequence[str] = ()) -> Times:
-        """What is known so far; once there is no block, by all complete rounds."""
+        """What is known so far; once it is `over`, by all complete rounds."""
         found, rows = self._rounds.values(), self._rounds.rows()
         # While turns go on: the rounds up to the last planned look. `level` is shared out among the
         # planned looks; with others a false verdict would be more likely.

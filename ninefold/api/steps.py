@@ -53,8 +53,8 @@ def time_steps(
     level: the chance of any false verdict.
     restore: modules, optimizers, scalers and others with a state_dict, which are put back at the
         end, with the random states of torch, numpy and Python.
-    baseline: the step that is named where it is not shown to be slower than `same` allows, and
-        that ratios are against.
+    baseline: the step that is named if it is shown to be within `same` of the fastest, and that
+        ratios are against.
     processes: this, or new.
     show: print the answer (rank 0 alone), with the time that has passed meanwhile on a terminal.
 

@@ -164,7 +164,7 @@ class Checkpoints:
         return digest(path) in manifest.sums(self.manifest(), path.name)
 
     def refused(self, error: OSError, size: int) -> ResourceError:
-        """The error for a checkpoint of `size` bytes that could not be written, once it is gone."""
+        """Remove what was written of a checkpoint of `size` bytes; return the error to raise."""
         with suppress(OSError):
             self._sweep()
         mount = mount_of(self.folder)

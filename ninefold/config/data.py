@@ -132,7 +132,7 @@ def fingerprint_of(text: str, check: bool) -> str:
 
 
 def training_examples(dataset: Mapping[str, Any]) -> int:
-    """The number of training examples, without those to select on. Raises DataError."""
+    """The number of training examples, without those held out for validation. Raises DataError."""
     with _users_code():
         from ninefold.dataset import val_count
 

@@ -28,7 +28,7 @@ class RunSpec:
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     quiet: whether what it prints goes to its log only.
     rates: of `find_lr`, its first and last learning rate, and how many there are.
-    seat: which GPU its process is to be shown alone, counted around; None: all, see
+    seat: number of the only GPU shown to its process, modulo how many there are; None: all, see
         launch.concurrent.
     timeout: seconds that a process waits for its peers.
     imports: folders in which its launcher found the user's code, and PYTHONPATH need not name.

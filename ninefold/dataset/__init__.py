@@ -74,7 +74,7 @@ class Dataset:
         or a dict of shapes; None: as `item_shape` says.
     mean, std: per channel, of pixels in 0..1; None leaves pixels in 0..1.
     flip, crop: augmentation in training: mirror at random; pad by so many pixels and crop.
-    val: the share of the training examples to select on, where there is no validation split.
+    val: the share of the training examples held out for validation, without a split for it.
     resident: whether to copy the examples to a GPU once, see `ninefold.dataset.resident`.
     cache, cache_dir: whether and where decoded examples are kept, see `ninefold.dataset.cache`.
 
@@ -154,7 +154,7 @@ class Dataset:
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
         """Start `count` processes that read the examples of these splits, before `load`.
 
-        patience: seconds that reading a batch may take. Without it threads read the examples.
+        By default it starts none, and threads read. patience: seconds that a batch may take.
         """
 
 
@@ -170,7 +170,7 @@ class Adapted(Dataset):
 
 
 def as_dataset(built: object) -> Dataset:
-    """`built`, the object that the section `dataset` of a configuration describes."""
+    """What the section `dataset` has built: itself if it is a Dataset, else wrapped in Adapted."""
     return built if isinstance(built, Dataset) else Adapted(built)
 
 
@@ -211,7 +211,7 @@ def train_and_val(
 
 
 def val_count(dataset: Dataset, count: int) -> int:
-    """How many of `count` training examples are drawn to select on."""
+    """How many of `count` training examples are held out for validation."""
     share = 0 if "val" in dataset.splits else dataset.val
     return max(1, round(share * count)) if share else 0
 

@@ -31,8 +31,9 @@ Floats = npt.NDArray[np.float64]
 class Draw:
     """What is drawn for a batch of n examples; None: not asked for.
 
-    plain: for the preparation within. orders, sizes: for each operation of RandAugment the examples
-        by what they get, int64 [n], and how many get each. erased, mixed: float32 [n, 4].
+    plain: for the preparation within. orders: for each layer of RandAugment the examples sorted by
+        the operation that they get, int64 [n]. sizes: how many get each operation, int64 [28].
+    erased, mixed: float32 [n, 4], see `_rectangles` and `_shares`.
     """
 
     plain: Any
@@ -98,7 +99,7 @@ class Augmented:
     def __call__(self, inputs: Tensor, targets: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
         """To inputs of the same shape and, if they are mixed, targets float32 [n, classes].
 
-        Raises ConfigError for inputs or targets that what is asked for makes no sense of.
+        Raises ConfigError for inputs or targets that an augmentation that is on cannot handle.
         """
         if self.randaugment is not None:
             self._require_bytes(inputs, targets)
@@ -204,7 +205,7 @@ def described(values: Tensor) -> str:
 
 
 def wrong(key: str, value: object, found: str, allowed: str) -> ConfigError:
-    """The failure of a dataset that augment.KEY makes no sense of."""
+    """The failure for a dataset that augment.KEY cannot handle."""
     do = f"leave augment.{key} out, or choose another dataset or task"
     return ConfigError(f"augment.{key}", value, found, allowed, do)
 

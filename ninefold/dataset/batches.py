@@ -60,8 +60,8 @@ class Batches:
     def epoch(
         self, epoch: int, start: int, begin: Callable[[], None], mark: Mark
     ) -> Iterator[tuple[Tree, Tree]]:
-        """(inputs, images as float32; targets as the task takes them) on the device, from batch
-        `start` on.
+        """Yields the batches from number `start` on: inputs, images as float32, and targets, both
+        on the device.
 
         `begin` is called before each batch, `mark` with the phase that has just ended.
         """
@@ -85,10 +85,10 @@ class Batches:
 def shard(
     source: Source, batch_size: int, prepare: Preparation, place: Place
 ) -> Iterator[tuple[Tree, Tree]]:
-    """Every data_size-th example from this process's part on, for evaluation: nothing padded.
+    """Yields batches of every data_size-th example from number data_rank on, for evaluation.
 
-    The shards of all parts hold each example once, whatever the sizes. `batch_size` is
-    global, as in training.
+    The shards of all processes hold each example once, whatever the sizes: nothing is padded, and
+    the last batch may be short. `batch_size` is global, as in training.
     """
     mine = np.arange(len(source))[place.data_rank :: place.data_size]
     size = max(1, batch_size // place.data_size)
@@ -103,8 +103,8 @@ def shard(
 def evaluation_batch(batch_size: int, values: int, place: Place) -> int:
     """The global size of the batches that a training run evaluates: `batch_size` on a CPU.
 
-    On CUDA at least EVALUATED examples a process, where these have VALUES values at most: a GPU
-    waits for the host in batches of few small images, and large ones need its memory.
+    On CUDA a process takes at least EVALUATED examples, or fewer that have VALUES values together:
+    a GPU waits for the host in batches of few small images, and large ones need its memory.
     values: of an example as the network takes it.
     """
     if place.device.type != "cuda":

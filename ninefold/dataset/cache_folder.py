@@ -28,7 +28,7 @@ LEFT = 0.05  # share of the free space of a disk that stays free
 
 
 def write(folder: Path, content: Content, processes: int) -> None:
-    """Write a cache, unless another process has while this one waited for it.
+    """Write a cache unless an undamaged one exists, after waiting for a process that writes it.
 
     Raises what decoding raises, and ResourceError.
     """

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset.arrays import Decoded
-from ninefold.dataset.images import Tree
+from ninefold.dataset.images import ImageTree
 from ninefold.errors import ConfigError
 
 BLACK_AND_WHITE = {0, 255}
@@ -107,7 +107,7 @@ class DecodedMasks(Decoded):
 
     paths: Sequence[str]
     size: tuple[int, ...]
-    tree: Tree
+    tree: ImageTree
     numbers: ClassNumbers
 
     @property

@@ -15,7 +15,7 @@ from ninefold.dataset.images import (
     FOLDERS,
     OPENED,
     ImageFiles,
-    Tree,
+    ImageTree,
     listed,
     require_shape,
     splits_in,
@@ -90,8 +90,8 @@ class Folder(Dataset):
         return ImageFiles(paths, (channels, height, width), str(self.root), self.exif)
 
     @property
-    def _tree(self) -> Tree:
-        return Tree(self.root, HOLDS)
+    def _tree(self) -> ImageTree:
+        return ImageTree(self.root, HOLDS)
 
     def _classes(self, split: Split) -> dict[str, list[str]]:
         """The image files of each class, both in order. Raises DataError."""

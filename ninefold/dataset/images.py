@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Tree:
+class ImageTree:
     """The folder `dataset.root` of a dataset of image files. All its methods raise DataError.
 
     holds: what it must hold, for error lines.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset.class_numbers import DecodedMasks
-from ninefold.dataset.images import Tree, listed
+from ninefold.dataset.images import ImageTree, listed
 from ninefold.dataset.nifti import Grid, read_volume, require_same
 
 NAME = re.compile(r"(.+)\.nii(\.gz)?")
@@ -59,7 +59,7 @@ class LabelFiles(DecodedMasks):
         return np.asarray(whole, np.int64)
 
 
-def labels_of(tree: Tree, folder: str, cases: Iterable[str]) -> Mapping[str, str]:
+def labels_of(tree: ImageTree, folder: str, cases: Iterable[str]) -> Mapping[str, str]:
     """The mask of each of `cases`, all that have a volume, in `folder`. Raises DataError."""
     path = tree.path / folder
     if not path.is_dir():

@@ -84,9 +84,9 @@ class Gathered:
 def small_targets(
     targets: Tree, rows: Sequence[Rows], device: torch.device
 ) -> tuple[Tensor, ...] | None:
-    """For each of `rows` its targets, on the device with one copy; None if they are read with it.
+    """The targets of each batch, copied to the device at once; None: read them with the inputs.
 
-    As large ones are, such as masks, those that vary from epoch to epoch, and several.
+    That is for large ones, such as masks, ones that vary from epoch to epoch, and several.
     """
     if not rows or isinstance(targets, tuple | list | dict):
         return None
@@ -139,7 +139,7 @@ class Loading:
 
 
 def slots(workers: int, processes: bool = False) -> int:
-    """Batches in memory: processes have each that they read ahead in shared memory as well."""
+    """Batches in memory; processes have a copy of each that is read ahead, in shared memory."""
     return (1 + processes) * AHEAD * workers + 1
 
 
@@ -223,7 +223,7 @@ def gathered(
     """For each of `batches`, in order, its rows of each of `arrays`, in memory.
 
     workers: threads that read ahead, each a whole batch; 0: read when asked for. Decoding images
-        and reading files let the training's own thread compute meanwhile. Closing the generator
+        and reading files release the GIL, so training computes meanwhile. Closing the generator
         ends them, after the batches that they are reading. Where worker processes read, a thread
         waits for each batch that these have ahead.
     pinned: read into page-locked memory, for copies to a GPU. torch keeps the memory of earlier

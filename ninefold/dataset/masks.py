@@ -15,7 +15,7 @@ from ninefold.dataset.images import (
     FOLDERS,
     OPENED,
     ImageFiles,
-    Tree,
+    ImageTree,
     listed,
     require_shape,
     splits_in,
@@ -106,8 +106,8 @@ class Masks(Dataset):
         return super().preparation(outside=self.ignore or 0, **options)
 
     @property
-    def _tree(self) -> Tree:
-        return Tree(self.root, HOLDS)
+    def _tree(self) -> ImageTree:
+        return ImageTree(self.root, HOLDS)
 
     def _images(self, paths: Sequence[str]) -> ImageFiles:
         channels, height, width = self.shape

@@ -129,7 +129,7 @@ def pack(
     """Write each part to the file at its path, which is there already and large enough.
 
     processes: how many decode at the same time; one: this one.
-    packed: called with the number of a part and of its rows that were written since the last call.
+    packed: called with the index of a part and how many of its rows have just been written.
 
     The files are the same whatever the number of processes. Raises what decoding raises, and
     ResourceError if a file cannot be written or a process is killed.

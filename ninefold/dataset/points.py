@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset.images import Tree, listed
+from ninefold.dataset.images import ImageTree, listed
 from ninefold.dataset.nifti import Floats, Grid, VolumeFiles
 from ninefold.errors import DataError
 from ninefold.files import read_json
@@ -29,7 +29,7 @@ class Points:
     """
 
     path: Path
-    tree: Tree
+    tree: ImageTree
     shape: Sequence[int]
     spacing: Sequence[float]
     classes: int

@@ -69,8 +69,8 @@ class ImagePreparation:
     Masks are flipped and cropped with their images, never resized: a task resizes the output.
 
     channels: gray images are repeated to so many; None: they are not.
-    size: pixels to resize to, None to leave; bilinear, antialiased where that makes images
-        smaller, and rounded to whole gray levels, of which none is more than one off Pillow's.
+    size: side in pixels of the square to resize to; None: leave. Bilinear, antialiased where it
+        shrinks, rounded to whole gray levels; at most one level off what Pillow's resize gives.
     mean, std: per channel, of pixels in 0..1; None leaves them in 0..1.
     flip: mirror half of the images, drawn at random.
     crop: pixels of padding before a random crop; 0 = none.
@@ -89,7 +89,7 @@ class ImagePreparation:
     def draws(
         self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
     ) -> Iterable[Tensor | None]:
-        """For each batch where `augmented` finds its examples: int64 [n], or None to leave them."""
+        """For each batch the offsets that `cut` reads its examples from: int64 [n]; None: as is."""
         if not self.moves:
             return itertools.repeat(None, len(rows))
         count = rows.shape[1]
@@ -109,7 +109,7 @@ class ImagePreparation:
         count: int,
         shape: tuple[int, ...],
     ) -> Rows:
-        """Where in what `padded` makes of `count` images the moved ones begin: int64 like `bits`.
+        """Offset of each crop's first pixel in the flat `padded` of `count` images: int64 as bits.
 
         bits: of each example. numbers: of their images. shape: of an image in its last dimensions.
         """

@@ -91,8 +91,8 @@ def on_device(array: Array, device: torch.device) -> Tensor:
 class Padded:
     """A preparation of images on a device that are mirrored and padded once, not in each batch.
 
-    What it is called with is not read: it takes the images out of all of them, as `plain` would
-    move them in their batch.
+    The inputs that it is called with, and masks, are not read: it cuts the crops of a batch out of
+    the images of the whole split, as `plain` would move them.
 
     inputs: what `plain.padded` makes of all images. masks: of all masks, if these are the targets.
     """
@@ -121,8 +121,10 @@ class Padded:
 def padded_once(
     source: Source, prepare: Preparation, memory: tuple[int, int]
 ) -> tuple[Source, Preparation]:
-    """Both for the same batches from images that are padded once: if they are on the device
-    already, `prepare` moves them and there is room for that, see `allowed`.
+    """Pad images that are on the device once, and return what reads and prepares them then.
+
+    Both are returned as they are if the images are not there, if `prepare` does not move them, or
+    if there is no room, see `allowed`. memory: free and total bytes of the GPU.
     """
     if not (isinstance(source, Resident) and isinstance(prepare, ImagePreparation)):
         return source, prepare
@@ -194,7 +196,7 @@ def resident_bytes(
 
 
 def allowed(memory: tuple[int, int], must: bool = False) -> int:
-    """The bytes that examples may take on a GPU with so many bytes of memory: free ones and all."""
+    """The bytes that examples may take on a GPU. memory: its free and total bytes."""
     free, total = memory
     return int(MOST * free if must else min(MOST * free, AUTO * total))
 

@@ -1,4 +1,4 @@
-"""A text as stretches of characters, of which a language model says the next: ours, or a file."""
+"""A text as windows of characters, for next-character prediction: ours, or a file."""
 
 from __future__ import annotations
 

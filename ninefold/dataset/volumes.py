@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.class_numbers import ClassNumbers
-from ninefold.dataset.images import Tree, listed, spread, unusable
+from ninefold.dataset.images import ImageTree, listed, spread, unusable
 from ninefold.dataset.labels import LabelFiles, labels_of
 from ninefold.dataset.nifti import TOPS, VolumeFiles, bad_volume, nibabel
 from ninefold.dataset.points import Points
@@ -132,8 +132,8 @@ class Volumes(Dataset):
         return VolumePreparation(**options)
 
     @property
-    def _tree(self) -> Tree:
-        return Tree(self.root, HOLDS)
+    def _tree(self) -> ImageTree:
+        return ImageTree(self.root, HOLDS)
 
     def _volumes(self, paths: Sequence[tuple[str, ...]]) -> VolumeFiles:
         channels, depth, height, width = self.shape

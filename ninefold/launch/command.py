@@ -25,7 +25,8 @@ from ninefold.secrets import redact
 def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], stopped: str) -> int:
     """Call `action` with a command's arguments and print its failures; returns the exit code.
 
-    stopped: what is wrong after a signal, such as "packing was stopped". Nothing is left then.
+    stopped: what is wrong after a signal, such as "packing was stopped"; `action` is to have
+        removed what it wrote.
     """
     arguments = overrides.last_of_each(arguments)
     failures: list[Failure]
@@ -56,7 +57,7 @@ def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], s
 def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig:
     """The configuration of `command`, train or evaluate, with Hydra's own as `hydra` in it.
 
-    arguments: overrides, and --config-dir. example: of how they are typed. Raises ConfigError.
+    arguments: overrides, and --config-dir. example: as typed. Raises ConfigError, Refused.
     """
     if wrong := letters.problems(arguments):
         raise Refused(wrong)

@@ -29,7 +29,7 @@ def register(folder: Path, rank: int, attempt: int) -> None:
 
 
 def workers(folder: Path, attempt: int | None = None) -> dict[int, int]:
-    """Process ids by rank, in this attempt; without it after the latest restart."""
+    """Process ids by rank. attempt: None: the latest, after all restarts."""
     attempt = _newest(folder) if attempt is None else attempt
     found = {}
     for path in folder.glob(f"rank*.{attempt}.pid"):

@@ -23,7 +23,8 @@ LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the d
 def ready(asked: Asked, folder: Path) -> Settled:
     """The job that is asked for, if it can be run in `folder`. Raises Refused, Failure.
 
-    With resume=auto it is that of an unfinished run next to `folder`, if there is one.
+    With resume=auto it is that of an unfinished run next to `folder`, if there is one; after
+    Slurm has requeued the command, that of the run in `folder`.
     """
     if slurm.restarts(os.environ) and asked.resume is None and not asked.evaluates:
         asked = _taken_up_again(asked, folder)
@@ -45,7 +46,7 @@ def ready(asked: Asked, folder: Path) -> Settled:
 
 
 def ready_or_failure(asked: Asked, folder: Path) -> Settled:
-    """As `ready`, of whose failures the first is raised alone. Raises Failure."""
+    """As `ready`, but raises only the first of several failures. Raises Failure."""
     try:
         return ready(asked, folder)
     except Refused as refused:
@@ -53,7 +54,7 @@ def ready_or_failure(asked: Asked, folder: Path) -> Settled:
 
 
 def checked(asked: Asked) -> Checked:
-    """The job, with nothing wrong that is found without data or devices. Raises Refused."""
+    """The job, checked as far as is possible without data or devices. Raises Refused."""
     job = check(asked)
     _require(_too_little_memory())
     return job
@@ -79,7 +80,7 @@ def start_importing(job: Checked) -> None:
 
 
 def _forks(job: Checked) -> bool:
-    """Whether the job's processes are forked here, unless they are to be a step of srun."""
+    """Whether the job's processes are forked here, unless `in_a_step`: srun starts them then."""
     settings = job.resolved["launch"]
     return not started_by() and not settings["inline"] and settings["engine"] != "srun"
 
@@ -95,9 +96,9 @@ def _too_little_memory() -> list[Failure]:
     return [
         ResourceError(
             "memory",
-            f"{limit // 2**20} MB",
+            f"{limit // 2**20} MiB",
             "the limit of this shell is too low; importing torch alone takes "
-            f"{LEAST_MEMORY // 2**20} MB of address space; raise it with ulimit -v",
+            f"{LEAST_MEMORY // 2**20} MiB of address space; raise it with ulimit -v",
         )
     ]
 

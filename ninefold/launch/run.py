@@ -153,7 +153,7 @@ def follow() -> int:
 def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
     """Exit; as one of several ranks without cleanup, which might wait for peers that are gone.
 
-    patience: seconds that what the user's code has left in this process may take to end.
+    patience: seconds to wait for threads and processes that the user's code left running.
     """
     if started_by():
         from ninefold.launch import per_rank

@@ -81,10 +81,10 @@ def logging_to(folder: Path, rank: int) -> Iterator[IO[str]]:
 
 @contextmanager
 def printing_to(file: IO[str], inline: bool) -> Iterator[None]:
-    """Have what a quiet run prints go to its log, `file`.
+    """Redirect what a quiet run prints to its log, `file`.
 
-    inline: it runs in the process of the command, whose own output is not touched. Any other
-    process prints nothing else until it ends, and libraries that write past Python do not either.
+    inline: it runs in the process of the command: Python's streams only, while the block runs.
+        Else descriptors 1 and 2 too, which libraries write to, until the process ends.
     """
     if not inline:
         for descriptor in (1, 2):

@@ -106,7 +106,7 @@ def _making_sense(folder: Path) -> Iterator[None]:
 
 
 def place(folder: Path) -> Path:
-    """Return the page of a report that was written."""
+    """Return the path of the report.html that was written for a folder."""
     target = folder / "report" if (folder / "report").is_dir() else folder
     return target / "report.html"
 
@@ -147,7 +147,7 @@ class Read:
 
 
 def read(folder: Path, typed: str) -> Read:
-    """Return the report of a folder. typed: for `train`. ConfigError as of `write`."""
+    """Return the report of a folder. typed: printed for `train`. Raises ConfigError as `write`."""
     with _making_sense(folder):
         recording, target = find_recording(folder)
         found = evidence_of(recording)

@@ -56,7 +56,7 @@ def compare(
     A pair leaves out the rounds in which a value is missing or not finite, or a time not above 0.
 
     seconds: by cell and round
-    accuracy: scores by cell and seed, of a share in points; may be empty
+    accuracy: scores by cell and seed, in percent if a share; may be empty
     controls: pairs of cells that do the same work in the same time
     copies: pairs that do the same work, None: the controls
     hosts: that the seconds were measured on; a pair leaves out the rounds in which these differ

@@ -91,7 +91,7 @@ class Safety:
     """Non-inferiority of a cell's score: it is not worse than the baseline's by the margin or more.
 
     n: rounds in which both have a value
-    difference: cell - baseline, in the unit of the score, of a share in points
+    difference: cell - baseline, in the unit of the score; in percentage points if a share
     low: its one-sided bound on the side of a loss, at the level that Holm leaves to this cell: the
         lower one where more is better, else the upper one
     p: one-sided, of a loss of the margin; None if unknown, or equal in every round

@@ -64,7 +64,7 @@ class Plan:
 
     cells: in the command's order.
     seeds: of the rounds, by number; as many as there may be.
-    stages: numbers of rounds after which drifted ones are repeated and, with repeats=auto, the
+    stages: counts of rounds after which drifted ones are repeated and, with repeats=auto, the
         results are looked at.
     looks: how many stages there are.
     swept: the keys with several values besides the seed, and those values as written.
@@ -126,7 +126,7 @@ class Plan:
         return asked(config, config.hydra)
 
     def config(self, overrides: Sequence[str], run: int) -> DictConfig:
-        """The configuration of the study's `run`th run, with Hydra's section, to be changed."""
+        """The configuration of the study's `run`th run, with Hydra's section. It may be changed."""
         if self._named is not None and self._named[:2] == (list(overrides), run):
             config, self._named = self._named[2], None
             return config

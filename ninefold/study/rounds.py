@@ -17,7 +17,7 @@ from ninefold.study_record import Round
 class RoundSchedule:
     """The rounds and runs still to be made in this segment, until the plan or the budget ends.
 
-    settings: the section `study` of the configuration.
+    settings: the section `study` of the configuration (budget in minutes).
     guarded: whether rounds in which the machine drifted are repeated.
     note: tells why a round is not begun.
     cut_short: whether the budget ended the study.
@@ -39,7 +39,7 @@ class RoundSchedule:
         self._find_missing_runs()
 
     def next(self, stage: int) -> Round | None:
-        """The round to run: an incomplete one, the next of the first `stage`, or a repetition.
+        """The round to run: an incomplete one, a new one of the first `stage`, or a repetition.
 
         Drifted rounds are repeated after all others: a disturbance is likely to last for a while,
         and the machine's full speed is known best at the end.
@@ -65,7 +65,7 @@ class RoundSchedule:
         return entry
 
     def left(self, entry: Round) -> list[int]:
-        """Indices, in the round's order, of the runs left; the caller deletes those done."""
+        """Indices, in the round's order, of the runs left; the caller removes those done."""
         return self._left[self._recording.rounds.index(entry)]
 
     def to_come(self, stage: int) -> int:
@@ -73,7 +73,7 @@ class RoundSchedule:
         return sum(map(len, self._left.values())) + len(self._plan.cells) * len(self._due(stage))
 
     def done(self) -> int:
-        """How many runs of the present rounds have been made."""
+        """How many runs have been made, in all segments (commands) of the study."""
         return sum(
             len(entry.runs) - sum(index < len(entry.runs) for index in self._left.get(place, ()))
             for place, entry in enumerate(self._recording.rounds)

@@ -35,7 +35,7 @@ LOSS = "loss"  # the name of the loss in a profile
 class Scores:
     """What an evaluation says of a model.
 
-    score: the task's score, a finite number, of a share from 0 to 1.
+    score: the task's score, a finite number; in 0..1 if it is a share.
     others: further figures. Or a mapping from names to values, None: undefined. Such a figure is
         a share from 0 to 1, more is better; or, where the last word of its name is one of
         ninefold.result.UNITS (`mean error mm`), an error in that unit, less is better.

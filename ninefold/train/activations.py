@@ -18,7 +18,7 @@ FIELD = "checkpoint_activations"
 
 
 def checkpoint_activations(model: nn.Module, names: Sequence[str] | None) -> None:
-    """Keep of these parts of `model` what goes in only; the rest is computed again when needed.
+    """Save only the inputs of these submodules, and compute the rest again in the backward pass.
 
     Less memory for the time of another forward pass of these parts (Chen et al. 2016, "Training
     deep nets with sublinear memory cost"). Weights and their names do not change: the class of a
@@ -26,7 +26,7 @@ def checkpoint_activations(model: nn.Module, names: Sequence[str] | None) -> Non
     alike both times, and statistics of normalizations are updated once.
 
     names: of submodules. Raises ConfigError if there is no such part, one is within another, or it
-        is a list of parts.
+        is a ModuleList or ModuleDict.
     """
     known = [name for name, _ in model.named_modules() if name]
     for number, name in enumerate(names or ()):

@@ -26,7 +26,7 @@ class Clip(NoClip):
     """Unscales the gradients, measures their norm and clips them in place.
 
     clip: torch's function to call with the parameters that have gradients and their total norm.
-    whole: puts a tensor together that a strategy has spread, see `Parallel.whole`.
+    whole: gathers a tensor that a strategy has sharded, see `Parallel.whole`.
     """
 
     def __init__(

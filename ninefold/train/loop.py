@@ -149,7 +149,7 @@ def measure(run: Training) -> Evaluations:
 
     The losses and scores are logged unless that was done before.
 
-    Raises NumericsError if a loss is not finite, and as `leave` after a signal.
+    Raises NumericsError if a loss is not finite; after a signal see `save_and_stop`.
     """
     began = time.perf_counter()
     try:

@@ -897,7 +897,7 @@ def test_an_address_space_too_small_for_torch_is_one_line(
     shell: Shell, older: Path, kilobytes: int
 ) -> None:
     done = timed(under, shell, f"ulimit -v {kilobytes}")
-    refused(done, 5, f"memory={kilobytes // 1024} MB", hint="ulimit -v")
+    refused(done, 5, f"memory={kilobytes // 1024} MiB", hint="ulimit -v")
 
 
 @pytest.mark.slow

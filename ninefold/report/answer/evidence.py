@@ -38,9 +38,9 @@ WAITING = 10.0  # percent of a step in data and transfer from which on a cell wa
 class Evidence:
     """One group of comparable runs, and what follows from them for its cells.
 
-    points: the evaluations of its runs.
+    group: the runs. points: their evaluations. asked: what the study was to tell, `study.ask`.
     settings: thresholds of the statistics.
-    given_target: score to time the way to, of a share in percent; None: derived from the baseline.
+    given_target: score to time the way to, in percent if a share; None: derived from the baseline.
     unmargined: whether neither the study nor the task says what may be lost of the score.
     numerics: comparison of the first steps, None where none was recorded.
     planned: the cells that the study is to run.
@@ -110,7 +110,7 @@ class Evidence:
         return found
 
     def hosts(self, measure: Measure) -> dict[Cell, dict[int, tuple[int, ...]]]:
-        """Return the numbers of the hosts that each of these values was measured on."""
+        """Return the numbers of the hosts that each of `values(measure)` was measured on."""
         return {
             cell: {
                 key: tuple(sorted({host for run in runs if run.ok for host in run.on_hosts}))
@@ -143,7 +143,7 @@ class Evidence:
 
     @functools.cached_property
     def accuracy(self) -> dict[Cell, dict[int, float]]:
-        """The task's score on the test set, of a share in percent."""
+        """The task's score on the test set by cell and seed; in percent if it is a share."""
         return self.values(of_score(self.group.scoring))
 
     @functools.cached_property
@@ -161,7 +161,7 @@ class Evidence:
 
     @functools.cached_property
     def stretches(self) -> dict[Cell, dict[int, float]]:
-        """Seconds of a step in the turns of a process over those in its long stretch, by round."""
+        """Ratio of the seconds of a step, turns to long stretch, by cell and round."""
         found: dict[Cell, dict[int, float]] = {}
         for run in self.group.timing:
             if run.ok and run.round is not None and run.turn_seconds and run.stretch_seconds:
@@ -180,6 +180,7 @@ class Evidence:
 
     @functools.cached_property
     def to_target(self) -> Measure | None:
+        """The measure of the seconds to `target`; None without one."""
         if self.target is None:
             return None
         return to_target(self.target, self.points, self.group.scoring)
@@ -216,7 +217,7 @@ class Evidence:
 
     @functools.cached_property
     def copies(self) -> dict[Cell, Cell]:
-        """The cells that do the same work as the baseline's strategy: dp on one device."""
+        """Cells that do the work of another one, and that one: dp on one device, none."""
         return {
             cell: Cell(PLAIN.parallel, cell.amp)
             for cell in self.cells
@@ -225,7 +226,7 @@ class Evidence:
 
     @functools.cached_property
     def needless(self) -> dict[Cell, Cell]:
-        """The cells with a GradScaler but without float16, and those that differ in it alone.
+        """Cells with a GradScaler but without float16, and for each the cell without a GradScaler.
 
         Only gradients of float16 underflow where a larger loss would keep them.
         """
@@ -322,7 +323,7 @@ class Evidence:
         return phases.get("data", 0.0) + phases.get("transfer", 0.0) >= WAITING
 
     def speedup(self, cell: Cell) -> Speedup | None:
-        """Return a cell's throughput over none's in its precision, and what its devices allow.
+        """Return a cell's throughput over that of parallel=none, same precision; and what is ideal.
 
         Processes on a CPU share its cores, so that several of them count as one device. Where the
         study swept processes, `scaling` says it instead.

@@ -110,7 +110,7 @@ class Recommendation:
 
     @property
     def unit(self) -> str:
-        """What its values are of, one each."""
+        """What there is one value for: a seed or a timing round."""
         timed = self.evidence.timed and self.goal.key == SECONDS.key
         return "timing round" if timed or not self.evidence.group.training else "seed"
 

@@ -30,14 +30,14 @@ _WHERE_USED = {
 class Limits:
     """The thresholds that verdicts were reached with.
 
-    margin: what a cell may lose of the score, of a share in percentage points.
+    margin: what a cell may lose of the score; in percentage points if it is a share.
     same: share of time within which two cells tie.
     level: probability of any false verdict in a study.
     looks: times that the verdicts are computed in a study.
     confidence: of the intervals, percent.
     score_confidence: of the intervals of scores, where it is another.
     drift: share of slowdown above which a round has drifted.
-    target: test score to time the way to, of a share in percent.
+    target: test score to time the way to; in percent if it is a share.
     """
 
     margin: float | None
@@ -54,7 +54,7 @@ class Limits:
 class GoalAnswer:
     """The recommended cell for one goal, None where there is none, with its reasons.
 
-    chance: the confidence that it is within `same` of the fastest, of the fastest epoch alone.
+    chance: the confidence that it is within `same` of the fastest; only of the goal in seconds.
     """
 
     goal: str
@@ -303,7 +303,7 @@ class Group:
 
     @property
     def unit(self) -> str:
-        """The unit of its score: % of a share."""
+        """The unit of its score; % if it is a share."""
         return next((info.unit for info in self.measures if info.key == SCORE_KEY), "%")
 
     @property
@@ -325,7 +325,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Outside:
-    """Where the seconds of a study went; each: of a run outside training and evaluation."""
+    """Where the seconds of a study went.
+
+    each: mean of a run outside training, evaluation and search. The others are sums over all runs.
+    """
 
     each: float
     wall: float

@@ -149,7 +149,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     """Return the groups ordered by their conditions, without runs that name no cell or don't count.
 
     A run that ended early may not know all its conditions. It joins each group that it does not
-    contradict and whose cell has no completed run of its seed, of a timing run: of its round.
+    contradict and that has no completed run of its cell and seed, or round if it is a timing run.
     """
     named = [run for run in runs if run.parallel and run.amp and run.counts]
     found: dict[_Key, list[Run]] = {}
@@ -229,6 +229,6 @@ def score_of(found: Sequence[Scored]) -> str:
 
 
 def unit_of(found: Sequence[Scored]) -> str:
-    """Return the unit of the groups' score, % of a share; empty where they have different ones."""
+    """Return the unit of the groups' score, % if it is a share; empty where they differ in it."""
     units = {group.unit for group in found} or {"%"}
     return units.pop() if len(units) == 1 else ""

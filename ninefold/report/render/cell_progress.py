@@ -30,7 +30,7 @@ class CellProgress:
     seconds: of an epoch, the mean and half of its 95 % interval: `1.23 ± 0.04`.
     ratio, interval: of these seconds to none-fp32's: `×0.912`, `0.882 to 0.94`.
     time: the verdict on that ratio: faster, slower or tie.
-    score: as the seconds, of a share in percent.
+    score: as the seconds; in percent if it is a share.
     safety: the verdict on the score: safe or worse.
     """
 

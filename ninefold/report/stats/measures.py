@@ -33,7 +33,7 @@ class Measure:
     value: of a run, None if unknown
     key, unit, better: as in report.json; better is "less", "more" or "" for not known
     paired: compares a value with none-fp32's of the same seed
-    middle: its mean over the seeds
+    middle: the mean over the seeds of what is `paired`
     why_not: the reason given if no run has a value
     learned: whether it is of the trained model, which the seed determines and the time does not
     of_time: whether it is of the time of a step, which timing runs tell better than training runs
@@ -138,7 +138,7 @@ TO_TARGET = "to_target"  # the key of the measure that is made for a target
 
 @functools.cache
 def of_score(score: Score = ACCURACY) -> Measure:
-    """Return the measure of the task's score on the test set: of a share in percent."""
+    """Return the measure of the task's score on the test set; in percent if it is a share."""
     return Measure(
         in_unit(f"Test {score.name}", score.mark),
         "After the last epoch.",

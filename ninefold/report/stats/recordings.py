@@ -23,7 +23,7 @@ class Change:
     ratio: of the geometric means
     low, high: the interval of the ratio, at the level that Holm leaves to this cell
     adjusted: p of a ratio of 1 + allowed, two-sided, after Holm over the cells
-    slower: whether the interval lies above 1 + allowed
+    slower: whether the ratio is above 1 + allowed and `adjusted` at most the level
     """
 
     cell: Name
