@@ -314,7 +314,7 @@ time.sleep(60)
 @pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
 def test_nothing_of_a_tracker_outlives_a_run_that_is_killed(shell: Shell, tracker: str) -> None:
-    process = shell.start("-c", START, tracker)
+    process = shell.start("-c", START, tracker, env={"PYTHONPATH": str(ROOT)})
     assert process.stdout is not None
     assert process.stdout.readline() == "there\n"
     assert len(shell.processes()) > 1
