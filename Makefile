@@ -20,7 +20,7 @@ NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real br
 # Hundreds of processes are started: each would compile the package anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup matrix test faults long gpu gpu-test bench lint clean
+.PHONY: setup matrix chromium test faults long gpu gpu-test bench lint clean
 
 setup: $(VENV)/.installed
 
@@ -43,10 +43,12 @@ lint: setup
 	$(BIN)/mypy
 
 # The browser, too, is installed as root; otherwise an error says how.
-test: lint
+chromium:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy chromium; } \
 	  || { echo "$(NO_CHROMIUM)" >&2; exit 2; }
+
+test: lint chromium
 # With worksteal each process takes half of the files, in order: a file's fixtures are made once.
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
@@ -61,7 +63,7 @@ faults: setup
 	$(BIN)/python -m pytest tests/faults -m 'not gpu' -n 2
 
 # No parallel tests: other load must not disturb the studies that are disturbed on purpose.
-long: setup
+long: setup chromium
 	$(BIN)/python -m pytest -m 'slow and not gpu' --ignore tests/faults
 
 # Parts that are done are not repeated; PARTS="smoke steps/nets" chooses some.
