@@ -32,7 +32,7 @@ class Draw:
     """What is drawn for a batch of n examples; None: not asked for.
 
     plain: for the preparation within. orders: for each layer of RandAugment the examples sorted by
-        the operation that they get, int64 [n]. sizes: how many get each operation, int64 [28].
+        the operation that they get, int64 [n]. sizes: how many get each, int64 [2 * KINDS].
     erased, mixed: float32 [n, 4], see `_rectangles` and `_shares`.
     """
 
