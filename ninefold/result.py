@@ -117,6 +117,24 @@ def option_name(group: str, choices: Mapping[Any, Any], values: Mapping[Any, Any
     return None if target is None else str(target).rpartition(".")[2]
 
 
+def identity(choices: Mapping[Any, Any], values: Mapping[Any, Any]) -> dict[str, Any]:
+    """The fields of a result that tell what a configuration trains, as far as it says it.
+
+    choices: the option of each group. values: the configuration, with or without defaults.
+    """
+    parallel = values.get("parallel")
+    most = parallel.get("max_processes") if isinstance(parallel, Mapping) else None
+    return {
+        "study": choices.get("experiments"),
+        "parallel": choices.get("parallel"),
+        "max_processes": most if isinstance(most, int) else None,
+        "amp": choices.get("amp"),
+        "dataset": option_name("dataset", choices, values),
+        "model": option_name("model", choices, values),
+        "seed": values.get("seed"),
+    }
+
+
 def are_numbers(values: object) -> bool:
     """Whether the values that a study gave to a key are several whole numbers, as written."""
     return isinstance(values, list) and len(values) > 1 and all(str(v).isdigit() for v in values)

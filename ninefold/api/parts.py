@@ -40,7 +40,10 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
 
 
 class WithForward(nn.Module):
-    """A network with the caller's `forward`, which takes a batch and returns the loss."""
+    """Calls the caller's `forward(model, batch)`, which returns the loss of each example, or one.
+
+    A scalar is expanded to [n]. Raises ConfigError if it returns no tensor.
+    """
 
     def __init__(self, model: nn.Module, function: Callable[[nn.Module, Any], Tensor]) -> None:
         super().__init__()
@@ -98,12 +101,13 @@ class Given(nn.Module):
         return torch.stack([total, torch.full_like(total, count)])
 
     def _hits(self, output: Any, target: Any) -> Tensor:
-        if not isinstance(output, Tensor) or output.ndim != 2 or target.shape != output.shape[:1]:
+        classes = isinstance(output, Tensor) and output.ndim == 2 and isinstance(target, Tensor)
+        if not classes or target.shape != output.shape[:1]:
             raise ConfigError(
                 "ask",
                 "accuracy",
-                "only of outputs [n, classes] and targets [n] it is known; this model's are "
-                "others; give metric=function(output, target) with a value for each example",
+                "it is known only for outputs [n, classes] and targets [n]; this model's are "
+                "different; give metric=function(output, target) with a value for each example",
             )
         hits: Tensor = (output.argmax(dim=1) == target).sum()
         return hits
@@ -132,9 +136,9 @@ def optimizer(parameters: list[Any], file: str, sha256: str, name: str) -> torch
 
 @dataclass(frozen=True)
 class AsItIs:
-    """A `Preparation` that leaves batches as the dataset has them: no scaling, no augmentation.
+    """A `Preparation` without scaling and augmentation.
 
-    memory_format: channels_last where the command asks for it.
+    memory_format: that images [n, c, h, w] get. Targets of int16, masks, become int64.
     """
 
     memory_format: torch.memory_format

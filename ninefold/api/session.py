@@ -22,8 +22,9 @@ from ninefold.study.load import Load
 class Session:
     """Compares steps of these names in turns; arguments as of `time_steps`.
 
-    Its user takes the turns of `block` and hands over their times to `took`, until it is `over`.
-    Under torchrun all ranks construct it together. Raises ConfigError.
+    Its user calls `begin`, takes the turns of `block` and gives their times to `took` until it is
+    `over`, and calls `close`, after an exception too. Under torchrun all ranks construct it
+    together. Raises ConfigError.
 
     new: whether each round has new processes; then its user starts those of each round in
         `starting` first.
@@ -83,7 +84,7 @@ class Session:
 
     @property
     def block(self) -> tuple[Turn, ...] | None:
-        """The turns to take now, in order; None at the end: with `new`, of each round."""
+        """The turns to take now, in order; None at the end, and with `new` between rounds."""
         return self._rounds.block
 
     @property
@@ -113,7 +114,10 @@ class Session:
         self._count()
 
     def took(self, seconds: Sequence[float]) -> None:
-        """Record a block and go on. seconds: per step, for each of its turns, in this process."""
+        """Record the times of a block and go on to the next; every rank must call it.
+
+        seconds: per step, for each of its turns, in this process.
+        """
         done = self._rounds.done
         *slowest, elapsed = self._together.largest([*seconds, self._clock() - self._began])
         self._rounds.took(slowest, elapsed)
@@ -123,7 +127,7 @@ class Session:
             self._count()
 
     def times(self, caveats: Sequence[str] = ()) -> Times:
-        """What is known so far; once it is `over`, by all complete rounds."""
+        """The result so far; once it is `over`, of all complete rounds. Every rank must call it."""
         found, rows = self._rounds.values(), self._rounds.rows()
         # While turns go on: the rounds up to the last planned look. `level` is shared out among the
         # planned looks; with others a false verdict would be more likely.

@@ -25,7 +25,7 @@ def weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
         if isinstance(content.get(key), Mapping):
             content = content[key]
             break
-    return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    return _tensors(content)
 
 
 def chosen(content: Mapping[str, Any], which: str | None) -> tuple[dict[str, Tensor], str]:
@@ -35,11 +35,8 @@ def chosen(content: Mapping[str, Any], which: str | None) -> tuple[dict[str, Ten
     Raises CheckpointError if there is no average to take.
     """
     found, average = weights(content), content.get("average")
-    averages = (
-        {str(key): value for key, value in average.items() if isinstance(value, Tensor)}
-        if "format" in content and isinstance(average, Mapping)  # ours, not a foreign file's
-        else {}
-    )
+    ours = "format" in content  # not a foreign file's
+    averages = _tensors(average) if ours and isinstance(average, Mapping) else {}
     if which == RAW or (which is None and not averages):
         return found, RAW
     if not averages:
@@ -79,17 +76,17 @@ class LoadReport:
 def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
     """Copy every tensor of `found` that fits into `model`; report which did not.
 
-    Floats of 16 to 64 bits are converted to the model's precision, integers to its width. A float
-    for an integer, or a complex, quantized, sparse or meta tensor does not fit.
+    Floats of 16 to 64 bits are converted to the model's precision, integers to its width; of other
+    dtypes only the same fits. Quantized, sparse and meta tensors never fit.
     `module.` (DataParallel, DDP) and `_orig_mod.` (torch.compile) are removed anywhere in a name,
     unless the model has a tensor of exactly that name. Files from before torch 0.4.1 do not count
     batches; that does not make them incomplete.
     """
     own = model.state_dict()
     renamed: dict[str, Tensor] = {}
-    for key, value in found.items():
+    for key, value in sorted(found.items(), key=lambda item: item[0] not in own):
         name = _own_name(key, own)
-        # A second tensor for one name is unexpected.
+        # Exact names came first; a second tensor for one name is unexpected.
         renamed[key if name in renamed else name] = value
     fitting = {k: v for k, v in renamed.items() if k in own and _mismatch(v, own[k]) is None}
     counted = any(key.endswith(COUNTER) for key in renamed)
@@ -105,7 +102,7 @@ def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
         ],
     )
     state = OrderedDict(fitting)
-    # Of this version of each module: some, as torchvision's MNASNet, load nothing else.
+    # Versions of modules: torchvision's MNASNet refuses a state_dict without them.
     state._metadata = own._metadata  # type: ignore[attr-defined]
     model.load_state_dict(state, strict=False)
     return report
@@ -132,6 +129,10 @@ def _prefixes(name: str) -> list[str]:
     """The beginnings of a dotted name, each with its dot, the shortest first."""
     parts = name.split(".")[:-1]
     return [".".join(parts[: end + 1]) + "." for end in range(len(parts))]
+
+
+def _tensors(content: Mapping[Any, Any]) -> dict[str, Tensor]:
+    return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
 
 
 def _mismatch(value: Tensor, own: Tensor) -> str | None:

@@ -29,7 +29,7 @@ def problems(
     inner: Mapping[str, Iterable[str]] | None = None,
     required: Iterable[str] = (),
 ) -> list[Failure]:
-    """All problems of `job`, a resolved configuration.
+    """The problems of `job`, a resolved configuration; of combinations only if it has no others.
 
     known: its allowed top-level keys.
     inner: allowed keys by section and group, of those whose keys are known.

@@ -56,7 +56,7 @@ class Ours(SearchPathPlugin):
 
 
 def register() -> None:
-    """Have Hydra use these plugins in this process. Other programs with Hydra do not find it."""
+    """Have Hydra use these plugins in this process. Other programs with Hydra do not find them."""
     for plugin in (Studies, Ours):
         Plugins.instance().register(plugin)
 
@@ -129,7 +129,7 @@ def _root_of(place: str) -> Any:
 
 
 def _both(root: Any) -> Iterator[tuple[Any, Path]]:
-    """Files below `root` that conf/ or experiments/ has too, with another content, and ours."""
+    """Pairs (file below `root`, ours) of the same name and different content."""
     ours = {path: path.relative_to(CONF) for path in sorted(CONF.rglob("*.yaml"))}
     ours |= {path: path.relative_to(ROOT) for path in sorted(EXPERIMENTS.glob("*.yaml"))}
     for path, name in ours.items():

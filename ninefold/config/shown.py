@@ -20,7 +20,7 @@ from ninefold.types import words
 
 def conf(arguments: Sequence[str]) -> int:
     """Print the groups, the options of one, or the file of an option; returns the exit code."""
-    return _printed(_conf, arguments, "GROUP/OPTION, GROUP or nothing")
+    return _printed(_conf, arguments, "GROUP/OPTION, GROUP, train, evaluate or nothing")
 
 
 def keys(arguments: Sequence[str]) -> int:
@@ -42,7 +42,7 @@ def _printed(text: Callable[[str], str], arguments: Sequence[str], allowed: str)
 
 
 def _conf(name: str) -> str:
-    """What is printed for the name of a group, or of an option as GROUP/OPTION. Raises Failure."""
+    """The text for GROUP, GROUP/OPTION, a command's name, or "": all groups. Raises Failure."""
     groups = groups_of("train")
     if not name:
         return "".join(f"{group}: {', '.join(options)}\n" for group, options in groups.items())
@@ -61,7 +61,7 @@ def _conf(name: str) -> str:
             "conf", name, f"no such option; {known}; {nearest(option, groups[group])}"
         )
     text = read_text(folder / f"{option}.yaml")
-    # The text may be written to any place: the schema for an editor is named where it is.
+    # Users may save the text anywhere, so the editor's $schema path is made absolute.
     return re.sub(r"\$schema=\S*schema/", lambda _: f"$schema={CONF / 'schema'}/", text)
 
 

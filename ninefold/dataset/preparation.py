@@ -109,9 +109,10 @@ class ImagePreparation:
         count: int,
         shape: tuple[int, ...],
     ) -> Rows:
-        """Offset of each crop's first pixel in the flat `padded` of `count` images: int64 as bits.
+        """Offset of each crop's first pixel in the flat `padded` of `count` images: int64.
 
-        bits: of each example. numbers: of their images. shape: of an image in its last dimensions.
+        bits: of each example; the result has their shape. numbers: of their images.
+        shape: of an image in its last dimensions.
         """
         channels, height, width = shape[-3:]
         across = width + 2 * self.crop
@@ -151,7 +152,7 @@ class ImagePreparation:
         """The images [n, c, h, w] that begin at `corners` in what `padded` made."""
         edge, across = self.crop, padded.shape[4]
         channels, height, width = padded.shape[2], padded.shape[3] - 2 * edge, across - 2 * edge
-        # A row of a result is a run of pixels, which may begin at any: each begins one of `runs`.
+        # runs[i] is the view of `width` pixels from the i-th on; a row of a result is one of them.
         runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
         rows = row_offsets(channels, height, across, edge, padded.device)
         found = runs.index_select(0, (corners[:, None] + rows).flatten())
@@ -166,7 +167,7 @@ class ImagePreparation:
             if size is not None:
                 floats = images.to(torch.float32, memory_format=self.memory_format)
                 images = resized(floats, size).round_()
-            return self._at_once(images)
+            return self._in_one_kernel(images)
         images = images.contiguous(memory_format=self.memory_format)
         if size is None:
             return self._converted(images)
@@ -176,8 +177,8 @@ class ImagePreparation:
             self._normalize(into.copy_(resized(some, size)))
         return floats
 
-    def _at_once(self, images: Tensor) -> Tensor:
-        """Pixels in 0..255, of any dtype, to 0..1 or normalized, with one kernel.
+    def _in_one_kernel(self, images: Tensor) -> Tensor:
+        """Pixels in 0..255, of any dtype, to 0..1 or normalized float32.
 
         Products need not be rounded before they are added, as they are on a CPU: the last bit of
         a pixel may differ.
@@ -237,7 +238,7 @@ class ImagePreparation:
 
 @dataclass(frozen=True)
 class TypedPreparation(ImagePreparation):
-    """Bytes as ImagePreparation takes them; floats as they are, with `mean` and `std` alone.
+    """`ImagePreparation` for float images and for volumes too; floats are not divided by 255.
 
     inputs: images, uint8 or float32 [n, c, h, w], or volumes [n, c, d, h, w], which are not
         resized. Anything else is left as it is, so are other parts of a tree that has images too.

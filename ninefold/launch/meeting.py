@@ -78,8 +78,8 @@ class Meeting:
     def agree(self, mine: RankFacts) -> None:
         """Meet all ranks and compare what they say of themselves with what rank 0 says.
 
-        Raises the ConfigError of the first that differs: it is to be told, and is raised on all
-        ranks then. PeerError if one does not come.
+        Raises ConfigError for the first rank that differs: rank 0 must pass it to `tell`, and the
+        others then raise it too. Raises PeerError if one does not come.
         """
         with self._lost_is_a_failure():
             self._name = self._answer() if mine.rank else f"ninefold/{uuid.uuid4().hex}"
@@ -150,7 +150,7 @@ class Meeting:
 
     @property
     def members(self) -> list[RankFacts]:
-        """All ranks, once they have agreed."""
+        """All ranks after `agree`, those met so far during it, and [] before."""
         return [] if self.agreement is None else self.agreement.members
 
     @property
@@ -176,7 +176,7 @@ class Meeting:
             self._put(key, value)
 
     def expect(self, *keys: str, within: float = math.inf) -> dict[str, Any]:
-        """Wait for the first of `keys` that rank 0 posts; returns it and its value.
+        """Wait until one of `keys` has a value, whoever posts it; returns {key: value}.
 
         Raises the Failure that another rank ends with meanwhile, PeerError if one is gone. There is
         no other limit than `within` seconds, as a host may have a dataset to fetch.
@@ -242,14 +242,17 @@ class Meeting:
         return None if self.agreement is None else self.agreement.cause
 
     def release_store(self, code: int) -> None:
-        """Before this process exits with `code`."""
+        """Keep the store that this process serves until others are done with it.
+
+        To be called before the process exits with `code`.
+        """
         if self.agreement is not None:
             self.agreement.release_store(code, self._patience)
 
     # The store
 
     def group_store(self, timeout: timedelta) -> dist.Store:
-        """A store for the process group, with a connection of its own as requests wait there."""
+        """A TCPStore client for the process group alone, as its requests may block."""
         store = dist.TCPStore(self.ranks.address, self._port, is_master=False, timeout=timeout)
         return dist.PrefixStore(self._name, store)
 
@@ -287,7 +290,7 @@ def here() -> Meeting:
 
 
 def _group_store(url: str, timeout: timedelta, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
-    """Torch's way to a store by its URL: that of the process group which this rank is to join."""
+    """Rendezvous handler for ninefold:// URLs, see torch.distributed.init_process_group."""
     met = here()
     yield met.group_store(timeout), met.ranks.rank, met.ranks.world_size
 

@@ -19,7 +19,7 @@ from ninefold.files import opener
 from ninefold.places import typed_as
 from ninefold.process import locked, unlock, until
 from ninefold.progress import ToLog
-from ninefold.result import Result, option_name
+from ninefold.result import Result, identity
 from ninefold.secrets import redact
 from ninefold.signals import failure as ending
 
@@ -144,28 +144,17 @@ def record(
     """
     if Result.of_end(folder) or isinstance(failures[0], Busy):
         return
+    parallel = values.get("parallel")
+    processes = parallel.get("processes") if isinstance(parallel, Mapping) else None
     try:
         Result(
             status=failures[0].status,
             exit_code=failures[0].code,
             error="\n".join(map(str, failures)),
-            study=choices.get("experiments"),
-            parallel=choices.get("parallel"),
-            amp=choices.get("amp"),
-            dataset=option_name("dataset", choices, values),
-            model=option_name("model", choices, values),
-            seed=values.get("seed"),
+            **identity(choices, values),
             batch_size=values.get("batch_size"),
-            processes=_processes(values, "processes"),
-            max_processes=_processes(values, "max_processes"),
+            processes=processes if isinstance(processes, int) else None,
             total_seconds=time.time() - started,
         ).write(folder)
     except OSError:
         return  # the run's own error is printed, and one line is enough
-
-
-def _processes(values: Mapping[Any, Any], key: str) -> int | None:
-    """How many processes a job asks for, or can use; None if it leaves that open."""
-    parallel = values.get("parallel")
-    found = parallel.get(key) if isinstance(parallel, dict) else None
-    return found if isinstance(found, int) else None

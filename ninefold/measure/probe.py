@@ -15,7 +15,7 @@ from torch import Tensor
 from ninefold.measure.devices import gpu_load, gpu_state, reasons
 from ninefold.parallel import Parallel, Place, device_names, gather
 
-LEAST = 3  # units of work: fewer have no median
+LEAST = 3  # units of work: one interruption would show in the median of fewer
 BYTES, TIMES = 1 << 20, 8  # hashed in a unit on a CPU: it takes longer than a time slice
 SIDE, PRODUCTS = 2048, 50  # of the matrices in a unit on a GPU
 
@@ -69,7 +69,7 @@ class Probe:
         ]
 
     def _all(self, values: Tensor) -> Tensor:
-        return gather(values.to(self._place.device), self._parallel, self._place)
+        return gather(values, self._parallel, self._place)
 
 
 def on_cpu(threads: int, limit: float) -> float:
@@ -95,7 +95,11 @@ def hashing(limit: float) -> float:
 
 
 def on_gpus(indices: list[int], limit: float) -> tuple[float, list[list[float]]]:
-    """Median seconds per unit of work on the slowest GPU, and the state of each meanwhile."""
+    """Median seconds per unit of work on the slowest GPU; and for each GPU its state.
+
+    A state is [MHz, °C, throttle bits, load in percent], NaN where it is not known. The load is
+    that of before the probe.
+    """
     loads = [gpu_load(index) for index in indices]  # of what ran before the probe
     matrices = [
         [torch.ones(SIDE, SIDE, dtype=torch.float16, device=index) for _ in range(3)]

@@ -103,7 +103,7 @@ class Parallel(ABC):
     and every process must take part in each forward pass, also in evaluations.
     one_batch: whether all processes compute the whole batch, together.
     one_device: whether it uses one device, whichever: runs at the same time then have a GPU each.
-        The launcher reads it from the source of the strategy's own class.
+        The launcher reads the source: `one_device: ClassVar[bool] = True` in the class itself.
     chunks: parts of a batch that it computes one after the other, so that batch normalization takes
         its statistics of a part; None: a batch is computed whole.
     """
@@ -130,7 +130,10 @@ class Parallel(ABC):
         return nullcontext()
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum of `values` over the processes (an all-reduce), in a tensor like it."""
+        """The sum of `values` over the processes (an all-reduce), which are not changed.
+
+        Every process must call it. With one process it may be `values` themselves.
+        """
         return values
 
     def whole(self, tensor: Tensor) -> Tensor:
@@ -159,7 +162,7 @@ class Parallel(ABC):
     def parts(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
     ) -> dict[str, Any]:
-        """The same as live tensors of this process, of which DTensors are parts of whole ones."""
+        """Like `state`, but live tensors of this process; a sharded one is a DTensor."""
         return self.state(model, optimizer, average)
 
     def load(
@@ -175,7 +178,7 @@ class Parallel(ABC):
         must call it. Raises KeyError, ValueError or RuntimeError if it does not fit.
         """
         state = OrderedDict(saved["model"])
-        # Of this version of each module: some, as torchvision's MNASNet, load nothing else.
+        # Versions of modules: torchvision's MNASNet refuses a state_dict without them.
         state._metadata = model.state_dict()._metadata  # type: ignore[attr-defined]
         model.load_state_dict(state)
         content = copy.deepcopy(saved["optimizer"])
@@ -259,14 +262,17 @@ def device_names(place: Place) -> list[str]:
         ]
     if place.device.type == "cpu":
         return ["cpu"] * place.world_size
-    here = gpu_numbers(place.host_gpus or None, torch.cuda.device_count())
+    numbers = gpu_numbers(place.host_gpus or None, torch.cuda.device_count())
     wanted = place.world_size * len(place.devices)
-    names = [torch.cuda.get_device_name(index) for index in here[:wanted]]
+    names = [torch.cuda.get_device_name(index) for index in numbers[:wanted]]
     return [names[index % len(names)] for index in range(wanted)]
 
 
 def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
-    """[world_size, ...] on the CPU: the `values` of every process, on each (an all-gather)."""
+    """[world_size, ...] on the CPU: the `values` of every process, on each (an all-gather).
+
+    Every process must call it, with the same shape and dtype.
+    """
     if place.world_size == 1:
         return values[None].cpu()
     rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
@@ -275,9 +281,9 @@ def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
 
 
 def of_rank_0(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
-    """Rank 0's `values` on the CPU of every process (a broadcast); those of the others are alike.
+    """Rank 0's `values` on the CPU of every process, bit for bit (a broadcast).
 
-    They are handed out as bytes, so that they stay the same bit for bit.
+    Every process must call it, with the same shape and dtype.
     """
     plain = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     mine = plain if place.rank == 0 else torch.zeros_like(plain)

@@ -21,7 +21,7 @@ SHARE = 0.25  # of the rounds so far that long stretches may take
 
 
 def steps_of_turn(seconds: float, slice_: float, several: bool) -> tuple[int, int]:
-    """How many steps of a turn are not timed, and how many are: at least as long.
+    """Numbers of untimed and of timed steps of a turn; the timed ones take about as long or longer.
 
     seconds: of a step. slice_: seconds that are timed in a turn. several: whether several processes
     take it together.

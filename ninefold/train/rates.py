@@ -16,7 +16,6 @@ from signal import Signals
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
@@ -27,6 +26,7 @@ from ninefold.train.loop import stepper
 from ninefold.train.training import BAD, LAST, SIGNAL, Training, losses
 from ninefold.train.turns import without_files
 from ninefold.train.warmup import warm_up
+from ninefold.tree import Tree
 
 SMOOTHING = 0.98  # of the moving average of the losses
 DIVERGED = 4.0  # times the best moving average
@@ -45,7 +45,7 @@ CONSTANT = {
 
 @dataclass(frozen=True)
 class Rates:
-    """What the losses say.
+    """The result of a learning-rate range test.
 
     smoothed: the moving average of the losses, without the bias of its start.
     steepest: the rate at which it falls fastest, by the logarithm of the rate, after the first
@@ -69,7 +69,7 @@ def find_lr(spec: RunSpec, stop: Stop) -> None:
         run.forward.train()
         tried = [low * (high / low) ** (n / (steps - 1)) for n in range(steps)]
         found = losses_at(run, tried)
-        require_any(found)
+        require_finite_first(found)
         if run.place.rank != 0:
             return
         rates = read(tried, found)
@@ -79,7 +79,7 @@ def find_lr(spec: RunSpec, stop: Stop) -> None:
 
 
 def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
-    """The loss of each step with these rates, over the processes, until it diverges.
+    """The mean loss over the processes at each of these rates, until it diverges; NaN: not finite.
 
     Parameters whose group in optimizer.groups has a rate of its own keep that. Every process must
     call it. Raises Interrupted or Preempted after a signal, and ConfigError if all groups have one.
@@ -95,8 +95,7 @@ def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
         step(*next(batches))
         run.state.step += 1
         rows = losses(run)
-        if rows[:, SIGNAL].any():
-            number = int(rows[:, SIGNAL].max())
+        if number := int(rows[:, SIGNAL].max()):
             raise failure(number)("signal", Signals(number).name, "stopped", "", "")
         found.append(math.nan if rows[:, BAD].any() else float(rows[:, LAST].mean()))
         if watch.diverged(found[-1]):
@@ -125,7 +124,7 @@ def with_the_common_rate(run: Training) -> list[dict[str, Any]]:
     return found
 
 
-def require_any(found: Sequence[float]) -> None:
+def require_finite_first(found: Sequence[float]) -> None:
     """Raise NumericsError if the very first loss, of the lowest rate, is not finite."""
     if not math.isfinite(found[0]):
         raise NumericsError(
@@ -136,7 +135,7 @@ def require_any(found: Sequence[float]) -> None:
         )
 
 
-def endless(run: Training) -> Iterator[tuple[Tensor, Tensor]]:
+def endless(run: Training) -> Iterator[tuple[Tree, Tree]]:
     """The batches of all epochs to come."""
     for epoch in count():
         yield from run.batches.epoch(epoch, 0, lambda: None, lambda phase: None)
@@ -184,7 +183,7 @@ class Watch:
 
 
 def read(rates: Sequence[float], found: Sequence[float]) -> Rates:
-    """What the losses with the first of these rates say."""
+    """Evaluate a range test: `found` are the losses at the first of `rates`."""
     watch = Watch(len(rates))
     bad = [rate for rate, loss in zip(rates, found, strict=False) if watch.diverged(loss)]
     first = first_steps(len(rates))
@@ -208,7 +207,7 @@ def slopes_of(watch: Watch, span: int) -> np.ndarray[Any, Any]:
     return slopes
 
 
-def draw(path: Path, rates: Sequence[float], found: Sequence[float], read: Rates) -> None:
+def draw(path: Path, rates: Sequence[float], found: Sequence[float], said: Rates) -> None:
     """Draw the losses by the learning rate as a PNG."""
     # Importing matplotlib takes longer than anything that a training run needs.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -218,12 +217,13 @@ def draw(path: Path, rates: Sequence[float], found: Sequence[float], read: Rates
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.plot(rates[: len(found)], found, color="0.75", lw=1, label="loss of a step")
-    axes.plot(rates[: len(read.smoothed)], read.smoothed, color="C0", lw=2, label="smoothed")
-    axes.axvline(read.steepest, color="C2", ls="--", label=f"falls fastest: {read.steepest:.2g}")
-    if read.diverges is not None:
-        axes.axvline(read.diverges, color="C3", ls="--", label=f"diverges: {read.diverges:.2g}")
-    top = max(read.smoothed) * 1.3
-    axes.set(xscale="log", xlabel="learning rate", ylabel="training loss", ylim=(0, top))
+    axes.plot(rates[: len(said.smoothed)], said.smoothed, color="C0", lw=2, label="smoothed")
+    axes.axvline(said.steepest, color="C2", ls="--", label=f"falls fastest: {said.steepest:.2g}")
+    if said.diverges is not None:
+        axes.axvline(said.diverges, color="C3", ls="--", label=f"diverges: {said.diverges:.2g}")
+    low, high = min(0.0, *said.smoothed), max(said.smoothed)  # a loss may be negative
+    ends = low * 1.1, high + 0.3 * (high - low)
+    axes.set(xscale="log", xlabel="learning rate", ylabel="training loss", ylim=ends)
     axes.legend(frameon=False)
     with open(path, "wb", opener=opener) as file:
         figure.savefig(file, dpi=110)

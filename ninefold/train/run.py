@@ -21,7 +21,7 @@ from ninefold.measure.devices import gpu_memory
 from ninefold.measure.memory import memory_by_kind
 from ninefold.parallel import Place, device_names, gather
 from ninefold.progress import say
-from ninefold.result import FILE, Result, option_name
+from ninefold.result import FILE, Result, identity
 from ninefold.signals import Stop
 from ninefold.train import build, compiled, cuda_graph, kernels, loop
 from ninefold.train.evaluation import Evaluations
@@ -117,7 +117,7 @@ def conditions(
     threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
     traffic = run.parallel.traffic(state.model, place, run.accumulate)
     return {
-        **identity(job),
+        **identity(job.choices, job),
         "dtype": amp.dtype,
         "grad_scaler": amp.scaler,
         "tf32": amp.tf32 and place.device.type == "cuda",
@@ -229,23 +229,9 @@ def ended(
     )
 
 
-def identity(job: DictConfig) -> dict[str, Any]:
-    """The fields of a result that identify a run's cell."""
-    choices = job.choices
-    return {
-        "study": choices.get("experiments"),
-        "parallel": choices.parallel,
-        "max_processes": job.parallel.get("max_processes"),
-        "amp": choices.amp,
-        "dataset": option_name("dataset", choices, job),
-        "model": option_name("model", choices, job),
-        "seed": job.seed,
-    }
-
-
 def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None:
     """Print and log the settings in force."""
-    place, named = run.place, identity(job)
+    place, named = run.place, identity(job.choices, job)
     scaler = ", GradScaler enabled" if amp.scaler else ""
     tf32 = ", TF32" if amp.tf32 and place.device.type == "cuda" else ""
     parameters = sum(p.numel() for p in run.state.model.parameters())

@@ -41,7 +41,8 @@ def take_turns(spec: RunSpec) -> None:
 
     The launcher sends {lead, steps, counted} for a turn: `lead` untimed, then `steps` timed ones,
     which enter the result if `counted`; and last {turns, stretch}: seconds per step of all
-    turns, and of a long stretch. Each is answered. Raises Failure.
+    turns, and of a long stretch. Each is answered. Then it waits until the launcher ends the
+    process. Raises Failure.
     """
     launcher = spec.launcher
     assert launcher is not None
@@ -55,7 +56,7 @@ def take_turns(spec: RunSpec) -> None:
         warm_up(run, step)
         batches = endless(run)
         joules, steps = 0.0, 0
-        launcher.send({"stoppable": stoppable(place), "free": free_memory(place)})
+        launcher.send({"stoppable": make_stoppable(place), "free": free_memory(place)})
         while "steps" in (message := launcher.recv()):
             if message["lead"]:
                 timed(run, step, batches, message["lead"])
@@ -157,7 +158,8 @@ def repeated(run: Training, step: Callable[[Tree, Tree], None]) -> Callable[[Tre
 def endless(run: Training) -> Iterator[tuple[Tree, Tree]]:
     """The batches of all epochs to come, however many are asked for.
 
-    At the end of an epoch its losses are read, as in training, with the clock stopped.
+    After each epoch, as in training, the scheduler steps and the losses are read, with the clock
+    paused. Every process must use it alike. Raises NumericsError.
     """
     clock, state, batches = run.clock, run.state, run.batches
     while True:
@@ -168,12 +170,11 @@ def endless(run: Training) -> Iterator[tuple[Tree, Tree]]:
             state.losses.start_epoch()
 
 
-def stoppable(place: Place) -> bool:
-    """Whether the launcher may stop this process, which then leaves its process group, and takes
-    the processes with it that it has forked to read.
+def make_stoppable(place: Place) -> bool:
+    """Move this process and its data workers to a group that may be stopped; False if it may not.
 
-    One on a GPU may not be: NCCL's watchdog would take the pause for a hang. The group of the
-    command must not have stopped processes: if its shell ended, the kernel would hang it up.
+    On a GPU it may not: NCCL's watchdog would take the pause for a hang. The group of the command
+    must not have stopped processes: if its shell ended, the kernel would send it SIGHUP.
     Only on Linux does a stopped process end with a launcher that is killed.
     """
     if place.device.type != "cpu" or sys.platform != "linux":

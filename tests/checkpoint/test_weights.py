@@ -191,9 +191,11 @@ def test_a_tensor_that_holds_no_plain_numbers_does_not_fit(
     assert report.mismatched == [f"weight: {told}"]
 
 
-def test_a_second_tensor_for_one_name_is_told_and_not_taken() -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_a_second_tensor_for_one_name_is_told_and_not_taken(first: bool) -> None:
     model, theirs = small(0), small(1).state_dict()
-    report = load_weights(model, {**theirs, "module.0.bias": torch.full((2,), 9.0)})
+    second = {"module.0.bias": torch.full((2,), 9.0)}
+    report = load_weights(model, {**second, **theirs} if first else {**theirs, **second})
     assert report.unexpected == ["module.0.bias"]
     assert same(model.state_dict(), theirs)
 

@@ -38,7 +38,7 @@ def test_one_kernel_scales_images_as_several_do_up_to_their_last_bit(
     prepare = ImagePreparation(channels, None, mean, mean, memory_format=memory_format)
     expected = prepare.scaled(levels)
     for images in (levels, levels.to(torch.float32)):
-        found = prepare._at_once(images.expand(-1, channels, -1, -1))
+        found = prepare._in_one_kernel(images.expand(-1, channels, -1, -1))
         assert found.dtype == torch.float32
         assert found.stride() == expected.stride()
         assert (found - expected).abs().max() <= (0 if mean is None else 2**-22)

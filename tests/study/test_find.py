@@ -12,7 +12,7 @@ from PIL import Image
 
 from benchmarks import ours
 from ninefold.errors import ConfigError, NumericsError
-from ninefold.train.rates import Watch, losses_at, read, require_any
+from ninefold.train.rates import Watch, losses_at, read, require_finite_first
 from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another
 
@@ -122,7 +122,7 @@ def test_averages_have_no_bias_and_one_bad_step_is_no_divergence() -> None:
     assert watch.diverged(50.0)
     assert Watch(100).diverged(math.inf)
     with pytest.raises(NumericsError, match="error: find=lr: the loss of the first step is nan; "):
-        require_any([math.nan])
+        require_finite_first([math.nan])
 
 
 def test_parameters_with_a_rate_of_their_own_keep_it_as_in_the_training_that_follows() -> None:

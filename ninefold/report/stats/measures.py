@@ -99,7 +99,10 @@ THROUGHPUT = Measure(
 
 
 def of_throughput(runs: Iterable[Run]) -> Measure:
-    """Return the measure of throughput in what these runs count: images, rows, tokens."""
+    """Return the measure of throughput in what these runs count: images, rows, tokens.
+
+    Of images if they count different things.
+    """
     said = {run.counting for run in runs if run.ok}
     (counted,) = said if len(said) == 1 else {IMAGES}
     if counted == IMAGES:
@@ -158,7 +161,7 @@ def in_unit(name: str, unit: str) -> str:
 
 
 def of_figures(runs: Iterable[Run]) -> list[Measure]:
-    """Return a measure for each further figure that a task reports.
+    """Return a measure for each of the first MOST_FIGURES further figures that tasks report.
 
     Where the task does not say what a figure is, a name that ends in one of UNITS is of an error in
     that unit. Any other is a share, in percent, or a plain number of which nothing is known if a
@@ -178,8 +181,9 @@ def of_figures(runs: Iterable[Run]) -> list[Measure]:
 
 def _said(name: str, kind: Mapping[str, str]) -> Score:
     """What a figure is, as its task says."""
-    better = better if (better := kind.get("better")) in ("more", "less") else ""
-    return Score(kind.get("name") or name, kind.get("unit", ""), better)
+    better = kind.get("better")
+    known = better if better in ("more", "less") else ""
+    return Score(kind.get("name") or name, kind.get("unit", ""), known)
 
 
 def _guessed(name: str, values: Sequence[float]) -> Score:
@@ -216,7 +220,8 @@ def to_target(target: float, points: Iterable[Point], score: Score = ACCURACY) -
     """Return the measure of the inner seconds until an evaluation first reaches `target`.
 
     Nothing is interpolated: the time is that of an evaluation. A run that never reaches the target
-    has no value. target: as the report shows the score, a share in percent.
+    has no value. target: as the report shows the score, a share in percent. points: those of a run
+    in order of time.
     """
     reached: dict[str, float] = {}
     for point in points:
