@@ -130,7 +130,7 @@ class Parallel(ABC):
         return nullcontext()
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum of `values` over the processes (an all-reduce), which are not changed.
+        """The sum of `values` over the processes (an all-reduce); `values` are not changed.
 
         Every process must call it. With one process it may be `values` themselves.
         """
