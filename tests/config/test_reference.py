@@ -162,4 +162,4 @@ def test_a_help_template_of_ones_own_may_name_the_parts_that_hydra_fills_in(shel
     own = "hydra.help.template='mine $APP_CONFIG_GROUPS'"
     done = shell.run(str(ROOT / "train.py"), "--help", own)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"mine amp: {', '.join(reference.options_of('amp'))}")
+    assert done.stdout.startswith("mine amp: autocast, bf16, fp32")

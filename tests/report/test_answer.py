@@ -22,7 +22,7 @@ from ninefold.report.answer.host import bound_by_host
 from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.recommend import Recommendation, excluded, is_settled, recommend
 from ninefold.report.answer.tree import Speedup
-from ninefold.report.answer.wording import UNDECIDED, UNFINISHED, sentence
+from ninefold.report.answer.wording import UNFINISHED, sentence
 from ninefold.report.answer.wording import reasons as reasons_of
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
@@ -371,7 +371,7 @@ def test_a_goal_on_times_heeds_a_control_that_failed_and_memory_does_not() -> No
     points = [Point(run.folder, 1.0, 1, run.train_seconds, 0.9, None) for run in runs]
     [time, target, memory] = recommend(evidence(runs, points, target=0.8))
     assert (time.cell, target.cell, memory.cell) == (NONE, None, NONE)
-    assert sentence(time).startswith(f"{UNDECIDED} none-fp32, the simplest of the 2")
+    assert sentence(time).startswith("Not decided yet: train with none-fp32, the simplest of the 2")
     assert "as a control did not hold" in " ".join(reasons_of(time))
     assert "a control did not hold" in sentence(target)
 
@@ -484,7 +484,7 @@ def test_with_too_few_runs_the_answer_is_that_and_what_to_run(seeds: int) -> Non
     assert found.cell == NONE
     assert not found.decided
     assert sentence(found).startswith(
-        f"{UNDECIDED} none-fp32, the simplest of the 3 cells that may be the fastest"
+        "Not decided yet: train with none-fp32, the simplest of the 3 cells that may be the fastest"
     )
     assert "seeds" in " ".join(reasons_of(found))
     assert not is_settled(found)

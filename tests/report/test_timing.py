@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from ninefold import report
-from ninefold.report.answer.wording import UNDECIDED
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import read_runs
@@ -191,7 +190,7 @@ def test_where_scores_were_not_asked_no_goal_calls_one_safe_or_counts_seeds(tmp_
 
 def test_without_enough_timing_rounds_the_answer_says_that_it_is_not_shown(tmp_path: Path) -> None:
     shown = report.write(study(tmp_path, rounds=1))
-    assert f"{UNDECIDED} none-fp32, the simplest of the 5 cells that may be" in shown
+    assert "Not decided yet: train with none-fp32, the simplest of the 5 cells that may be" in shown
 
 
 def test_what_would_settle_a_score_is_told_in_seeds_and_a_time_in_rounds(tmp_path: Path) -> None:
@@ -340,7 +339,7 @@ def test_while_undecided_the_simplest_cell_that_may_be_the_fastest_is_named_as_t
     near = {**SECONDS, NONE: 1.0, DP: 1.0, DDP_AUTOCAST: 0.97}
     shown = report.write(study(tmp_path, near, rounds=4, noise=0.03))
     answer = shown.partition("\n")[0]
-    assert answer.startswith(f"answer: {UNDECIDED} none-fp32, the simplest of the ")
+    assert answer.startswith("answer: Not decided yet: train with none-fp32, the simplest of the ")
     sure = r"(with [\d.]+ % confidence|not shown to be) within 2 % of the fastest cell"
     assert re.search(rf"cells that may be the fastest: [\d.]+ s per epoch, {sure}", answer)
 

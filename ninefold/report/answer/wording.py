@@ -34,7 +34,6 @@ from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET, target_tex
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import OPEN, WITHIN, Estimate
 
-UNDECIDED = "Not decided yet: train with"
 MOST_NAMED = 3  # cells whose open scores the answer names one by one
 UNFINISHED = "The study is not finished. To resume it, repeat its command with study.resume=FOLDER."
 
@@ -170,7 +169,7 @@ def _fastest_sentence(
         among = f"the simplest of the {len(found.may_be)} cells that may be the fastest"
         if len(found.may_be) < 2:
             among = "the only one that is not shown to be slower than another"
-        text = f"{UNDECIDED} {cell}, {among}: {value}, {within}"
+        text = f"Not decided yet: train with {cell}, {among}: {value}, {within}"
         lead = found.lowest and found.lowest != cell and pairs.ratio(cell, found.lowest)
         if lead and lead[0] < 1 - evidence.settings.same:
             text += f"; the lowest mean so far is {found.lowest}'s (×{lead[0]:.2f})"
