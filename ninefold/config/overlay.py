@@ -82,6 +82,22 @@ def _defaults(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     return {key: ours[key] for key in ours if key not in ("defaults", "hydra")} | options
 
 
+@functools.cache
+def default_choices() -> dict[str, str]:
+    """The option of each group that conf/train.yaml has."""
+    from ninefold.config.conf_files import read_tree  # imports OmegaConf
+
+    require_configuration()
+    chosen = read_tree(CONF / "train.yaml")["defaults"]
+    return {
+        group: name
+        for entry in chosen
+        if isinstance(entry, dict)
+        for group, name in entry.items()
+        if isinstance(name, str)
+    }
+
+
 def _same(default: Any, value: Any) -> bool:
     if default is _MISSING or isinstance(default, bool) or isinstance(value, bool):
         return default is value

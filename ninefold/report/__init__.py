@@ -7,7 +7,7 @@ render writes it. Each imports only those before it.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,15 +16,14 @@ from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
 from ninefold.files import write_text
 from ninefold.places import ROOT, typed_as
 from ninefold.report.answer import gate
-from ninefold.report.answer.answer import build, evidence_of, overlay_of, winner
+from ninefold.report.answer.answer import build, evidence_of, train_command
 from ninefold.report.answer.caveats import FOLDERS
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import Recommendation, is_settled, recommend
+from ninefold.report.answer.recommend import recommend
 from ninefold.report.answer.timing import TimingState, timing_state
 from ninefold.report.answer.tree import Report, write_report
-from ninefold.report.answer.wording import reasons, sentence
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
-from ninefold.report.data.overlay import overlay_text
 from ninefold.report.data.recording import (
     RECORDED,
     Recording,
@@ -34,13 +33,12 @@ from ninefold.report.data.recording import (
     read_runs,
     record,
 )
-from ninefold.report.data.words import DEFAULT, command
+from ninefold.report.data.words import DEFAULT, Words
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
-from ninefold.report.render.figure import draw
+from ninefold.report.render.forest import figure
 from ninefold.report.render.page import page
-from ninefold.report.render.pictures import times
-from ninefold.report.render.text import console_text, gate_text, report_text, table_text
+from ninefold.report.render.text import console_text, gate_text, report_text
 from ninefold.stats.verdicts import OPEN
 
 __all__ = [
@@ -56,8 +54,7 @@ __all__ = [
     "write",
 ]
 
-OVERLAY = Path("experiments") / "recommended.yaml"  # a folder that --config-dir takes
-DERIVED = ("table.md", "figure.png", "report.json", "report.md", "report.html", str(OVERLAY))
+DERIVED = ("figure.svg", "report.json", "report.md", "report.html")
 
 
 def write(folder: Path) -> str:
@@ -115,18 +112,11 @@ def settled(folder: Path) -> bool:
     """Return whether more training runs of a study could not change what it was asked."""
     recording = gather_recording(folder)
     found = evidence_of(recording) if recording else []
-    return bool(found) and _is_settled(found[0], recommend(found[0])[0])
+    return bool(found) and _is_settled(found[0])
 
 
-def _is_settled(found: Evidence, first: Recommendation) -> bool:
-    if found.asked == ("accuracy",):
-        return OPEN not in found.safe.values()
-    return is_settled(first)
-
-
-def _is_decided(found: Evidence, first: Recommendation) -> bool:
-    """Whether the cell that is named is shown to be the one, if times were asked for."""
-    return first.decided or found.asked == ("accuracy",)
+def _is_settled(found: Evidence) -> bool:
+    return recommend(found).settled if found.asks_time else OPEN not in found.safe.values()
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,7 @@ class Read:
     report: with the command that trains, with its folders. recording: every run.
     rows: how each cell stands, as text. settled: whether the cell that is named is shown to be the
         one, and more runs could not change the answer.
-    picture: the times of the cells as SVG; None without any.
+    picture: the speed of the configurations as SVG; None where no time is known.
     """
 
     report: Report
@@ -149,16 +139,16 @@ class Read:
 def read(folder: Path, typed: str) -> Read:
     """Return the report of a folder. typed: printed for `train`. Raises ConfigError as `write`."""
     with _making_sense(folder):
-        recording, target = find_recording(folder)
+        recording, _ = find_recording(folder)
         found = evidence_of(recording)
-        goals = recommend(found[0]) if found else []
-        report = build(recording, found, goals)
+        report = build(recording, found)
+        decided = report.answer.decided or (bool(found) and not found[0].asks_time)
         return Read(
-            _with_folders(report, goals, recording, recording.words, target, typed),
+            _whole(report, recording, typed),
             recording,
             cell_progress.standings(recording.runs, recording.sweep),
-            bool(found) and _is_settled(found[0], goals[0]) and _is_decided(found[0], goals[0]),
-            times(report.groups[0]) if report.groups else None,
+            decided and _is_settled(found[0]),
+            figure(report),
         )
 
 
@@ -191,45 +181,35 @@ def compare(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failu
 
 def _forget_links(target: Path, recording: bool) -> None:
     """Remove symbolic links where the report will be: writing would follow them elsewhere."""
-    folders = [target, target / OVERLAY.parent] if recording else [target / OVERLAY.parent]
     files = [target / name for name in (*DERIVED, *(RECORDED if recording else ()))]
-    for path in (*folders, *files, *(path.with_name(f".{path.name}.tmp") for path in files)):
-        if path.is_symlink():
+    for path in (target, *files, *(path.with_name(f".{path.name}.tmp") for path in files)):
+        if path.is_symlink() and (recording or path != target):
             path.unlink()
 
 
-def _derive(recording: Recording, target: Path, words: Mapping[str, Sequence[str]]) -> str:
+def _derive(recording: Recording, target: Path, words: Words) -> str:
     """Write the files that follow from the recorded ones, and return the console's text.
 
     words: those that train each cell, as the console shows them: with all folders.
     """
-    found = evidence_of(recording)
-    goals = recommend(found[0]) if found else []
-    report = build(recording, found, goals)
-    write_text(target / "table.md", table_text(report))
+    report = build(recording, evidence_of(recording))
     write_text(target / "report.md", report_text(report))
     write_report(target / "report.json", report)
-    draw(target / "figure.png", report)
-    _write_overlay(recording, winner(goals), report.answer.train, target / OVERLAY)
+    if picture := figure(report):
+        write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))
-    here = typed_in(Path.cwd())
-    return console_text(_with_folders(report, goals, recording, words, target, here))
+    return console_text(_whole(report, replace(recording, words=words), typed_in(Path.cwd())))
 
 
-def _with_folders(
-    report: Report,
-    goals: Sequence[Recommendation],
-    recording: Recording,
-    words: Mapping[str, Sequence[str]],
-    target: Path,
-    typed: str,
-) -> Report:
-    """The report with the command that trains, with all folders, which no file of it has."""
-    best = winner(goals)
-    if best is None or not (own := words.get(str(best.cell))):
+def _whole(report: Report, recording: Recording, typed: str) -> Report:
+    """The report with the command that trains with all its folders, which no file of it has."""
+    cell = report.answer.cell
+    if report.answer.train is None or not isinstance(cell, Cell):
         return report
-    train = command(own, recording.environment.get("report_folder") or str(target), typed)
-    said = [caveat for caveat in report.answer.caveats if caveat != FOLDERS]
+    said = report.answer.caveats
+    if recording.words.get(str(cell)):
+        said = [caveat for caveat in said if caveat != FOLDERS]
+    train = train_command(recording, cell, typed)
     return replace(report, answer=replace(report.answer, caveats=said, train=train))
 
 
@@ -242,17 +222,3 @@ def typed_in(folder: Path) -> str:
         if (folder / "train.py").samefile(ours):
             return typed
     return f"python {shlex.quote(str(ours))}"
-
-
-def _write_overlay(
-    recording: Recording, best: Recommendation | None, command: str | None, path: Path
-) -> None:
-    """Write recommended.yaml, or none where nothing can be recommended."""
-    text = None
-    if best and command and (overlay := overlay_of(recording, best)):
-        why = [f"{best.goal.name.capitalize()}: {sentence(best)}", *reasons(best)]
-        text = overlay_text(overlay, why, command)
-    path.unlink(missing_ok=True)
-    if text:
-        path.parent.mkdir(exist_ok=True)
-        write_text(path, text)

@@ -44,7 +44,7 @@ def standing(
 
     names: of the rows that `seen` was computed from
     seen: of the logarithms of a measure of which less is better
-    floor: the noise floor, a share, of a control that failed; differences below it show nothing
+    floor: the noise floor, a share; a difference below it shows nothing, unless it is a tie
     """
     # Matrices [candidate, candidate]: of the row, held against the column.
     rows = [names.index(cell) for cell in candidates]
@@ -54,7 +54,7 @@ def standing(
     if floor > 0:
         unclear = np.abs(gap) <= np.log1p(floor)
         ahead[unclear] = 1.0
-        near[unclear & (floor > settings.same)] = 1.0
+        near = np.where(unclear, np.maximum(near, near.T), near)
     np.fill_diagonal(ahead, 1.0)
     beaten = ahead.min(axis=0)  # by column: the smallest level at which it is not the best
     # At which the row is within `same` of the column, or that one is not the best.

@@ -13,8 +13,11 @@ from ninefold.stats.best import Standing, standing
 from ninefold.stats.differences import Differences, Values, differences, number
 from ninefold.stats.student import Array
 from ninefold.stats.verdicts import (
+    FAILED,
+    NOT_SHOWN,
     OPEN,
     OTHER_HOSTS,
+    PASSED,
     WITHIN,
     Comparison,
     Control,
@@ -64,7 +67,8 @@ def compare(
     floor: share of a difference in seconds that a control which is not among these may be off by
     """
     copies = controls if copies is None else copies
-    time = differences(_table(seconds, logs=True, hosts=hosts))
+    logs = _table(seconds, logs=True, hosts=hosts)
+    time = differences(logs)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
     points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
     of_scores = replace(settings, looks=settings.score_looks or settings.looks)
@@ -96,16 +100,16 @@ def compare(
         ("worse", "better"),
     )
     safety = _safety(list(accuracy), points, accuracy_pairs, of_scores, each / of_scores.looks)
-    judged = _controls(seconds_pairs, controls, settings)
-    steady = _steady(stretches or {}, settings)
-    log_floor = math.log1p(floor) + _off_by(seconds_pairs, judged, steady)
+    control = _control(list(seconds), logs, controls, log_same)
+    steady = _steady(stretches or {}, log_same)
+    log_floor = math.log1p(floor) + _off_by(control, steady)
     if log_floor:
         seconds_pairs = [_above(pair, log_floor) for pair in seconds_pairs]
     return Comparison(
         seconds=[_as_ratio(_apart(pair, seconds)) for pair in seconds_pairs],
         accuracy=accuracy_pairs if sign > 0 else [_turned(pair) for pair in accuracy_pairs],
         safety=safety if sign > 0 else [_turned_back(test) for test in safety],
-        controls=judged,
+        control=control,
         steady=steady,
         floor=math.expm1(log_floor),
     )
@@ -124,23 +128,23 @@ def _turned_back(test: Safety) -> Safety:
     return replace(test, difference=difference, low=low)
 
 
-def _off_by(pairs: Sequence[Pair], controls: Sequence[Control], steady: Sequence[Steady]) -> float:
-    """What controls that did not hold are off by in all, as a logarithm; 0 if all held."""
-    fault = 0.0
-    if not all(control.held for control in controls):
-        alike = {frozenset((control.first, control.second)) for control in controls}
-        fault = max(
-            KNOWN if end is None else abs(end)
-            for pair in pairs
-            if frozenset((pair.first, pair.second)) in alike
-            for end in (pair.low, pair.high)
-        )
-    return fault + max((abs(math.log(each.ratio)) for each in steady if not each.held), default=0.0)
+def _off_by(control: Control | None, steady: Sequence[Steady]) -> float:
+    """The logarithm of the noise floor: what the measurement may be off by in all."""
+    off = max(
+        (abs(math.log(each.ratio)) for each in steady if each.state == FAILED),
+        default=0.0,
+    )
+    if control is None:
+        return off
+    return off + (KNOWN if control.resolution is None else math.log1p(control.resolution))
 
 
 def _above(pair: Pair, floor: float) -> Pair:
-    """A pair without the verdict, if it has one, on a difference that may be a control's fault."""
-    if abs(pair.estimate or 0.0) > floor:
+    """A pair whose difference is not called faster or slower if it is below the noise floor.
+
+    How many rounds would show it is not known then. A tie is a test of its own, and stays.
+    """
+    if abs(pair.estimate or 0.0) > floor or pair.verdict == "tie":
         return pair
     return replace(pair, verdict=OPEN if pair.verdict == OPEN else WITHIN, needed=None)
 
@@ -251,57 +255,52 @@ def _as_ratio(pair: Pair) -> Pair:
     return replace(pair, estimate=estimate, low=low, high=high)
 
 
-def _controls(
-    pairs: Sequence[Pair], controls: Sequence[tuple[Name, Name]], settings: Settings
-) -> list[Control]:
-    """The controls that have two rounds or more; `pairs` are of seconds, as logarithms."""
-    known = {(pair.first, pair.second): (pair, 1.0) for pair in pairs}
-    known.update({(pair.second, pair.first): (pair, -1.0) for pair in pairs})
-    found = [known[control] for control in controls if control in known]
-    seen = [(pair, sign) for pair, sign in found if pair.p is not None]
-    # Adjusted separately from the pairs, which must not hide a failed control.
-    adjusted = holm.adjusted(np.array([pair.p for pair, _ in seen], dtype=float), settings.looks)
-    ends = [abs(end) for pair, _ in seen for end in (pair.low, pair.high) if end is not None]
-    floor = math.expm1(max(ends)) if ends and len(ends) == 2 * len(seen) else None
-    judged = []
-    for (pair, sign), p in zip(seen, adjusted, strict=True):
-        names = (pair.first, pair.second) if sign > 0 else (pair.second, pair.first)
-        low, high = (
-            None if pair.low is None or pair.high is None else math.exp(end)
-            for end in sorted((sign * (pair.low or 0.0), sign * (pair.high or 0.0)))
-        )
-        held = pair.verdict == "tie" or bool(p > settings.level)
-        judged.append(
-            Control(*names, math.exp(sign * (pair.estimate or 0.0)), low, high, floor, held)
-        )
-    return judged
+def _control(
+    names: Sequence[Name], logs: Array, pairs: Sequence[tuple[Name, Name]], same: float
+) -> Control | None:
+    """The A/A control of these pairs, None without a round. logs: of seconds, [cells, rounds]."""
+    known = [pair for pair in pairs if set(pair) <= set(names)]
+    rows = [logs[names.index(second)] - logs[names.index(first)] for first, second in known]
+    apart = np.array(rows).reshape(len(known), logs.shape[1])
+    rounds = [column[np.isfinite(column)].mean() for column in apart.T if np.isfinite(column).any()]
+    if not rounds:
+        return None
+    mean, reach, state = _judged(np.array(rounds), same)
+    shown = reach <= KNOWN
+    return Control(
+        known,
+        len(rounds),
+        math.exp(mean),
+        math.exp(mean - reach) if shown else None,
+        math.exp(mean + reach) if shown else None,
+        state,
+        math.expm1(abs(mean) + reach) if shown else None,
+    )
 
 
-def _steady(stretches: Values, settings: Settings) -> list[Steady]:
-    """The steady-state controls, with Student's intervals at the confidence of the pairs.
+def _judged(logs: Array, same: float) -> tuple[float, float, str]:
+    """The mean of logarithms that should be 0, the reach of its 95 % interval, and the state."""
+    mean, n = float(logs.mean()), len(logs)
+    if n < 2:
+        return mean, math.inf, NOT_SHOWN
+    error = float(logs.std(ddof=1)) / math.sqrt(n)
+    narrow, reach = (float(student.quantile(level, n - 1)) * error for level in (0.05, 0.025))
+    if abs(mean) + narrow <= same:
+        return mean, reach, PASSED
+    return mean, reach, FAILED if abs(mean) - reach > same else NOT_SHOWN
 
-    One holds unless its interval lies beyond the range of ties.
-    """
-    found, same = [], math.log1p(settings.same)
+
+def _steady(stretches: Values, same: float) -> list[Steady]:
+    """The steady-state controls of the cells with a stretch."""
+    found = []
     for cell, values in stretches.items():
         logs = np.log([value for value in values.values() if value > 0])
         if not len(logs):
             continue
-        mean, reach = float(logs.mean()), math.inf
-        if len(logs) > 1:
-            quantile = student.quantile(settings.level / settings.looks / 2, len(logs) - 1)
-            reach = float(quantile) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
-        known = reach <= KNOWN
-        found.append(
-            Steady(
-                cell,
-                len(logs),
-                math.exp(mean),
-                math.exp(mean - reach) if known else None,
-                math.exp(mean + reach) if known else None,
-                held=abs(mean) - reach <= same,
-            )
-        )
+        mean, reach, state = _judged(logs, same)
+        shown = reach <= KNOWN
+        low, high = (math.exp(mean + end) if shown else None for end in (-reach, reach))
+        found.append(Steady(cell, len(logs), math.exp(mean), low, high, state))
     return found
 
 

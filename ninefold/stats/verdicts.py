@@ -7,9 +7,10 @@ from typing import Any
 
 Name = Any  # of what is compared: a Cell, or another thing that can be told from others
 OPEN = "not enough runs"
-WITHIN = "within the floor"
+WITHIN = "below the noise floor"
 UNDECIDED = OPEN, WITHIN
 OTHER_HOSTS = "times of different hosts"
+PASSED, FAILED, NOT_SHOWN = "passed", "failed", "not shown"  # the states of a control
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class Pair:
     p: two-sided, of no difference
     adjusted: p after Holm over all pairs of both measures, times the looks
     verdict: "tie", "not enough runs", and "faster", "slower" (seconds) or "better", "worse"
-        (scores); "within the floor" (seconds) if the runs would show one of these, but a control
-        did not hold whose fault may be all of it, so that more runs would settle nothing;
+        (scores); "below the noise floor" (seconds) if the runs would show faster or slower, by
+        less than the controls can tell from a fault of the measurement;
         "times of different hosts" (seconds) if the runs of the two were not made on the same
         hosts, so that there is nothing to compare
     needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
@@ -113,21 +114,28 @@ class Safety:
 
 @dataclass(frozen=True)
 class Control:
-    """A/A control: two cells that do the same work, so that their ratio of seconds should be 1.
+    """The A/A control: cells that do the same work, whose ratio of seconds should be 1.
 
-    ratio, low, high: second / first with its interval; None while it is not known
-    floor: the noise floor, the same in all controls: the largest distance from 1, as a share,
-        that the interval of a control reaches; None while one is not known
-    held: whether the two are not shown to differ
+    Each round gives one number, the mean over the pairs. Source of the states: two one-sided tests
+    (Schuirmann 1987).
+
+    pairs: of cells that do the same work
+    n: rounds in which a pair has both times
+    ratio: second / first, the geometric mean
+    low, high: its 95 % interval; None while it is not known
+    state: "passed" if the 90 % interval is inside the range of ties, "failed" if the 95 % interval
+        is outside of it, else "not shown"
+    resolution: the farther end of the 95 % interval from 1, as a share: a smaller difference
+        between two cells may be a fault of the measurement; None while it is not known
     """
 
-    first: Name
-    second: Name
+    pairs: list[tuple[Name, Name]]
+    n: int
     ratio: float
     low: float | None
     high: float | None
-    floor: float | None
-    held: bool
+    state: str
+    resolution: float | None
 
 
 @dataclass(frozen=True)
@@ -135,8 +143,8 @@ class Steady:
     """Steady-state control: the step of a cell in its turns over that in a long stretch alone.
 
     n: processes that trained such a stretch after their turns
-    ratio, low, high: the geometric mean with its interval; None while it is not known
-    held: whether it is not shown to be farther from 1 than cells that tie
+    ratio, low, high: the geometric mean with its 95 % interval; None while it is not known
+    state: as of a Control
     """
 
     cell: Name
@@ -144,27 +152,21 @@ class Steady:
     ratio: float
     low: float | None
     high: float | None
-    held: bool
+    state: str
 
 
 @dataclass(frozen=True)
 class Comparison:
     """All pairs by each measure, the safety of each cell's score, and the controls.
 
-    floor: the share within which ratios of seconds have no verdict, as a control did not hold: the
-        noise floor if it was an A/A control, and what failed steady-state controls are off by; 0 if
-        all held
+    control: None where no cells do the same work
+    floor: the noise floor: the share within which ratios of seconds are neither faster nor slower:
+        the resolution of the control, and what failed steady-state controls are off by
     """
 
     seconds: list[Pair]
     accuracy: list[Pair]
     safety: list[Safety]
-    controls: list[Control]
+    control: Control | None = None
     steady: list[Steady] = field(default_factory=list)
     floor: float = 0.0
-
-    @property
-    def held(self) -> bool:
-        """Whether all controls held."""
-        held = [control.held for control in self.controls] + [each.held for each in self.steady]
-        return all(held)

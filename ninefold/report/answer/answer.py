@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ninefold.errors import one_line
 from ninefold.report.answer import caveats, wording
-from ninefold.report.answer.batches import score_per_second
+from ninefold.report.answer.batches import BatchAnswer, score_per_second
 from ninefold.report.answer.conditions import conditions, machine
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
 from ninefold.report.answer.notes import number_notes
-from ninefold.report.answer.recommend import Recommendation
+from ninefold.report.answer.own_loop import own_loop
+from ninefold.report.answer.recommend import Recommendation, recommend
 from ninefold.report.answer.scaling import headline
+from ninefold.report.answer.surer import surer
 from ninefold.report.answer.tree import (
     FORMAT,
     Answer,
-    GoalAnswer,
     Group,
     Limits,
     Note,
@@ -27,14 +28,15 @@ from ninefold.report.answer.tree import (
     RunLine,
     Scaling,
 )
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
-from ninefold.report.data.overlay import arguments, left_out
+from ninefold.report.data.overlay import left_out, overlay_words
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.data.words import command, has_gaps, recorded, trained_with
-from ninefold.report.numbers import capitalized, listed
+from ninefold.report.numbers import listed
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SECONDS, of_score
 from ninefold.study_record import StudyRecord
@@ -55,22 +57,24 @@ def evidence_of(recording: Recording) -> list[Evidence]:
     ]
 
 
-def build(
-    recording: Recording, found: Sequence[Evidence], goals: Sequence[Recommendation]
-) -> Report:
-    """Return the report. found: evidence of all groups; goals: recommendations of the first."""
+def build(recording: Recording, found: Sequence[Evidence]) -> Report:
+    """Return the report. found: evidence of all groups, as `evidence_of` returns it."""
     studies = values(recording.environment.get("study"))
     question, command = recording.sweep.question, recording.sweep.command
     said = conditions(recording.runs, recording.environment)
     by_conditions = groups(recording.runs)
+    decisions = [recommend(evidence) for evidence in found]
+    batches = score_per_second(found)
     described = [
         describe(
             evidence,
+            decision,
             recording,
             by_conditions.index(evidence.group),
             found[0].settings.margin,
+            compares=batches is None,
         )
-        for evidence in found
+        for evidence, decision in zip(found, decisions, strict=True)
     ]
     return Report(
         format=FORMAT,
@@ -81,7 +85,9 @@ def build(
         conditions=[one_line(phrase) for phrase in said],
         machine=machine(recording.environment),
         settings=_limits(recording, found),
-        answer=_answer(recording, found, goals, described[0].scaling if described else None),
+        answer=_answer(
+            recording, found, decisions, described[0].scaling if described else None, batches
+        ),
         groups=described,
         notes=_notes(recording.runs, described),
         runs=[_run(run, recording.sweep) for run in recording.runs],
@@ -122,88 +128,79 @@ def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
 def _answer(
     recording: Recording,
     found: Sequence[Evidence],
-    goals: Sequence[Recommendation],
+    decisions: Sequence[Recommendation],
     scales: Scaling | None,
+    batches: BatchAnswer | None,
 ) -> Answer:
-    """The answer. scales: how the cells of the first group scale, where that was asked."""
+    """The answer. scales: how the cells of the first group scale, where that was asked.
+
+    batches: how its batch sizes compare, where it has several.
+    """
     if not found:
-        return Answer("Not enough runs: none of them names a cell and counts.", [], [], None)
-    first, best = found[0], winner(goals)
+        return Answer("No answer yet: no run counts.", False, None, None, [], [], [])
+    first, decision = found[0], decisions[0]
     said = caveats.caveats(first, recording.sweep)
-    if best and (words := recorded(recording.environment, str(best.cell))):
-        said += [caveats.FOLDERS] if has_gaps(words) else []
-    elif keys := left_out(overlay_of(recording, best) if best else None):
-        said.append(caveats.values_to_give(keys))
     if len(found) > 1:
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
-    answers = [
-        GoalAnswer(
-            goal.goal.name,
-            goal.cell,
-            wording.sentence(goal),
-            wording.reasons(goal),
-            goal.tied,
-            goal.chance,
-        )
-        for goal in goals
-    ]
-    sentence = wording.answer(goals)
-    if first.asked == ("accuracy",):
-        sentence = wording.of_scores(goals[0]) or sentence
     if scales is not None:
-        confidence = first.settings.confidence
-        told = [headline(series, scales.kind, confidence) for series in scales.series]
-        sentence = " ".join(told)
-        best = goals[0] if goals[0].cell else None  # no other goal's command stands below it
-    if of_batches := score_per_second(found):
-        answers.append(of_batches)
-        if of_batches.cell:
-            sentence += f" {capitalized(of_batches.goal)}: {of_batches.cell}."
-    return Answer(
-        sentence=sentence,
-        goals=answers,
-        caveats=said,
-        train=train_command(recording, best),
-    )
-
-
-def winner(goals: Sequence[Recommendation]) -> Recommendation | None:
-    """Return the recommendation that recommended.yaml holds: the first goal's that has a cell."""
-    return next((goal for goal in goals if goal.cell is not None), None)
-
-
-def train_command(recording: Recording, best: Recommendation | None) -> str | None:
-    """Return the command that trains the recommended cell, None where there is none.
-
-    It has the words of the study's command, where they were recorded. Otherwise it takes
-    recommended.yaml: keys that the overlay leaves out stand in it as KEY=VALUE for the user to fill
-    in; keys that the cell's runs did not have are removed with ~KEY.
-    """
-    if best is None:
-        return None
-    folder = recording.environment.get("report_folder")
-    # The command is there to be pasted: nothing in it may have a meaning for a shell.
-    plain = isinstance(folder, str) and re.fullmatch(r"[\w./+=@][\w./+=@-]*", folder)
-    place = str(folder) if plain else "FOLDER/report"
-    typed = trained_with(recording.sweep.command)
-    if words := recorded(recording.environment, str(best.cell)):
-        return command(words, place, typed)
-    if (overlay := overlay_of(recording, best)) is None:
-        return None
-    return " ".join(
-        [
-            f"{typed} --config-dir {place}",
-            "experiments=recommended",
-            *arguments(overlay),
+        lines = [
+            f"{series.parallel}, {series.amp}: {line}"
+            for series in scales.series
+            for line in series.said
         ]
+        lead, sure = headline(scales)
+        return Answer(lead, sure, None, None, [], lines, said)
+    if batches is not None:
+        named = batches.cell
+        return Answer(batches.lead, named is not None, named, None, [], batches.reasons, said)
+    more = surer(first, decision, recording)
+    if not first.asks_time:
+        lead, why = wording.lead_of_scores(first), wording.reasons_of_scores(first)
+        marks = wording.chips_of_scores(first)
+        return Answer(lead, False, None, None, marks, why, said, surer=more)
+    cell = decision.cell
+    answer = Answer(
+        wording.lead(decision),
+        decision.decided,
+        cell,
+        decision.chance if decision.decided else None,
+        wording.chips(decision),
+        wording.reasons(decision),
+        said,
+        surer=more,
     )
+    if cell is None or not decision.decided:
+        return answer
+    words, overlay = recorded(recording.environment, str(cell)), overlay_of(recording, cell)
+    if has_gaps(words):
+        said.append(caveats.FOLDERS)
+    elif not words and (keys := left_out(overlay)):
+        said.append(caveats.values_to_give(keys))
+    train = train_command(recording, cell)
+    trains = wording.trains(first, (overlay or {}).get("values", {}).get("dataset"))
+    return replace(answer, train=train, trains=trains * bool(train), code=own_loop(first, cell))
 
 
-def overlay_of(recording: Recording, best: Recommendation) -> dict[str, Any] | None:
-    """Return the recorded configuration of the recommended cell."""
+def train_command(recording: Recording, cell: Cell, typed: str | None = None) -> str | None:
+    """Return the command that trains a cell, None where what it needs was not recorded.
+
+    It has the words of the study's command, where they were recorded. Otherwise it has the recorded
+    configuration as KEY=VALUE: keys that a report does not repeat stand in it as KEY=VALUE for the
+    user to fill in; keys that the cell's runs did not have are removed with ~KEY.
+    typed: what is typed for `train`, quoted; None: what the study's command had.
+    """
+    typed = typed or trained_with(recording.sweep.command)
+    overlay = overlay_of(recording, cell)
+    if words := recording.words.get(str(cell)) or recorded(recording.environment, str(cell)):
+        return command(words, overlay, typed)
+    return command(overlay_words(overlay), None, typed) if overlay else None
+
+
+def overlay_of(recording: Recording, cell: Cell) -> dict[str, Any] | None:
+    """Return the recorded configuration of a cell."""
     overlays = recording.environment.get("overlays")
-    overlay = overlays.get(str(best.cell)) if isinstance(overlays, dict) else None
+    overlay = overlays.get(str(cell)) if isinstance(overlays, dict) else None
     return overlay if isinstance(overlay, dict) else None
 
 

@@ -12,20 +12,33 @@ from functools import cached_property
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs
-from ninefold.report.answer.tree import GoalAnswer
+from ninefold.report.answer.wording import how_many
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.numbers import three_digits, times
 from ninefold.report.stats.measures import SECONDS, target_text, to_target
 from ninefold.result import SHARE, Score
 from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import WITHIN
+
+
+@dataclass(frozen=True)
+class BatchAnswer:
+    """Which batch size reaches the same score sooner.
+
+    lead: in at most 14 words. cell: the configuration with its batch that is named, None without.
+    reasons: what was measured, a sentence for each configuration and batch size.
+    """
+
+    lead: str
+    cell: str | None
+    reasons: list[str]
+
 
 LEAST = 2  # seeds of the baseline: with fewer nothing can be shown
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A cell with a batch size.
+    """A cell with a batch size, and what it is called.
 
     seconds: by seed, to the score; hosts: numbers of those that they were measured on; runs: in
         which it was trained.
@@ -38,10 +51,7 @@ class Setting:
     seconds: Mapping[int, float]
     hosts: Mapping[int, tuple[int, ...]]
     runs: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.cell} with batch {self.batch_size}"
+    name: str
 
     @cached_property
     def mean(self) -> float | None:
@@ -49,7 +59,7 @@ class Setting:
         return estimate(self.seconds).mean if len(self.seconds) == self.runs else None
 
 
-def score_per_second(found: Sequence[Evidence]) -> GoalAnswer | None:
+def score_per_second(found: Sequence[Evidence]) -> BatchAnswer | None:
     """The answer for groups that differ in their batch size alone; None where there are none.
 
     The baseline is none-fp32 with the smallest batch, its mean score less the margin (or
@@ -94,6 +104,7 @@ def _settings(evidence: Evidence, target: float) -> list[Setting]:
             seconds.get(cell, {}),
             hosts.get(cell, {}),
             len(scores.get(cell, {})),
+            f"{evidence.label(cell)} with batch {group.batch_size}",
         )
         for cell in per_epoch
         if scores.get(cell)
@@ -117,67 +128,42 @@ def largest_for_the_same_time(
 
 def _answer(
     base: Evidence, plain: Setting, settings: Sequence[Setting], target: float, floor: float
-) -> GoalAnswer:
-    """The answer. floor: of times, as a control did not hold."""
+) -> BatchAnswer:
+    """The answer. floor: the noise floor of times."""
     score = base.group.scoring
-    more = score.better == "more"
-    goal = f"{score.name} per second" if more else f"time to the same {score.name}"
-    to, easier = target_text(target, score), "lower" if more else "higher"
+    to, easier = target_text(target, score), "lower" if score.better == "more" else "higher"
     longest = plain.per_epoch * (1 + base.settings.same)
     larger = largest_for_the_same_time(plain, settings, base.settings.same)
-    said = [_line(each, plain, each in larger, score) for each in settings]
+    said = [f"The score to reach is {to}."]
+    said += [_line(each, plain, each in larger, score) for each in settings]
     if not larger:
-        sentence = f"No larger batch costs as little time an epoch as {plain.name}."
-        return GoalAnswer(goal, None, sentence, said, [])
+        lead = f"Keep batch {plain.batch_size}: an epoch of any larger batch takes longer."
+        return BatchAnswer(lead, plain.name, said)
     if plain.mean is None:
-        sentence = (
-            f"{plain.name} reached {to} in {len(plain.seconds)} of {plain.runs} runs: it has no "
+        said.append(
+            f"{plain.name} reached it in {len(plain.seconds)} of {plain.runs} runs: it has no "
             f"time to compare with. report.target sets a {easier} score."
         )
-        return GoalAnswer(goal, None, sentence, said, [])
+        return BatchAnswer(f"No answer: {plain.name} did not always reach the score.", None, said)
     others = [each for each in settings if each is not plain and each.per_epoch <= longest]
     reached = [each for each in others if each.mean is not None]
     if not reached:
-        sentence = (
-            f"{plain.name}: {_until(plain, target, score)}; none of those whose epoch costs no "
-            "more time reached it in every run."
-        )
-        return GoalAnswer(goal, plain.name, sentence, said, [])
+        lead = f"Keep batch {plain.batch_size}: no faster epoch always reaches the score."
+        return BatchAnswer(lead, plain.name, said)
     values = {each.name: each.seconds for each in (plain, *reached)}
     hosts = {each.name: each.hosts for each in (plain, *reached)}
     pairs = Pairs(compare(values, {}, base.settings, hosts=hosts, floor=floor))
     best = min(reached, key=lambda each: each.mean or 0.0)
-    against = _against(pairs, plain, best, base)
-    verdict = pairs.verdict(plain.name, best.name)
-    tied = [each.name for each in reached if pairs.verdict(plain.name, each.name) == "tie"]
-    if verdict == "faster":
-        sentence = f"{best.name}: {_until(best, target, score)}, {against}."
-        return GoalAnswer(goal, best.name, sentence, said, [])
+    said.append(f"{best.name} takes {_against(pairs, plain, best, base)}.")
+    verdict, ratio = pairs.verdict(plain.name, best.name), pairs.ratio(plain.name, best.name)
+    if verdict == "faster" and ratio:
+        sooner = f"reaches the score {how_many(1 / ratio[0])} times as soon"
+        return BatchAnswer(f"Use {best.name}: it {sooner}.", best.name, said)
     if verdict in ("slower", "tie"):
-        sentence = (
-            f"{plain.name}: {_until(plain, target, score)}; of those whose epoch costs no more "
-            f"time, none is shown to be faster: {best.name} takes {against}."
-        )
-        return GoalAnswer(goal, plain.name, sentence, said, tied)
-    if verdict == WITHIN:
-        sentence = (
-            f"Not decided: {best.name} takes {_until(best, target, score)}, {against}, and a "
-            "control that did not hold allows for as much."
-        )
-        return GoalAnswer(goal, None, sentence, said, [])
-    sentence = (
-        f"Not enough runs: {best.name} takes {_until(best, target, score)}, {against}, which shows "
-        "no difference."
-    )
-    return GoalAnswer(goal, None, sentence, said, [])
-
-
-def _until(setting: Setting, target: float, score: Score) -> str:
-    seconds = setting.mean or 0.0
-    text = f"{three_digits(seconds)} s to {target_text(target, score)}"
-    if score.unit != SHARE:
-        return text
-    return f"{text} ({three_digits(target / seconds)} points a second)"
+        lead = f"Keep batch {plain.batch_size}: no larger one reaches the score sooner."
+        return BatchAnswer(lead, plain.name, said)
+    lead = f"Not decided: {best.name} may reach the score sooner."
+    return BatchAnswer(lead, None, said)
 
 
 def _final(value: float, score: Score) -> str:

@@ -8,7 +8,6 @@ from statistics import fmean
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import WRAPPER, Evidence
 from ninefold.report.answer.host import host_caveat
-from ninefold.report.answer.wording import UNFINISHED
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.cells import Group
 from ninefold.report.data.hosts import listed_hosts
@@ -16,7 +15,7 @@ from ninefold.report.data.rounds import others, round_number
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, plural, three_digits
 from ninefold.report.stats.measures import SECONDS
-from ninefold.stats.verdicts import OTHER_HOSTS, Control, Steady
+from ninefold.stats.verdicts import FAILED, OTHER_HOSTS, Steady
 from ninefold.study_record import StudyRecord
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
@@ -28,15 +27,9 @@ BUSY = 0.05  # share of the CPU time from which on what other programs used is t
 
 def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     """Return what limits the answer."""
+    label = evidence.label
     found = [
-        _failed_control(evidence, control)
-        for control in evidence.comparison.controls
-        if not control.held
-    ]
-    found += [
-        _not_steady(each, evidence.comparison.floor)
-        for each in evidence.comparison.steady
-        if not each.held
+        _not_steady(each, evidence) for each in evidence.comparison.steady if each.state == FAILED
     ]
     if evidence.group.timing and not evidence.stretches:
         found.append(
@@ -50,7 +43,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     if not evidence.scored:
         found.append(
             "The study asked for times alone: whether a cell's score is as good as "
-            f"{PLAIN}'s is not known."
+            "that of the baseline is not known."
         )
     if evidence.scored and evidence.unmargined and len(evidence.cells) > 1:
         name, unit = evidence.group.score, evidence.group.scoring.unit
@@ -75,8 +68,6 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             "the turns. The times are those of training beside them. Without them cells may be "
             "faster, their order may be another, and it takes fewer rounds to decide."
         )
-    if evidence.unfinished:
-        found.append(UNFINISHED)
     for kind, rounds in (("", sweep.rounds_of(part)), ("timing ", sweep.timing_of(part))):
         drifted = [
             round_number(entry.round, 0) for entry in rounds if entry.drifted and entry.counted
@@ -91,8 +82,8 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         different = list(evidence.different)
         others_are = plural(different, "it is another experiment", "they are other experiments")
         found.append(
-            f"{_simplest_first(different)} {plural(different, 'does', 'do')} not compute what "
-            f"{PLAIN} does: {others_are}, "
+            f"{_simplest_first(evidence, different)} {plural(different, 'does', 'do')} not compute "
+            f"what {label(PLAIN)} does: {others_are}, "
             "not another way of doing this one."
         )
     if evidence.batch_norm:
@@ -101,15 +92,15 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         whole += ["parallel.sync_batchnorm=true"] * (not all(chunked))
         found.append(
             "Batch norm computes its statistics over a part of each batch in "
-            f"{_simplest_first(evidence.batch_norm)}: their {evidence.group.score} shows whether "
+            f"{_simplest_first(evidence, evidence.batch_norm)}: their {evidence.group.score} shows whether "
             f"that costs anything ({' or '.join(whole)} uses the whole batch)."
         )
     if evidence.bad:
-        found.append(f"Not every run ended well: {_simplest_first(evidence.bad)}.")
+        found.append(f"Not every run ended well: {_simplest_first(evidence, evidence.bad)}.")
     waiting = [cell for cell in evidence.cells if evidence.waits_for_data(cell)]
     if waiting:
         every = waiting == evidence.cells
-        who = "Every cell" if every else listed_and(waiting)
+        who = "Every configuration" if every else _simplest_first(evidence, waiting)
         found.append(
             f"{who} {plural(1 if every else waiting, 'waits', 'wait')} for data: faster loading "
             "would change the times."
@@ -119,7 +110,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             "The peak memory of a GPU is that of PyTorch's allocator: the buffers of NCCL and "
             "CUDA's context come on top of it."
         )
-    found += _uneven_memory(evidence.group.runs) + _uneven_load(evidence.group.runs)
+    found += _uneven_memory(evidence) + _uneven_load(evidence)
     if waits := host_caveat(evidence):
         found.append(waits)
     if any(run.random_inputs for run in evidence.group.runs):
@@ -139,7 +130,7 @@ def _hosts(evidence: Evidence) -> str | None:
             "rounds alone in which both ran on the same ones."
         )
     where = [
-        f"{cell} on {' or on '.join(map(listed_hosts, sorted(own)))}"
+        f"{evidence.label(cell)} on {' or on '.join(map(listed_hosts, sorted(own)))}"
         for cell, own in cells.items()
         if own
     ]
@@ -149,7 +140,7 @@ def _hosts(evidence: Evidence) -> str | None:
     )
 
 
-def _uneven_memory(runs: Sequence[Run]) -> list[str]:
+def _uneven_memory(evidence: Evidence) -> list[str]:
     """Which cells have a GPU or a process that holds more than others do, as dp's first GPU."""
     found = []
     for kind, least, limits in (
@@ -157,10 +148,10 @@ def _uneven_memory(runs: Sequence[Run]) -> list[str]:
         ("process", UNEVEN_WORK, "and the memory of a host has to hold the fullest process"),
     ):
         said = [
-            f"{kind} {number} of {cell} holds {most / low:.2g} times what the one with the least "
+            f"{kind} {number} of {evidence.label(cell)} holds {most / low:.2g} times what the one with the least "
             f"does ({three_digits(most / GIB)} and {three_digits(low / GIB)} GiB)"
             for cell, number, most, low in _uneven(
-                runs, kind, lambda run: run.peak_memory_bytes, least
+                evidence.group.runs, kind, lambda run: run.peak_memory_bytes, least
             )
         ]
         if said:
@@ -168,14 +159,15 @@ def _uneven_memory(runs: Sequence[Run]) -> list[str]:
     return found
 
 
-def _uneven_load(runs: Sequence[Run]) -> list[str]:
+def _uneven_load(evidence: Evidence) -> list[str]:
     """Which cells have a GPU or a process that is busier than others are."""
+    runs = evidence.group.runs
     said = [
-        f"GPU {number} of {cell} is at work {most:.0%} of the time, the idlest {low:.0%}"
+        f"GPU {number} of {evidence.label(cell)} is at work {most:.0%} of the time, the idlest {low:.0%}"
         for cell, number, most, low in _uneven(runs, "GPU", lambda run: run.load, UNEVEN_WORK)
     ]
     said += [
-        f"process {number} of {cell} takes {three_digits(most)} CPU seconds a second, the idlest "
+        f"process {number} of {evidence.label(cell)} takes {three_digits(most)} CPU seconds a second, the idlest "
         f"{three_digits(low)}"
         for cell, number, most, low in _uneven(runs, "process", lambda run: run.load, UNEVEN_WORK)
     ]
@@ -207,8 +199,8 @@ def _uneven(
     return found
 
 
-def _simplest_first(cells: Iterable[Cell]) -> str:
-    return listed_and([str(cell) for cell in sorted(cells, key=plainness)])
+def _simplest_first(evidence: Evidence, cells: Iterable[Cell]) -> str:
+    return "; ".join(evidence.label(cell) for cell in sorted(cells, key=plainness))
 
 
 def _no_control(evidence: Evidence) -> str:
@@ -216,39 +208,21 @@ def _no_control(evidence: Evidence) -> str:
     steps = [evidence.step_seconds(first) for first, _ in evidence.uncontrolled]
     shortest = 1e3 * min(step for step in steps if step is not None)
     return (
-        f"{listed_and(copies)} {plural(copies, 'repeats', 'repeat')} the work of none and "
-        f"{plural(copies, 'is', 'are')} no A/A control here: on a GPU DataParallel itself takes up "
+        f"{_simplest_first(evidence, copies)} {plural(copies, 'repeats', 'repeat')} the work of "
+        f"none and {plural(copies, 'is', 'are')} no A/A control here: on a GPU DataParallel itself takes up "
         f"to {1e3 * WRAPPER:g} ms of a step, which is {shortest:.2g} ms long. Longer steps, as of "
         "a larger batch, would make it one."
     )
 
 
-def _failed_control(evidence: Evidence, control: Control) -> str:
-    step = evidence.step_seconds(control.first)
-    apart = abs(control.ratio - 1) * 1e3 * (step or 0.0)
-    shown = f"{apart:.3g} ms" if apart >= 1 else f"{1e3 * apart:.0f} µs"
-    each = f", {shown} a step {'more' if control.ratio > 1 else 'less'}" if step else ""
-    why = "Something other than the cells made the times differ."
-    if control.ratio > 1:
-        why = (
-            "Some µs a step are the cost of dp's wrapper itself; the rest comes from something "
-            "other than the cells."
-        )
-    return (
-        f"The A/A control did not hold: {control.second} does the same work as {control.first} and "
-        f"took ×{control.ratio:.3f} of its time{each}. {why} Ratios of time up to "
-        f"×{1 + evidence.comparison.floor:.3f} have no verdict."
-    )
-
-
-def _not_steady(steady: Steady, floor: float) -> str:
+def _not_steady(steady: Steady, evidence: Evidence) -> str:
     interval = ""
     if steady.low is not None and steady.high is not None:
-        interval = f" (interval {steady.low:.3f} to {steady.high:.3f})"
+        interval = f" (95 % interval {steady.low:.3f} to {steady.high:.3f})"
     return (
-        f"The steady-state control did not hold: a step of {steady.cell} took ×{steady.ratio:.3f} "
-        f"in turns of its time in a long stretch alone{interval}: a long run may differ as much "
-        f"from what is promised. Ratios of time up to ×{1 + floor:.3f} have no verdict."
+        f"The steady-state check failed: a step of {evidence.label(steady.cell)} took "
+        f"{steady.ratio:.3f} times as long in turns as in a long stretch alone{interval}. A long "
+        "run may differ as much from the times here, and the noise floor is that much higher."
     )
 
 

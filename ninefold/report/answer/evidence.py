@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from ninefold.report.answer.tree import Speedup
+from ninefold.report.answer.pairs import Pairs
+from ninefold.report.answer.tree import Speed, Speedup
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.stats.measures import (
-    BYTES,
     SECONDS,
     THROUGHPUT,
-    TO_TARGET,
     Measure,
     of_score,
     to_target,
@@ -31,6 +30,7 @@ from ninefold.stats.verdicts import OPEN, Comparison, Safety, Settings
 from ninefold.study_record import StudyRecord
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
+FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
 
 
@@ -71,6 +71,33 @@ class Evidence:
     def scored(self) -> bool:
         """Whether scores were asked, even if no run has one yet."""
         return bool(self.group.training) or not self.timed or "accuracy" in self.asked
+
+    @property
+    def asks_time(self) -> bool:
+        """Whether the study asked which configuration is the fastest."""
+        return self.asked != ("accuracy",)
+
+    @property
+    def unit(self) -> str:
+        """What there is one value of time for: a seed or a timing round."""
+        return "timing round" if self.timed or not self.group.training else "seed"
+
+    def label(self, cell: Cell) -> str:
+        """Return what a configuration is called, with its number format: `ddp, autocast (bf16)`."""
+        formats = {FORMATS.get(run.dtype or "") for run in self._ok(cell)} - {None, cell.amp}
+        shown = f" ({' or '.join(sorted(filter(None, formats)))})" if formats else ""
+        return f"{cell.strategy}, {cell.amp}{shown}"
+
+    def speed(self, cell: Cell) -> Speed | None:
+        """Return how many times as fast as the baseline a configuration is; None: not known."""
+        if cell == PLAIN:
+            return Speed(1.0, None, None, "baseline") if self.values(SECONDS).get(cell) else None
+        pairs = Pairs(self.comparison)
+        ratio, verdict = pairs.ratio(PLAIN, cell), pairs.verdict(PLAIN, cell)
+        if ratio is None or not ratio[0]:
+            return None
+        value, low, high = ratio
+        return Speed(1 / value, 1 / high if high else None, 1 / low if low else None, verdict)
 
     def standing(self, candidates: Sequence[Cell]) -> Standing:
         """Return how cells stand, by their seconds per epoch, against the fastest of them."""
@@ -184,14 +211,6 @@ class Evidence:
         if self.target is None:
             return None
         return to_target(self.target, self.points, self.group.scoring)
-
-    def of_goal(self, key: str) -> dict[Cell, dict[int, float]]:
-        """Return the values of the measure with this key by cell: less time or memory is better."""
-        if key != TO_TARGET:
-            return self.values({SECONDS.key: SECONDS, BYTES.key: BYTES}[key])
-        values = self.values(self.to_target) if self.to_target else {}
-        # A cell that did not reach it in every run has no mean time.
-        return {cell: known for cell, known in values.items() if cell not in self.short}
 
     @functools.cached_property
     def short(self) -> dict[Cell, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from ninefold import study_record
 from ninefold.errors import one_line
@@ -11,6 +11,7 @@ from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.host import bound_by_host
 from ninefold.report.answer.max_batch import largest_batches
 from ninefold.report.answer.notes import notes_of, number_notes
+from ninefold.report.answer.recommend import COPY, Recommendation, excluded
 from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import (
     CellReport,
@@ -22,6 +23,7 @@ from ninefold.report.answer.tree import (
     PairVerdicts,
     Round,
 )
+from ninefold.report.answer.wording import check, exclusion
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import others
@@ -40,11 +42,18 @@ from ninefold.stats.statistics import estimate
 MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
 
 
-def describe(evidence: Evidence, recording: Recording, order: int, margin: float) -> Group:
+def describe(
+    evidence: Evidence,
+    found: Recommendation,
+    recording: Recording,
+    order: int,
+    margin: float,
+    compares: bool,
+) -> Group:
     """Return a group with its cells, verdicts, curves and rounds.
 
     order: the group's place among all groups, as their conditions sort. margin: the report's;
-        `own_margin` tells of another one.
+        `own_margin` tells of another one. compares: whether the answer names one of these cells.
     """
     group = evidence.group
     measures = [
@@ -52,6 +61,7 @@ def describe(evidence: Evidence, recording: Recording, order: int, margin: float
         largest_batches(group, recording.sweep),
     ]
     notes = notes_of(group, number_notes(recording.runs))
+    scales = scaling(evidence)
     every = set.intersection(*(set(notes[cell]) for cell in evidence.cells))
     return Group(
         title=one_line(group.title),
@@ -65,12 +75,18 @@ def describe(evidence: Evidence, recording: Recording, order: int, margin: float
         amps=group.amps,
         planned=list(evidence.planned),
         measures=[info for info, _ in measures],
-        cells=[_cell(evidence, cell, measures, notes[cell], every) for cell in evidence.cells],
+        cells=[
+            replace(described, standing=described.standing if compares and not scales else "")
+            for described in (
+                _cell(found, cell, measures, notes[cell], every) for cell in evidence.cells
+            )
+        ],
         pairs=PairVerdicts(evidence.comparison.seconds, evidence.comparison.accuracy),
         safety=evidence.comparison.safety,
-        controls=evidence.comparison.controls,
+        control=evidence.comparison.control,
         steady=evidence.comparison.steady,
         floor=evidence.comparison.floor,
+        check=check(evidence),
         numerics=evidence.numerics,
         curves=_curves(evidence),
         rounds=[_round(entry) for entry in recording.sweep.rounds_of(group.part)],
@@ -78,20 +94,21 @@ def describe(evidence: Evidence, recording: Recording, order: int, margin: float
         further=[_further(evidence, measure) for measure in of_figures(group.runs)],
         timing_rounds=len({run.round for run in group.timing}) or None,
         others=others(recording.sweep.timing_of(group.part)) if group.timing else None,
-        scaling=scaling(evidence),
+        scaling=scales,
         order=order,
         own_margin=None if evidence.settings.margin == margin else evidence.settings.margin,
     )
 
 
 def _cell(
-    evidence: Evidence,
+    found: Recommendation,
     cell: Cell,
     measures: list[MeasureFigures],
     notes: list[int],
     every: set[int],
 ) -> CellReport:
     """A cell. notes: numbers of those that hold for it; every: of those that hold for all cells."""
+    evidence = found.evidence
     trained = [run for run in evidence.runs(cell) if not run.timed]
     seeds = [run.seed for run in trained if run.ok]
     return CellReport(
@@ -109,7 +126,20 @@ def _cell(
         notes=notes,
         ok=len(seeds),
         ok_seeds=len(set(seeds)),
+        label=evidence.label(cell),
+        repeats=evidence.copies.get(cell) if excluded(cell, evidence) == COPY else None,
+        speed=evidence.speed(cell),
+        standing=_standing(found, cell),
+        excluded=exclusion(cell, evidence),
     )
+
+
+def _standing(found: Recommendation, cell: Cell) -> str:
+    if not found.evidence.asks_time:
+        return ""
+    if cell == found.cell and found.decided:
+        return "named"
+    return "open" if cell in found.may_be and not found.decided else "out"
 
 
 def _measures(evidence: Evidence) -> list[MeasureFigures]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.tree import Scaling, ScalingPoint, Series
+from ninefold.report.answer.wording import how_many
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import counted, listed_and, plural
@@ -109,34 +110,33 @@ def _processes(evidence: Evidence, cell: Cell) -> int:
     return max([1, *(run.processes or 1 for run in evidence.runs(cell))])
 
 
-def headline(series: Series, kind: str, confidence: float) -> str:
-    """Return in a sentence whether more processes make training faster.
+def headline(scales: Scaling) -> tuple[str, bool]:
+    """Return in at most 14 words whether more processes are faster, and whether that is shown.
 
-    kind: strong or weak. confidence: of the intervals that verdicts are from, percent.
+    Times of other hosts have no verdict of their own: the interval of their seeds is used there.
     """
-    more = [
-        point
+    points = [
+        (series, point)
+        for series in scales.series
         for point in series.points
         if point.processes > 1 and point.speedup is not None and not point.oversubscribed
     ]
-    strategy = f"{series.parallel} in {series.amp}"
-    if not more:
-        return f"{strategy}: no speed-up of more processes is known."
-    best = max(more, key=lambda point: point.speedup or 0.0)
-    apart = best.verdict == OTHER_HOSTS
-    of = "95 % interval of its seeds" if apart else f"{confidence:.3g} % interval"
-    text = _speed(series, best, kind, of)
-    if apart:
-        return (
-            f"{strategy}: without a verdict, as it ran on other hosts or on more: at best {text}."
-        )
-    if best.verdict == "faster":
-        return f"{strategy}: more processes are faster: {text}{_of_ideal(best)}."
-    if best.verdict == "slower":
-        return f"{strategy}: more processes are slower: at best {text}."
-    if best.verdict == "tie":
-        return f"{strategy}: more processes are no faster: at best {text}."
-    return f"{strategy}: not shown to be faster or slower: at best {text}."
+    if not points:
+        return "No answer: no speed-up of more processes is known.", False
+    series, best = max(points, key=lambda found: found[1].speedup or 0.0)
+    speedup, what = best.speedup or 1.0, f"{best.processes} processes ({best.cell.parallel})"
+    if best.verdict == "faster" or (best.speedup_low or 0.0) > 1:
+        unit = "as fast as" if scales.kind == "strong" else "the examples a second of"
+        return f"Use {what}: {how_many(speedup)} times {unit} {_one(series)}.", True
+    if best.verdict in ("slower", "tie") or (best.speedup_high or math.inf) < 1:
+        if speedup >= 1:
+            return f"Do not scale out: {what} are no faster than {_one(series)}.", True
+        return f"Do not scale out: {what} take {how_many(1 / speedup)} times as long.", True
+    return f"Not decided: {what} may be faster or slower than {_one(series)}.", False
+
+
+def _one(series: Series) -> str:
+    return "one" if series.base.processes in (None, 1) else f"{series.base.processes}"
 
 
 def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
@@ -157,9 +157,12 @@ def _best(series: Series, points: Sequence[ScalingPoint], kind: str, confidence:
     others = [point for point in points if point.cell != series.base]
     more = [point for point in others if point.processes > 1]
     if more and all(point.verdict == OTHER_HOSTS for point in more):
+        best = max(more, key=lambda point: point.speedup or 0.0)
+        known = best.speedup is not None
+        of = _speed(series, best, kind, "95 % interval of its seeds")
         return (
             f"Its times are of different hosts than those of {series.base}, or of more hosts: no "
-            "speed-up has a verdict."
+            f"speed-up has a verdict{f'; at best {of}' if known else ''}."
         )
     faster = [point for point in others if point.verdict == "faster" and point.speedup]
     if not faster:

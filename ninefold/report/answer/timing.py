@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.recommend import excluded, named
+from ninefold.report.answer.recommend import excluded, fastest
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.rounds import name_of
 from ninefold.report.stats.measures import SECONDS
@@ -46,7 +46,7 @@ def timing_state(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> T
         if run.cell in open_cells and (name := name_of(run, sweep))
     }
     candidates = _candidates(found[0])
-    best, _, stand = named(found[0], candidates) if candidates else (None, None, None)
+    best, _, stand = fastest(found[0], candidates) if candidates else (None, None, None)
     runs = [run for run in found[0].group.timing if run.cell == best]
     return TimingState(
         sorted(cells, key=lambda name: (plainness(cells[name]), name)),
@@ -69,7 +69,7 @@ def _left(evidence: Evidence, pairs: str) -> list[Cell]:
     candidates = _candidates(evidence)
     if not candidates:
         return []
-    best, _, stand = named(evidence, candidates)
+    best, _, stand = fastest(evidence, candidates)
     if stand.chance[best] >= 1 - evidence.settings.level:
         return []
     left = [cell for cell in candidates if cell not in stand.out]

@@ -20,9 +20,10 @@ from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.result import TIMING
 from ninefold.stats.verdicts import OTHER_HOSTS, Control, Pair, Safety, Steady
 
-FORMAT = 1
+FORMAT = 2
 _WHERE_USED = {
-    *("score_confidence", "chance", "timing_rounds", "others", "scaling", "outside", "own_margin")
+    *("score_confidence", "chance", "timing_rounds", "others", "scaling", "outside", "own_margin"),
+    *("repeats", "speed", "excluded", "surer", "speedup"),
 }
 
 
@@ -51,28 +52,50 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class GoalAnswer:
-    """The recommended cell for one goal, None where there is none, with its reasons.
+class Chip:
+    """One fact beside the lead. state: good, bad or open."""
 
-    chance: the confidence that it is within `same` of the fastest; only of the goal in seconds.
-    """
+    name: str
+    text: str
+    state: str
 
-    goal: str
-    cell: Cell | str | None
-    sentence: str
-    reasons: list[str]
-    tied: list[Cell] | list[str]
-    chance: float | None = None
+
+@dataclass(frozen=True)
+class Surer:
+    """What would make the answer surer. minutes: that it takes; None: not known."""
+
+    command: str
+    minutes: float | None
+    text: str
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to the study's question; train: the command that trains the first goal's cell."""
+    """The answer to the study's question.
 
-    sentence: str
-    goals: list[GoalAnswer]
+    lead: the answer in at most 14 words.
+    decided: whether `cell` is shown to be the one.
+    cell: the configuration that the answer names; None where it names none.
+    chance: the confidence that `cell` is within `same` of the fastest; None where none is told.
+    chips: how sure it is, what it costs in accuracy and memory.
+    reasons: what the lead rests on. caveats: what limits it.
+    train: the command that trains `cell`; None where the answer is not decided.
+    trains: sentences on what that command trains.
+    code: the same for a loop of one's own, lines of PyTorch.
+    surer: None where more runs would change nothing.
+    """
+
+    lead: str
+    decided: bool
+    cell: Cell | str | None
+    chance: float | None
+    chips: list[Chip]
+    reasons: list[str]
     caveats: list[str]
-    train: str | None
+    train: str | None = None
+    trains: list[str] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
+    surer: Surer | None = None
 
 
 @dataclass(frozen=True)
@@ -141,9 +164,28 @@ class Speedup:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """How many times as fast as the baseline a configuration is, with the interval of their pair.
+
+    verdict: on that: faster, slower, tie, not enough runs, below the noise floor, times of
+        different hosts; "baseline" of itself.
+    """
+
+    times: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
 class CellReport:
     """One strategy with one precision.
 
+    label: what it is called, with its number format: `none, autocast (bf16)`.
+    repeats: the configuration whose work it does under another name; None: it does its own.
+    standing: "named" by the answer; "open", if it may be the fastest that is safe; "out"; ""
+        where times were not asked for.
+    excluded: why it is out whatever its time is, in a sentence; None where only its time counts.
     status: of the first run that did not end well, None where all did.
     seeds: seeds that were run.
     marks: numbers of the notes that hold for this cell and not for all.
@@ -165,6 +207,11 @@ class CellReport:
     phases: dict[str, float] | None
     data_bound: bool
     speedup: Speedup | None
+    label: str = ""
+    repeats: Cell | None = None
+    speed: Speed | None = None
+    standing: str = ""
+    excluded: str | None = None
     host_bound: bool = False
     notes: list[int] = field(default_factory=list)
     ok: int = 0
@@ -267,8 +314,8 @@ class Group:
     further: what else the task reports.
     timing_rounds: from which the times are, where cells were timed in turns.
     others: share of the CPU time that other programs used during these turns; None: not known.
-    floor: the share within which ratios of time have no verdict, as a control did not hold; 0: all
-        did.
+    floor: the noise floor: the share within which a ratio of time is neither faster nor slower.
+    check: what the control says, and what follows, in sentences.
     scaling: None where the study did not sweep processes.
     order: the place of this group where groups are sorted by their conditions, from 0.
     """
@@ -287,9 +334,10 @@ class Group:
     cells: list[CellReport]
     pairs: PairVerdicts
     safety: list[Safety]
-    controls: list[Control]
+    control: Control | None
     steady: list[Steady]
     floor: float
+    check: str
     numerics: Mapping[str, Any] | None
     curves: list[Curve]
     rounds: list[Round]
@@ -300,6 +348,11 @@ class Group:
     scaling: Scaling | None = None
     order: int = 0
     own_margin: float | None = None
+
+    @property
+    def shown(self) -> list[CellReport]:
+        """The configurations that do work of their own."""
+        return [cell for cell in self.cells if cell.repeats is None]
 
     @property
     def unit(self) -> str:

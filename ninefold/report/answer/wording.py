@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.pairs import Pairs, Ratio
 from ninefold.report.answer.recommend import (
     APART,
     COPY,
@@ -19,378 +17,371 @@ from ninefold.report.answer.recommend import (
     Recommendation,
     excluded,
 )
+from ninefold.report.answer.tree import Chip
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.numbers import (
+    capitalized,
     counted,
     difference,
     listed_and,
     plural,
+    score_text,
     three_digits,
     unit_of_difference,
+    with_article,
     with_unit,
     within_margin,
 )
-from ninefold.report.stats.measures import BYTES, SECONDS, TO_TARGET, target_text
+from ninefold.report.stats.measures import BYTES
 from ninefold.stats.statistics import estimate
-from ninefold.stats.verdicts import OPEN, WITHIN, Estimate
+from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
 
-MOST_NAMED = 3  # cells whose open scores the answer names one by one
-UNFINISHED = "The study is not finished. To resume it, repeat its command with study.resume=FOLDER."
-
-
-@dataclass(frozen=True)
-class _Words:
-    """How a goal is worded.
-
-    better: of a cell with less of the measure than another.
-    more: what cells with more of it are shown to do.
-    best: of the cell with the least of it.
-    """
-
-    better: str
-    more: str
-    best: str
+FEW = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
+MOST_NAMED = 3  # configurations that a sentence names one by one
+NOISY = 0.5  # share of a mean from which on its interval says nothing
 
 
-_WORDS = {
-    SECONDS.key: _Words("is faster", "take longer", "has the fastest epoch"),
-    TO_TARGET: _Words("is faster", "take longer", "is the fastest to the target"),
-    BYTES.key: _Words("takes less", "take more", "takes the least memory"),
-}
-
-
-def answer(goals: Sequence[Recommendation]) -> str:
-    """Return the answer: a sentence for the first goal, and one for the others."""
-    first = goals[0]
-    text = sentence(first)
-    if first.decided:
-        text = f"Train with {text}"
-    if first.unscored:
-        many = len(first.unscored) > MOST_NAMED
-        faster = [_with_ratio(first, other) for other in first.unscored]
-        which = f"{len(first.unscored)} other cells" if many else listed_and(faster)
-        text += f" Whether the {_score(first)} is safe is still open for {which}."
-    others = [goal for goal in goals[1:] if goal.cell is not None]
-    same = [goal.goal.name for goal in others if goal.cell == first.cell]
-    if same:  # "the choice" and not "the best": it may tie with others
-        text += f" It is also the choice for {' and '.join(same)}."
-    for goal in others:
-        if goal.cell != first.cell:
-            text += f" {goal.goal.name.capitalize()}: {goal.cell}."
-    return text
-
-
-def of_scores(found: Recommendation) -> str | None:
-    """Return the answer of a study that asked for scores alone; None without a baseline's."""
-    evidence, score = found.evidence, _score(found)
-    others = [cell for cell in evidence.cells if cell != PLAIN]
-    if PLAIN not in evidence.accuracy or not others:
-        return None
-    scoring = evidence.group.scoring
-    allowed = within_margin(evidence.settings.margin, scoring.mark, scoring.better, PLAIN)
-    by_verdict: dict[str, list[Cell]] = {}
-    for cell in others:
-        by_verdict.setdefault(evidence.safe[cell], []).append(cell)
-    if list(by_verdict) == ["safe"]:
-        text = f"The {score} is safe in {plural(others, str(others[0]), 'all')}"
-        text += f" {len(others)} other cells" * (len(others) > 1) + f": {allowed}."
-    else:
-        parts = []
-        for verdict, said in (("safe", "safe"), ("worse", "worse"), (OPEN, "still open")):
-            if cells := by_verdict.get(verdict, []):
-                many = len(cells) > MOST_NAMED
-                parts.append(f"{said} in {f'{len(cells)} cells' if many else listed_and(cells)}")
-        text = f"The {score} is {', '.join(parts)}. Safe: {allowed}."
-    text += " Times were not asked for"
-    return (
-        f"{text}; {found.cell} is the simplest that may be the fastest."
-        if found.cell
-        else f"{text}."
-    )
-
-
-def sentence(found: Recommendation) -> str:
-    """Return the recommendation for one goal, or why there is none, in a sentence."""
-    if found.why_none == NO_RUNS:
-        do = UNFINISHED if found.evidence.unfinished else "Fix what failed and run it again."
-        return f"Not enough runs: none has ended well. {do}"
-    if found.why_none == NOTHING_SAFE:
-        return _nothing_safe(found)
-    if found.why_none == APART:
-        return (
-            f"No answer on the {found.goal.name}: the cells ran on different hosts, whose times "
-            "are not compared. Run every cell on the same ones."
-        )
-    if found.cell is None or found.pairs is None:
-        return _not_enough(found)
-    cell, means, pairs = found.cell, found.means, found.pairs
-    value = _with_unit(found, cell)
-    if len(means) == 1:
-        missed = found.goal.key == TO_TARGET and set(found.evidence.short) - {cell}
-        alone = "reached it in every run" if missed else "was measured"
-        return f"{cell}: {value}; no other cell {alone}."
-    better = [
-        other
-        for other in means
-        if found.evidence.safe[other] == "safe" and pairs.verdict(cell, other) == "faster"
-    ]
-    if found.chance is not None:
-        return _fastest_sentence(found, value, pairs, better)
-    if cell == PLAIN:
-        if better:  # they are left out, or one of them would be recommended
-            return f"{cell}: {value}; only {listed_and(better)}, left out, is shown to do better."
-        return f"{cell}: {value}, and no safe cell is shown to do better."
-    ratio = pairs.ratio(PLAIN, cell)
-    safe = f"its {_score(found)} is safe" if found.evidence.scored else ""
-    if ratio is None or pairs.verdict(PLAIN, cell) != "faster":
-        return f"{cell}: {value}{safe and f', and {safe}'}."
-    apart = _times(ratio, PLAIN, found.evidence)
-    return f"{cell}: {value}, {apart}{safe and f'; {safe}'}."
-
-
-def _fastest_sentence(
-    found: Recommendation, value: str, pairs: Pairs, better: Sequence[Cell]
-) -> str:
-    """Return the recommendation for the fastest epoch, with its confidence."""
+def lead(found: Recommendation) -> str:
+    """Return the answer in at most 14 words."""
     evidence, cell = found.evidence, found.cell
-    best = "the fastest safe cell" if evidence.scored else "the fastest cell"
-    if found.unscored:
-        best = "the fastest cell that is shown safe so far"
-    within = f"within {100 * evidence.settings.same:g} % of {best}"
-    chance = found.chance or 0.0
-    within = (
-        f"with {_percent(chance)} confidence {within}"
-        if chance >= 0.001
-        else f"not shown to be {within}"
-    )
+    score = with_article(evidence.group.score)
+    if found.why_none == NO_RUNS:
+        return "No answer yet: no run ended well."
+    if found.why_none == NOTHING_SAFE:
+        if PLAIN not in evidence.accuracy:
+            return f"No answer yet: {evidence.label(PLAIN)} has no run that ended well."
+        return f"No answer: no configuration is shown to keep {score}."
+    if cell is None or found.why_none == APART:
+        return "No answer on speed: the configurations ran on different hosts."
+    name = evidence.label(cell)
     if found.decided:
-        text = f"{cell}: {value}, {within}"
-    else:
-        among = f"the simplest of the {len(found.may_be)} cells that may be the fastest"
-        if len(found.may_be) < 2:
-            among = "the only one that is not shown to be slower than another"
-        text = f"Not decided yet: train with {cell}, {among}: {value}, {within}"
-        lead = found.lowest and found.lowest != cell and pairs.ratio(cell, found.lowest)
-        if lead and lead[0] < 1 - evidence.settings.same:
-            text += f"; the lowest mean so far is {found.lowest}'s (×{lead[0]:.2f})"
-    ratio = pairs.ratio(PLAIN, cell)
-    if cell != PLAIN and ratio and pairs.verdict(PLAIN, cell) == "faster":
-        text += f"; {_times(ratio, PLAIN, evidence)}"
-    if cell != PLAIN and evidence.scored:
-        text += f"; its {_score(found)} is safe"
-    if better:  # they are left out, or one of them would be recommended
-        text += f"; only {listed_and(better)}, left out, is shown to do better"
-    return f"{text}."
+        if found.chance is None:
+            if len(_rivals(found)) == 0:
+                return f"Only {name} was measured: there is nothing to compare it with."
+            return f"Use {name}: no other configuration is acceptable."
+        if (speed := evidence.speed(cell)) and speed.verdict == "faster":
+            return f"Use {name}: {how_many(speed.times)} times as fast as {_base(cell)}."
+        same = f"{100 * evidence.settings.same:g} %"
+        if cell == PLAIN:
+            return f"Use {name}: nothing acceptable is more than {same} faster."
+        return f"Use {name}: at most {same} slower than the fastest."
+    if len(found.unscored) == 1:
+        return f"Not decided: whether {evidence.label(found.unscored[0])} keeps {score} is open."
+    if found.unscored:
+        return f"Not decided: {score} of {len(found.unscored)} configurations is still open."
+    if _rounds(found) < FEW:
+        return f"Too few {found.evidence.unit}s to tell: {name} is the fastest so far."
+    if len(found.may_be) == 2:
+        names = " or ".join(map(evidence.label, found.may_be))
+        return f"Not decided: {names} may be the fastest."
+    return (
+        f"Not decided: {len(found.may_be)} of {len(found.candidates)} configurations may be the "
+        "fastest."
+    )
 
 
-def _with_ratio(found: Recommendation, other: Cell) -> str:
-    """A cell, and the share of the recommended one's time that it takes if it is shown faster."""
-    cell, pairs = found.cell, found.pairs
-    ratio = pairs.ratio(cell, other) if cell and pairs else None
-    if cell is None or pairs is None or ratio is None or pairs.verdict(cell, other) != "faster":
-        return str(other)
-    return f"{other} (×{ratio[0]:.2f})"
+def lead_of_scores(evidence: Evidence) -> str:
+    """Return the answer of a study that asked for scores alone, in at most 14 words."""
+    score, others = evidence.group.score, _scored(evidence)
+    if PLAIN not in evidence.accuracy or not others:
+        return f"No answer yet: nothing to compare {with_article(score)} with."
+    by_verdict = {
+        verdict: [cell for cell in others if evidence.safe[cell] == verdict]
+        for verdict in ("safe", "worse", OPEN)
+    }
+    if len(by_verdict["safe"]) == len(others):
+        if len(others) == 1:
+            return f"{capitalized(evidence.label(others[0]))} keeps {with_article(score)}."
+        return f"All {len(others)} other configurations keep {with_article(score)}."
+    words = (("safe", "kept by"), ("worse", "lost by"), (OPEN, "still open for"))
+    parts = [f"{said} {len(cells)}" for verdict, said in words if (cells := by_verdict[verdict])]
+    return f"{capitalized(score)}: {', '.join(parts)} of {len(others)} configurations."
 
 
-def _percent(chance: float) -> str:
-    """A confidence in percent, rounded down."""
-    return "more than 99.9 %" if chance > 0.999 else f"{math.floor(1000 * chance) / 10:g} %"
-
-
-def _score(found: Recommendation) -> str:
-    """The name of the task's score."""
-    return found.evidence.group.score
-
-
-def reasons(found: Recommendation) -> list[str]:
-    """Return what the sentence does not say: how certain it is, and why not another cell."""
-    cell, pairs, evidence = found.cell, found.pairs, found.evidence
-    if cell is None or pairs is None:
+def chips(found: Recommendation) -> list[Chip]:
+    """Return how sure the answer is, and what it costs in score and memory."""
+    evidence, cell = found.evidence, found.cell
+    if cell is None:
         return []
-    said = [_uncertainty(estimate(found.values[cell]), found.unit)]
-    if cell != PLAIN:
-        ratio, verdict = pairs.ratio(PLAIN, cell), pairs.verdict(PLAIN, cell)
-        if ratio and verdict != "faster":
-            said.append(f"It takes {_times(ratio, PLAIN, evidence)}: {verdict}.")
-        if evidence.scored:
-            said.append(_why_safe(evidence, cell))
-    if found.lowest and found.lowest != cell and found.decided:
-        said.append(
-            f"Of the safe cells {found.lowest} leads, with {_with_unit(found, found.lowest)}; "
-            f"{cell} is simpler, and shown to be within {100 * evidence.settings.same:g} % of the "
-            "fastest of them."
-        )
-    elif found.lowest and found.lowest != cell:
-        said.append(
-            f"Of the safe cells {found.lowest} has the lowest mean, "
-            f"{_with_unit(found, found.lowest)}, but is not shown to differ from {cell}, which is "
-            "simpler."
-        )
-    if above := _shown_above(found.means, pairs, cell):
-        said.append(f"{above} shown to {_WORDS[found.goal.key].more}.")
-    if found.tied:
-        said.append(f"{listed_and(found.tied)} {plural(found.tied, 'ties', 'tie')} with it.")
-    said += [text for other in found.means if (text := _why_not(found, pairs, cell, other))]
-    for other in evidence.cells:
-        if other not in found.means:
-            why = exclusion(other, evidence)
-            if found.goal.key == TO_TARGET and other in evidence.short and why is None:
-                why = f"{other} reached the target in {evidence.short[other]}."
-            said += [why] if why else []
+    if not found.decided:
+        many = f"{len(found.may_be)} of {len({*found.candidates, *found.unscored})}"
+        return [
+            Chip("still possible", many, "open"),
+            Chip("fastest so far", evidence.label(cell), "open"),
+        ]
+    said = []
+    if found.chance is not None:
+        said.append(Chip("confidence", percent(found.chance), "good"))
+    if not evidence.scored:
+        said.append(Chip(evidence.group.score, "not asked for", "open"))
+    elif score := _score_of(evidence, cell):
+        said.append(Chip(evidence.group.score, score, "good"))
+    if (memory := evidence.relative(BYTES).get(cell)) is not None and cell != PLAIN:
+        share = round(100 * (memory - 1))
+        text = f"{abs(share)} % {'less' if share < 0 else 'more'}" if share else "the same"
+        said.append(Chip("memory", text, "good" if share <= 0 else "open"))
     return said
 
 
-def _why_not(found: Recommendation, pairs: Pairs, cell: Cell, other: Cell) -> str | None:
-    """Return why another cell that was measured is not recommended, if it is worth a sentence."""
-    evidence = found.evidence
-    verdict, ratio = pairs.verdict(cell, other), pairs.ratio(cell, other)
-    if other == cell or ratio is None:
-        return None
-    apart = _times(ratio, cell, evidence)
-    better = _WORDS[found.goal.key].better
-    if (why := exclusion(other, evidence)) is not None:
-        does_more = other in (*evidence.copies, *evidence.needless)
-        slower_copy = does_more and found.means[other] >= found.means[cell]
-        return None if slower_copy else why
-    if evidence.safe[other] == "worse" and verdict == "faster":
-        return (
-            f"{other} {better}, {apart}, but its {_score(found)} is worse than {PLAIN}'s: "
-            f"{_loss(evidence, other)}."
+def chips_of_scores(evidence: Evidence) -> list[Chip]:
+    """Return what a study of scores alone allows for, and what it did not ask."""
+    scoring, margin = evidence.group.scoring, evidence.settings.margin
+    allowed = within_margin(margin, scoring.mark, scoring.better, evidence.label(PLAIN))
+    return [Chip("kept means", allowed, "even"), Chip("times", "not asked for", "open")]
+
+
+def reasons(found: Recommendation) -> list[str]:
+    """Return what the lead rests on."""
+    evidence, cell, pairs = found.evidence, found.cell, found.pairs
+    if cell is None or pairs is None:
+        return [f"{_why_nothing(found)}"] if found.why_none else []
+    name, settings = evidence.label(cell), evidence.settings
+    known = found.seconds[cell]
+    said = [
+        f"{name} takes {three_digits(found.means[cell])} s per epoch "
+        f"({_uncertainty(estimate(known), evidence.unit)})."
+    ]
+    speed = evidence.speed(cell)
+    if cell != PLAIN and speed is not None:
+        said.append(f"It is {_interval(found, PLAIN)}.")
+    if found.decided and cell != PLAIN and evidence.scored:
+        said.append(_why_safe(evidence, cell))
+    others = [other for other in _rivals(found) if other != cell]
+    ratios = {other: ratio for other in others if (ratio := pairs.ratio(cell, other)) is not None}
+    slower = [other for other in ratios if pairs.verdict(cell, other) == "slower"]
+    if slower:
+        ends = [f"{end(ratios[other][0] for other in slower):.2f}" for end in (min, max)]
+        span = " to ".join(dict.fromkeys(ends))
+        said.append(f"Shown to be slower: {_names(evidence, slower)} ({span} times as long).")
+    if tied := [other for other in ratios if pairs.verdict(cell, other) == "tie"]:
+        said.append(f"As fast: {_names(evidence, tied)}.")
+    faster = [other for other in ratios if pairs.verdict(cell, other) == "faster"]
+    for other in faster:
+        why = "worse" if evidence.safe[other] == "worse" else "not shown to be kept"
+        said.append(
+            f"{evidence.label(other)} is faster, but its {evidence.group.score} is {why}"
+            f"{_loss(evidence, other) if why == 'worse' else ''}."
         )
-    if other not in found.unsure:
-        return None
-    if verdict == "faster":
-        missing = f"{other} {better}, {apart}, but not shown safe"
-    elif evidence.safe[other] == "safe":
-        missing = f"{other}, {apart}, is not shown to differ from it"
-    elif verdict == "tie":
-        missing = f"{other}, {apart}, is not shown safe"
-    else:
-        missing = f"{other}, {apart}, is shown neither to differ from it nor to be safe"
-    return f"{missing}: {_what_settles(found, pairs, cell, other)}."
+    unclear = [other for other in ratios if pairs.verdict(cell, other) in UNDECIDED]
+    unclear = [other for other in unclear if other != PLAIN or speed is None]
+    if unclear:
+        shown = [f"{evidence.label(other)} {_ratio(ratios[other])}" for other in unclear]
+        more = len(shown) - MOST_NAMED
+        rest = f", and {counted(more, 'further one')}" if more > 0 else ""
+        said.append(f"Inconclusive, times as long: {'; '.join(shown[:MOST_NAMED])}{rest}.")
+    said += _exclusions(evidence)
+    if found.decided and found.chance is not None:
+        closest = min(ratios.items(), key=lambda item: item[1][0], default=None)
+        same = f"{100 * settings.same:g} %"
+        text = (
+            f"The confidence is that no acceptable configuration is more than {same} faster: on "
+            "this machine, with this model, batch size and version of torch. It says nothing about "
+            "longer training or other hardware."
+        )
+        if evidence.comparison.floor and closest is not None:
+            text += (
+                f" The closest, {evidence.label(closest[0])}, takes {closest[1][0]:.2f} times as "
+                f"long; the noise floor is {floor_text(evidence)}."
+            )
+        said.append(text)
+    return said
+
+
+def reasons_of_scores(evidence: Evidence) -> list[str]:
+    """Return how the score of each configuration compares with the baseline's."""
+    return [
+        f"{evidence.label(cell)}: {_score_of(evidence, cell) or 'not known'} "
+        f"({ {'safe': 'kept', 'worse': 'lost'}.get(evidence.safe[cell], 'open') })."
+        for cell in _scored(evidence)
+    ] + _exclusions(evidence)
+
+
+def check(evidence: Evidence) -> str:
+    """Return what the A/A control says of the measurement of time, and what follows."""
+    if not evidence.asks_time:
+        return ""
+    control = evidence.comparison.control
+    if control is None:
+        return (
+            "No two configurations do the same work here, so nothing checks the measurement itself."
+        )
+    doubles = listed_and(list(dict.fromkeys(second.parallel for _, second in control.pairs)))
+    same = f"{100 * evidence.settings.same:g} %"
+    noisy = f" (too noisy for {same})" if control.state not in (PASSED, FAILED) else ""
+    text = f"A/A check {control.state}{noisy}: {doubles} does the work of none here and took "
+    text += f"{control.ratio:.3f} times as long"
+    if control.low is not None and control.high is not None:
+        text += f" (95 % interval {control.low:.3f} to {control.high:.3f})"
+    if control.resolution is None:
+        return f"{text}; too few rounds to tell more. Only ratios beyond 3 count as a difference."
+    follows = {
+        PASSED: f", within {same}.",
+        FAILED: f", not within {same}: something besides the configurations changes the times.",
+    }.get(control.state, ".")
+    return f"{text}{follows} This study can tell differences above {floor_text(evidence)}."
+
+
+def floor_text(evidence: Evidence) -> str:
+    """Return the noise floor in percent."""
+    return f"{100 * evidence.comparison.floor:.1f} %"
 
 
 def exclusion(cell: Cell, evidence: Evidence) -> str | None:
     """Return why a cell is not recommended whatever its numbers are, or None."""
-    why = excluded(cell, evidence)
+    why, name = excluded(cell, evidence), evidence.label(cell)
     if why == FAILED_RUN:
-        return f"{cell} is left out: a run of it ended as {evidence.bad[cell]}."
+        return f"{name} is left out: a run of it ended as {evidence.bad[cell]}."
     if why == COPY:
-        return f"{cell} is left out: on one device it does what {evidence.copies[cell]} does."
+        return f"On one device {name} does what {evidence.label(evidence.copies[cell])} does."
     if why == NEEDLESS:
         return (
-            f"{cell} is left out: it does what {evidence.needless[cell]} does, and has a "
-            "GradScaler besides, which only float16 needs."
+            f"{name} is left out: it does what {evidence.label(evidence.needless[cell])} does, and "
+            "has a GradScaler besides, which only float16 needs."
         )
     if why == OTHER_NUMERICS:
         sentence = evidence.different[cell]
-        return f"{cell} is left out: its first steps do not compute the same. {sentence}".strip()
+        return f"{name} is left out: its first steps do not compute the same. {sentence}".strip()
     return None
 
 
-def _nothing_safe(found: Recommendation) -> str:
-    evidence, goal = found.evidence, found.goal
-    if PLAIN in evidence.accuracy:
-        return f"No answer on the {goal.name}: no cell that could be recommended is shown safe."
-    do = f"Run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
-    if evidence.unfinished and (PLAIN in evidence.cells or str(PLAIN) in evidence.planned):
-        do = UNFINISHED
-    return (
-        f"No answer on the {goal.name}: {PLAIN}, which the {_score(found)} of the other cells is "
-        f"compared with, has no run that ended well. {do}"
-    )
+def how_many(times: float) -> str:
+    """Return a speed-up as people say it: `1.7`, `1.04`, `12`."""
+    return f"{times:.2f}" if times < 1.2 else f"{times:.2g}" if times < 100 else f"{times:.0f}"
 
 
-def _not_enough(found: Recommendation) -> str:
-    if found.chance is not None:
-        most = max(map(len, found.values.values()))
-        return f"Not enough {found.unit}s to say which cell is the fastest: run more than {most}."
-    needed = found.needed_for(found.unsure)
-    most = max(len(found.evidence.accuracy.get(each, {})) for each in found.means)
-    do = f"run more seeds than these {most}, such as {max(5, 2 * most)}"
-    if needed and max(needed.values()) > most:
-        do = f"about {_counts(needed)} in all would settle it"
-    if found.pairs and not found.pairs.held:
-        do = "a control did not hold: run it again on a quieter machine or with longer steps"
-    return f"Not enough runs to say which cell {_WORDS[found.goal.key].best}: {do}."
+def percent(chance: float) -> str:
+    """A confidence in percent, rounded down."""
+    return "more than 99.9 %" if chance > 0.999 else f"{math.floor(1000 * chance) / 10:g} %"
 
 
-def _what_settles(found: Recommendation, pairs: Pairs, cell: Cell, other: Cell) -> str:
-    if needed := found.needed_for([other]):
-        return f"about {_counts(needed)} in all would settle it"
-    verdict = pairs.verdict(cell, other)
-    if verdict == WITHIN or (not pairs.held and verdict == OPEN):
-        return f"as a control did not hold, more {found.unit}s need not settle it"
-    return f"more {found.unit if verdict == OPEN else 'seed'}s may settle it"
+def _base(cell: Cell) -> str:
+    """What the baseline is called beside a configuration."""
+    return PLAIN.amp if cell.strategy == PLAIN.parallel else f"{PLAIN.parallel}, {PLAIN.amp}"
 
 
-def _counts(needed: Mapping[str, int]) -> str:
-    return listed_and([f"{count} {unit}s" for unit, count in needed.items()])
+def _rivals(found: Recommendation) -> list[Cell]:
+    """The measured configurations that do work of their own."""
+    left_out = (*found.evidence.copies, *found.evidence.needless)
+    return [cell for cell in found.seconds if cell not in left_out]
 
 
-def _shown_above(means: Mapping[Cell, float], pairs: Pairs, cell: Cell) -> str:
-    """Return which cells are shown to have more of the measure; empty where none is."""
-    ratios = {
-        other: ratio[0]
-        for other in means
-        if pairs.verdict(cell, other) == "slower" and (ratio := pairs.ratio(cell, other))
-    }
-    if len(ratios) < 2:
-        return "".join(f"{other} (×{ratio:.2f}) is" for other, ratio in ratios.items())
-    least, most = (f"×{end(ratios.values()):.2f}" for end in (min, max))
-    span = least if least == most else f"{least} to {most}"
-    return f"{listed_and(list(ratios))} ({span}) are"
+def _scored(evidence: Evidence) -> list[Cell]:
+    """The configurations but the baseline that do work of their own."""
+    return [cell for cell in evidence.cells if cell != PLAIN and cell not in evidence.copies]
 
 
-def _with_unit(found: Recommendation, cell: Cell) -> str:
-    value = found.means[cell]
-    if found.goal.key == BYTES.key:
-        return f"{value / 2**20:.0f} MiB"
-    if found.goal.key == SECONDS.key:
-        return f"{three_digits(value)} s per epoch"
-    target = found.evidence.target or 0.0
-    return f"{three_digits(value)} s to {target_text(target, found.evidence.group.scoring)}"
+def _rounds(found: Recommendation) -> int:
+    return max(map(len, found.seconds.values()), default=0)
 
 
-def _times(ratio: Ratio, cell: Cell, evidence: Evidence) -> str:
+def _names(evidence: Evidence, cells: Sequence[Cell]) -> str:
+    """Labels have commas of their own, so a semicolon is between them."""
+    return "; ".join(map(evidence.label, cells))
+
+
+def _exclusions(evidence: Evidence) -> list[str]:
+    """Why configurations are left out, but for those that do another one's work: see `check`."""
+    said = [
+        text
+        for cell in evidence.cells
+        if excluded(cell, evidence) not in (None, COPY, NEEDLESS)
+        and (text := exclusion(cell, evidence))
+    ]
+    needless = [cell for cell in evidence.cells if excluded(cell, evidence) == NEEDLESS]
+    if needless:
+        said.append(
+            f"Never named, as only float16 needs a GradScaler: {_names(evidence, needless)}."
+        )
+    return said
+
+
+def _why_nothing(found: Recommendation) -> str:
+    evidence = found.evidence
+    if found.why_none == NO_RUNS:
+        return "Fix what failed and run it again."
+    if found.why_none == APART:
+        return "Times of different hosts are not compared: run every cell on the same ones."
+    if PLAIN not in evidence.accuracy:
+        return (
+            f"The {evidence.group.score} of the others is compared with that of "
+            f"{evidence.label(PLAIN)}: run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
+        )
+    return "More seeds may show it."
+
+
+def _interval(found: Recommendation, base: Cell) -> str:
+    """How many times as fast as `base` the named configuration is, with its interval."""
+    evidence, cell = found.evidence, found.cell
+    speed = evidence.speed(cell) if cell else None
+    assert speed is not None
+    text = f"{speed.times:.2f} times as fast as {evidence.label(base)}"
+    if speed.low is None or speed.high is None:
+        return f"{text} (interval not known yet)"
+    ends = f"{evidence.settings.confidence:.3g} % interval {speed.low:.2f} to {speed.high:.2f}"
+    shown = "" if speed.verdict in ("faster", "slower", "tie") else ": not shown to differ"
+    return f"{text} ({ends}){shown}"
+
+
+def _ratio(ratio: tuple[float, float | None, float | None]) -> str:
     value, low, high = ratio
-    text = f"{value:.3f} times {cell}'s"
     if low is None or high is None:
-        return text
-    return f"{text} ({evidence.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
+        return f"{value:.2f}"
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _uncertainty(found: Estimate, unit: str) -> str:
-    seeds = counted(found.n, unit)
+    number = counted(found.n, unit)
     if found.low is None or found.high is None or not found.mean:
-        return f"{seeds} {plural(found.n, 'gives', 'give')} no interval."
-    if found.sd == 0:
-        return f"It is the same with each of {seeds}."
-    share = 50 * (found.high - found.low) / found.mean
-    shown = f"± {share:.1f} %" if share >= 0.1 else "less than ± 0.1 %"
-    return f"Its mean is known to {shown} (95 % interval, {seeds})."
+        return number
+    share = 0.5 * (found.high - found.low) / found.mean
+    if share > NOISY:
+        return f"{number}, too noisy to say how exactly"
+    shown = f"±{100 * share:.1f} %" if share >= 0.001 else "less than ±0.1 %"
+    return f"{number}, {shown}"
+
+
+def _score_of(evidence: Evidence, cell: Cell) -> str | None:
+    """A configuration's score beside the baseline's, None where it is not known."""
+    unit, sign = evidence.group.scoring.mark, evidence.group.scoring.sign
+    if cell == PLAIN:
+        mean = estimate(evidence.accuracy.get(PLAIN, {})).mean
+        return None if mean is None else with_unit(score_text(mean, unit), unit)
+    safety = evidence.safety(cell)
+    if safety is None or safety.difference is None:
+        return None
+    text = with_unit(difference(safety.difference, unit), unit_of_difference(unit))
+    if safety.low is None or evidence.safe[cell] != "safe":
+        return text
+    bound = sign * safety.low
+    if bound >= 0:
+        return f"{text}; no loss"
+    limit = difference(-bound, unit).lstrip("+")
+    return f"{text}; a loss above {limit} is ruled out"
 
 
 def _why_safe(evidence: Evidence, cell: Cell) -> str:
-    safety, margin = evidence.safety(cell), evidence.settings.margin
-    score, unit = evidence.group.score, evidence.group.scoring.mark
-    worse = "below" if evidence.group.scoring.better == "more" else "above"
-    if safety is None or safety.difference is None or safety.low is None:
-        most = with_unit(f"{margin:g}", unit_of_difference(unit))
-        return f"Its {score} may be up to {most} {worse} {PLAIN}'s."
-    if safety.difference == safety.low:
-        return f"Its {score} is {PLAIN}'s with each of {counted(safety.n, 'seed')}."
-    apart = with_unit(difference(safety.difference, unit), unit_of_difference(unit))
-    allowed = -evidence.group.scoring.sign * margin
-    return (
-        f"Its {score} differs by {apart} from {PLAIN}'s, and is shown not to be {worse} "
-        f"{difference(safety.low, unit)}, where {allowed:+g} would still be allowed."
-    )
+    scoring = evidence.group.scoring
+    allowed = with_unit(f"{evidence.settings.margin:g}", unit_of_difference(scoring.mark))
+    score = capitalized(evidence.group.score)
+    seeds = (safety := evidence.safety(cell)) and counted(safety.n, "seed")
+    return f"{score}: {_score_of(evidence, cell)} ({seeds}; up to {allowed} would be allowed)."
 
 
 def _loss(evidence: Evidence, cell: Cell) -> str:
     safety = evidence.safety(cell)
     if safety is None or safety.difference is None:
-        return "by how much is not known"
+        return ""
     unit = evidence.group.scoring.mark
-    return with_unit(difference(safety.difference, unit), unit_of_difference(unit))
+    return f": {with_unit(difference(safety.difference, unit), unit_of_difference(unit))}"
+
+
+def trains(evidence: Evidence, dataset: object) -> list[str]:
+    """Return what the printed command trains. dataset: the section of the study's configuration."""
+    epochs = evidence.group.epochs
+    if epochs is None:
+        return []
+    text = f"It trains for {epochs:g} {plural(epochs, 'epoch')}, as the study did"
+    limit = dataset.get("limit") if isinstance(dataset, dict) else None
+    if isinstance(limit, int):
+        return [f"{text}, on {limit} examples: change epochs and dataset.limit for a real run."]
+    return [f"{text}: change epochs for a longer run."]

@@ -18,13 +18,16 @@ from ninefold.config import own
 from ninefold.config.overlay import can_be_repeated
 from ninefold.places import PROGRAMS
 from ninefold.report.data.cells import groups, largest_first
+from ninefold.report.data.overlay import overlay_words
 from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
 from ninefold.result import PROCESSES, strategy_name
 from ninefold.study_record import StudyRecord
 
-OVERLAY = "experiments=recommended"  # among the words: recommended.yaml has the cell's values
+OVERLAY = (
+    "experiments=recommended"  # among the words: for the cell's values of an experiment of ours
+)
 DEFAULT = "python train.py"
 HOME = "$HOME"  # in a word: the shell puts the folder there, and no report does
 
@@ -78,18 +81,23 @@ def trained_with(command: str | None) -> str:
     return next((typed for typed in known if f"{command} ".startswith(f"{typed} ")), DEFAULT)
 
 
-def command(words: Sequence[str], folder: str, typed: str) -> str:
+def command(words: Sequence[str], overlay: Mapping[str, Any] | None, typed: str) -> str:
     """The command with these words, for a shell.
 
-    folder: of the report, with recommended.yaml. typed: for `train`, quoted.
+    overlay: what stands for the experiment of ours that the study's command named. typed: for
+    `train`, quoted.
     """
     words, before = list(words), ""
-    if words[0].startswith("PYTHONPATH="):
+    if words and words[0].startswith("PYTHONPATH="):
         before = f"PYTHONPATH={_quoted(words.pop(0).partition('=')[2])} "
-    if OVERLAY in words and "--config-dir" in words:  # Hydra takes one
-        words.append(f'hydra.searchpath=["file://{folder}"]')
-    elif OVERLAY in words:
-        words = ["--config-dir", folder, OVERLAY, *(word for word in words if word != OVERLAY)]
+    if OVERLAY in words:
+        given = {word.lstrip("+~").partition("=")[0] for word in words}
+        own = [
+            word
+            for word in (overlay_words(overlay) if overlay else [])
+            if word.lstrip("+~").partition("=")[0] not in given
+        ]
+        words = [*own, *(word for word in words if word != OVERLAY)]
     return " ".join([f"{before}{typed}", *map(_quoted, words)])
 
 

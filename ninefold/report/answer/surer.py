@@ -1,0 +1,84 @@
+"""What would make an answer surer: the command that measures more, and how long it takes."""
+
+from __future__ import annotations
+
+import shlex
+from statistics import fmean
+
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.recommend import Recommendation
+from ninefold.report.answer.tree import Surer
+from ninefold.report.data.recording import Recording
+from ninefold.report.data.runs import finite
+from ninefold.report.numbers import counted
+from ninefold.stats.verdicts import OPEN
+
+MOST_SEEDS = 20  # seeds in all that a command proposes at most
+
+
+def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Surer | None:
+    """Return what measures more; None where the answer is decided, or more would not change it."""
+    sweep = recording.sweep
+    if not sweep.command or not (sweep.rounds or sweep.timing):
+        return None
+    folder = recording.environment.get("report_folder")
+    live = isinstance(folder, str) and folder.endswith("/report")  # else it has no run folders
+    words = {"study.resume": folder.removesuffix("/report")} if live else {}
+    if evidence.unfinished and live:
+        return Surer(_with(sweep.command, words), None, "The study is not finished.")
+    open_scores = evidence.scored and (
+        bool(found.unscored) if evidence.asks_time else OPEN in evidence.safe.values()
+    )
+    if open_scores and (seeds := _seeds(evidence)):
+        each, words["seed"] = _seconds_of_a_seed(evidence), ",".join(map(str, seeds))
+        further = len(seeds) - (len(sweep.rounds_of(evidence.group.part)) if live else 0)
+        minutes = each * further / 60 if each else None
+        text = f"Scores are open: {counted(len(seeds), 'seed')} in all may settle them."
+        return Surer(_with(sweep.command, words), minutes, text)
+    if not evidence.asks_time or found.decided or not evidence.timed or found.cell is None:
+        return None
+    budget = finite(sweep.settings.get("study", {}).get("time_budget"))
+    if budget is None or (live and sweep.timing_ended == "rounds"):
+        return None
+    done = counted(len(sweep.timing_of(evidence.group.part)), "timing round")
+    if live:
+        text = f"{done} so far: the same time again adds to them."
+        return Surer(_with(sweep.command, words), budget, text)
+    text = f"{done} were made: a study of twice the time tells more."
+    words["study.time_budget"] = f"{2 * budget:g}"
+    return Surer(_with(sweep.command, words), 2 * budget, text)
+
+
+def _seeds(evidence: Evidence) -> list[int]:
+    """The seeds that would settle the open scores, as far as that is known; empty if too many."""
+    needed = [test.needed for test in evidence.comparison.safety if test.verdict == OPEN]
+    known = [count for count in needed if count is not None]
+    done = max((test.n for test in evidence.comparison.safety), default=0)
+    wanted = max(known, default=0)
+    return list(range(wanted)) if done < wanted <= MOST_SEEDS else []
+
+
+def _seconds_of_a_seed(evidence: Evidence) -> float | None:
+    """How long one run of each cell took."""
+    total = 0.0
+    for cell in evidence.cells:
+        known = [
+            run.total_seconds
+            for run in evidence.runs(cell)
+            if run.ok and not run.timed and run.total_seconds
+        ]
+        if not known:
+            return None
+        total += fmean(known)
+    return total
+
+
+def _with(command: str, words: dict[str, str]) -> str:
+    """The study's command with these keys in place of its own, and no folder but theirs."""
+    replaced = ("study.resume", "hydra.sweep.dir", *words)
+    try:
+        kept = shlex.split(command)
+    except ValueError:
+        kept = command.split()
+    kept = [word for word in kept if word.partition("=")[0] not in replaced]
+    return shlex.join([*kept, *(f"{key}={value}" for key, value in words.items())])
