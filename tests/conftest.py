@@ -225,9 +225,9 @@ def ended_are_waited_for(popens: WeakSet[subprocess.Popen[Any]]) -> Iterator[Non
 
 @pytest.fixture(autouse=True)
 def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no figure.png, except in tests that are marked `pictures`."""
+    """Draw no figure.svg, except in tests that are marked `pictures`."""
     if "ninefold.report" in sys.modules and request.node.get_closest_marker("pictures") is None:
-        monkeypatch.setattr("ninefold.report.draw", blank)
+        monkeypatch.setattr("ninefold.report.figure", blank)
 
 
 @pytest.fixture

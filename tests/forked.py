@@ -44,7 +44,6 @@ from hydra import compose, initialize_config_dir
 from omegaconf import _utils
 
 from ninefold.config.conf_files import Loader
-from ninefold.files import opener
 
 if TYPE_CHECKING:
     from ninefold.report.answer.tree import Report
@@ -215,18 +214,16 @@ def spare() -> None:
 
     _utils.get_yaml_loader = lambda: Loader
     table()  # is read once
-    report.draw = blank
+    report.figure = blank
     whole = probe.on_cpu
     probe.on_cpu = lambda threads, limit: whole(threads, 0)  # the fewest units of work
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # of torch's libraries of operators
 
 
-def blank(path: Path, report: Report) -> None:
-    """Write a blank figure.png where one is drawn: that is most of the time of a report."""
-    if report.groups:
-        with open(path, "wb", opener=opener) as file:
-            file.write(b"\x89PNG\r\n\x1a\n")
+def blank(report: Report) -> str | None:
+    """Draw no figure.svg: that is most of the time of a report."""
+    return "<svg/>" if report.groups else None
 
 
 def compose_once() -> None:
@@ -254,8 +251,7 @@ def report_once() -> None:
         environment.get_template(name)
     figure = Figure()
     figure.add_subplot().set_title("title")
-    for form in ("png", "svg"):
-        figure.savefig(io.BytesIO(), format=form)
+    figure.savefig(io.BytesIO(), format="svg")
 
 
 def serve(control: socket.socket) -> Callable[[], object]:
