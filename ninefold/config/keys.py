@@ -126,7 +126,7 @@ class LaunchKeys(Section, kw_only=True):
     """Seconds from a signal until workers are killed; a save has 0.8 of them."""
     max_restarts: Annotated[Whole, NO_EFFECT] = 0
     """Times that crashed workers are restarted from the last checkpoint."""
-    cpu_processes: Count = 1
+    cpu_processes: Count = 2
     """Processes that parallel.processes=auto means on a CPU."""
 
 

@@ -154,6 +154,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Done, s
             TRAIN,
             "-m",
             "launch.inline=false,true",
+            "launch.cpu_processes=1",
             "dataset.limit=200,10,100",
             *BARE,
             "threads=1",
