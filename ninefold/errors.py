@@ -354,7 +354,7 @@ def require_configuration() -> None:
                 path,
                 "its configuration is missing; it is in each wheel and clone; "
                 + (
-                    "install it again: pip install --force-reinstall --no-deps ninefold"
+                    "install it again: pip install --force-reinstall --no-deps WHEEL"
                     if INSTALLED
                     else "restore it: git checkout conf experiments"
                 ),
@@ -362,10 +362,7 @@ def require_configuration() -> None:
 
 
 def require_package(field: str, value: object, package: str, extra: str) -> None:
-    """Raise ConfigError for `field`=`value` if `package`, which it needs, is not installed.
-
-    extra: the optional dependencies of ninefold (`pip install 'ninefold[EXTRA]'`) that have it.
-    """
+    """Raise ConfigError if `package`, which ninefold's `extra` has, is not installed."""
     found = find_spec(package)
     if found is None or found.origin is None:  # a folder of that name is no package
         raise not_installed(field, value, package, extra)
@@ -376,5 +373,6 @@ def not_installed(field: str, value: object, package: str, extra: str) -> Config
     return ConfigError(
         field,
         value,
-        f"{package} is not installed; it is in ninefold[{extra}]; pip install 'ninefold[{extra}]'",
+        f"{package} is not installed; the extra {extra} has it; pip install '.[{extra}]' in a "
+        f"clone, or pip install 'WHEEL[{extra}]'",
     )

@@ -188,7 +188,7 @@ class TrainKeys(Section, kw_only=True):
     """Have cuDNN try its algorithms for each new shape and take the fastest, which need not be the
     same in each run; without effect on a CPU."""
     log_every: Annotated[Count, MAY_CHANGE] = 50
-    """Steps between log points; each waits for the device and costs about 0.2 ms."""
+    """Steps between log points; each waits for the device and costs about 0.3 ms."""
     device: Device = "auto"
     """Device to train on; auto: the GPUs if there are any, cuda:1: GPU 1 alone."""
     threads: Threads | Literal["auto"] = "auto"

@@ -245,8 +245,8 @@ def test_only_the_one_who_reads_volumes_needs_nibabel(root: Path) -> None:
         [sys.executable, "-c", code, str(root)], capture_output=True, text=True, check=True
     )
     assert done.stdout == (
-        "ConfigError error: dataset=volumes: nibabel is not installed; it is in "
-        "ninefold[volumes]; pip install 'ninefold[volumes]'\n"
+        "ConfigError error: dataset=volumes: nibabel is not installed; the extra volumes "
+        "has it; pip install '.[volumes]' in a clone, or pip install 'WHEEL[volumes]'\n"
     )
 
 

@@ -345,8 +345,8 @@ def test_without_its_package_a_format_says_what_to_install(
     assert main([f"ckpt={tmp_path}", f"format={kind}"]) == 2
     name = package.partition(".")[0]
     assert capsys.readouterr().err == (
-        f"error: format={kind}: {name} is not installed; it is in ninefold[{kind}]; "
-        f"pip install 'ninefold[{kind}]'\n"
+        f"error: format={kind}: {name} is not installed; the extra {kind} has it; "
+        f"pip install '.[{kind}]' in a clone, or pip install 'WHEEL[{kind}]'\n"
     )
 
 

@@ -349,8 +349,8 @@ def test_without_its_package_a_tracker_says_what_to_install(
     with pytest.raises(ConfigError) as caught:
         modules[name].logger(a_run(tmp_path), *options)
     assert str(caught.value) == (
-        f"error: logger={name}: {name} is not installed; it is in ninefold[{name}]; "
-        f"pip install 'ninefold[{name}]'"
+        f"error: logger={name}: {name} is not installed; the extra {name} has it; "
+        f"pip install '.[{name}]' in a clone, or pip install 'WHEEL[{name}]'"
     )
 
 

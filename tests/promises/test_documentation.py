@@ -1,13 +1,16 @@
-"""The documentation: links lead somewhere, exit codes are complete, the README stays short."""
+"""The documentation: links lead somewhere, tables are complete, the README stays short."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import signal
 from pathlib import Path
 
 import pytest
 
+import ninefold
 from ninefold.errors import KINDS
 from tests.conftest import ROOT
 
@@ -37,6 +40,18 @@ def test_every_exit_code_is_documented() -> None:
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
     closed = 128 + signal.SIGPIPE
     assert documented == {0, closed} | {kind.code for kind in KINDS.values()}
+
+
+def test_the_arguments_of_compare_are_documented_with_their_defaults() -> None:
+    table = (ROOT / "docs" / "notebook.md").read_text().partition("| argument |")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (?:`(.+?)`)? ?\|", table, re.MULTILINE)
+    documented = {
+        name: ast.literal_eval(default) if default else inspect.Parameter.empty
+        for name, default in rows
+    }
+    taken = inspect.signature(ninefold.compare).parameters
+    assert list(documented) == list(taken)
+    assert documented == {name: parameter.default for name, parameter in taken.items()}
 
 
 def test_the_readme_fits_its_limit_of_130_lines() -> None:

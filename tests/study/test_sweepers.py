@@ -124,6 +124,6 @@ def test_a_plugin_that_is_not_installed_is_named_with_the_command_that_installs_
         )
         assert done.returncode == 2
         assert done.stderr == (
-            f"error: {choice}: its plugin is not installed; it is in ninefold[{extra}]; "
-            f"pip install 'ninefold[{extra}]'\n"
+            f"error: {choice}: its plugin is not installed; the extra {extra} has it; "
+            f"pip install '.[{extra}]' in a clone, or pip install 'WHEEL[{extra}]'\n"
         )
