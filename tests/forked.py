@@ -38,16 +38,12 @@ from functools import partial
 from multiprocessing import process, util
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from hydra import compose, initialize_config_dir
 from omegaconf import _utils
 
 from ninefold.config.conf_files import Loader
-from ninefold.files import opener
-
-if TYPE_CHECKING:
-    from ninefold.report.answer.tree import Report
 
 ROOT = Path(__file__).parents[1]
 NUMBER = struct.Struct("=q")
@@ -209,24 +205,15 @@ def import_all() -> None:
 
 def spare() -> None:
     """Have commands do the same with less work."""
-    from ninefold import report
     from ninefold.dataset.digits import table
     from ninefold.measure import probe
 
     _utils.get_yaml_loader = lambda: Loader
     table()  # is read once
-    report.draw = blank
     whole = probe.on_cpu
     probe.on_cpu = lambda threads, limit: whole(threads, 0)  # the fewest units of work
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # of torch's libraries of operators
-
-
-def blank(path: Path, report: Report) -> None:
-    """Write a blank figure.png where one is drawn: that is most of the time of a report."""
-    if report.groups:
-        with open(path, "wb", opener=opener) as file:
-            file.write(b"\x89PNG\r\n\x1a\n")
 
 
 def compose_once() -> None:
@@ -254,8 +241,7 @@ def report_once() -> None:
         environment.get_template(name)
     figure = Figure()
     figure.add_subplot().set_title("title")
-    for form in ("png", "svg"):
-        figure.savefig(io.BytesIO(), format=form)
+    figure.savefig(io.BytesIO(), format="svg")
 
 
 def serve(control: socket.socket) -> Callable[[], object]:
