@@ -259,7 +259,7 @@ def _numerics(group: Group) -> Section | None:
                 Field(number(row["cosine"], 5)),
                 NONE if row["flushed"] is None else Field(f"{small(100 * row['flushed'])} %"),
                 Field(number(row["update_ratio"], 4)),
-                Field("by design" if row.get("by_design") else "", word=said),
+                Field("", word=Word("other by design", "even") if row.get("by_design") else said),
             ]
         )
     titles = ("first loss off by", "losses off by", "cosine", "flushed to 0", "update ratio")
@@ -384,9 +384,7 @@ def _conditions(report: Report, shown: int) -> Section:
         "All conditions",
         f"{len(report.groups)} conditions were run. {shown} of them are shown above: those with "
         f"the most runs, and of these the best by {score_of(report.groups)}.",
-        tables=[
-            Table("All conditions", [*columns, *map(Column, ("seeds", "s/epoch", score))], rows)
-        ],
+        tables=[Table("All conditions", columns, rows)],
     )
 
 

@@ -81,10 +81,10 @@ class Table:
     rows: list[list[Field]]
     styles: list[str] = field(default_factory=list)
 
-    def parts(self, place: int) -> tuple[bool, bool]:
-        """Whether any field of a column has something beside it, and whether any has a word."""
+    def parts(self, place: int) -> tuple[bool, bool, bool]:
+        """Whether fields of a column have text, have something beside it, and have a word."""
         fields = [row[place] for row in self.rows]
-        return any(each.more for each in fields), any(each.word for each in fields)
+        return any(f.text for f in fields), any(f.more for f in fields), any(f.word for f in fields)
 
     def style(self, row: int) -> str:
         return self.styles[row] if self.styles else ""
