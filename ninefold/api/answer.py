@@ -19,7 +19,7 @@ from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group, RunLine
 from ninefold.report.data.cell import PLAIN
 from ninefold.report.render.results import results
-from ninefold.report.render.tables import lines
+from ninefold.report.render.tables import Table, lines
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.result import Result
 
@@ -159,9 +159,9 @@ class Answer:
                 f"src='data:image/svg+xml;base64,{data}'>"
             )
         train = f"<p>Train with it: <code>{escape(self.train)}</code></p>" if self.train else ""
-        columns = self._table.columns if self._table else []
-        names = {str(place): column.title for place, column in enumerate(columns)}
-        rows = [dict(zip(names, row, strict=True)) for row in (self._table.rows if columns else [])]
+        found = self._table or Table("", [], [])
+        names = {str(place): column.title for place, column in enumerate(found.columns)}
+        rows = [dict(zip(names, row, strict=True)) for row in found.rows]
         return (
             "<div style='background:#fff;color:#1b1d22;padding:.6em;max-width:60em'>"
             f"<p><b>{escape(self.sentence)}</b></p>{picture}{table(rows, names)}"

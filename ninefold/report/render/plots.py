@@ -119,7 +119,7 @@ def alone(drawn: Picture, caption: str) -> str:
     return f"{head}>{paper}{rest}{said}{escape(caption)}</text></svg>\n"
 
 
-def _style() -> dict[str, Any]:
+def _style() -> Any:
     """The settings of matplotlib for all plots."""
     return {
         "font.family": "DejaVu Sans",  # a page measures with it and is shown in a narrower one

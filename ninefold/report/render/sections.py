@@ -237,13 +237,14 @@ def _scaling(group: Group) -> Section | None:
 def _curves(group: Group) -> Section | None:
     drawn = pictures.curves(group)
     about = f"Test {in_words(group.score, group.unit)}: a line for each run; dashed is the mean of "
-    return drawn and Section("curves", "Learning curves", f"{about}{BASE}.", picture=drawn)
+    return Section("curves", "Learning curves", f"{about}{BASE}.", picture=drawn) if drawn else None
 
 
 def _numerics(group: Group) -> Section | None:
     if not group.numerics:
         return None
-    rows, sentences = [], {}
+    rows: list[list[Field]] = []
+    sentences: dict[str, list[str]] = {}
     for row in group.numerics["rows"]:
         if row["cell"] not in _own(group):
             continue
