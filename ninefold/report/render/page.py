@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 
 from markupsafe import Markup
 
@@ -19,12 +20,14 @@ def page(report: Report) -> str:
     """Return the text of report.html; the same report gives the same bytes."""
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     found = parts(report)
+    # Overlays are whole configurations.
+    environment = {key: value for key, value in report.environment.items() if key != "overlays"}
     return render(
         "report.html.j2",
         report=report,
         parts=found,
         study=sections.of_study(report, len(found)),
-        environment=sections.environment(report.environment),
+        environment=json.dumps(environment, indent=2, ensure_ascii=False, default=str),
         phases=PHASES,
         glyphs=GLYPHS,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),

@@ -110,43 +110,28 @@ def curves(group: Group) -> Picture | None:
     def draw(canvas: Canvas) -> None:
         across = columns(canvas.narrow)
         width, height = (72 * inches for inches in canvas.figure.get_size_inches())
-        grid = canvas.figure.add_gridspec(
-            -(-len(cells) // across),
-            across,
-            left=46 / width,
-            right=1 - 6 / width,
-            top=1 - 22 / height,
-            bottom=44 / height,
-            wspace=0.07,
-            hspace=0.3,
+        panels = canvas.figure.subplots(
+            -(-len(cells) // across), across, sharex=True, sharey=True, squeeze=False
         )
-        first: Axes | None = None
-        for number, cell in enumerate(cells):
-            row, column = divmod(number, across)
-            axes = canvas.figure.add_subplot(grid[row, column], sharex=first, sharey=first)
-            first = first or axes
+        canvas.figure.subplots_adjust(
+            46 / width, 44 / height, 1 - 6 / width, 1 - 22 / height, wspace=0.07, hspace=0.3
+        )
+        for axes in panels.flat[len(cells) :]:
+            axes.set_visible(False)
+        for axes, cell in zip(panels.flat, cells, strict=False):
             axes.set_title(fitting(_name(cell), 18 if canvas.narrow else 30), parse_math=False)
             axes.grid(axis="y")
+            axes.tick_params(length=3)
             if reference and cell.cell != PLAIN:
                 axes.plot(*zip(*reference, strict=True), color=_MUTED, lw=1.1, ls=(0, (3, 2)))
             for seed, line in found[cell.cell]:
                 last = with_unit(score_text(line[-1][1], group.unit), group.unit)
-                name = f"{_name(cell)}, seed {seed}: {last} at epoch {line[-1][0]:.4g}"
-                (drawn,) = axes.plot(
-                    *zip(*line, strict=True),
-                    color=_ACCENT,
-                    lw=1.5,
-                    alpha=0.7,
-                    marker="o" if len(line) == 1 else None,
-                    ms=4,
-                )
-                drawn.set_gid(canvas.tip(name))
-            below = number + across < len(cells)
-            axes.tick_params(labelbottom=not below, labelleft=column == 0, length=3)
-        assert first is not None  # there is a cell
-        _limit(first, points)
-        first.locator_params(axis="x", nbins=4, integer=True)
-        first.locator_params(axis="y", nbins=4)
+                (drawn,) = axes.plot(*zip(*line, strict=True), color=_ACCENT, lw=1.5, alpha=0.7)
+                drawn.set_gid(canvas.tip(f"{_name(cell)}, seed {seed}: {last}"))
+        panels[0, 0].set_ylim(*_around([y for _, y in points]))
+        panels[0, 0].set_xlim(0, 1.02 * max(x for x, _ in points))
+        panels[0, 0].locator_params(axis="x", nbins=4, integer=True)
+        panels[0, 0].locator_params(axis="y", nbins=4)
         middle = (46 + (width - 52) / 2) / width
         canvas.figure.text(middle, 6 / height, "epochs", ha="center", color=_MUTED, fontsize=12)
 
@@ -162,13 +147,10 @@ def _name(cell: CellReport) -> str:
     return one_line(cell.label or str(cell.cell))
 
 
-def _limit(axes: Axes, points: Line) -> None:
-    """Set limits that show all points, even where they are all equal."""
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    margin = 0.06 * (max(ys) - min(ys)) or 1.0
-    axes.set_ylim(min(ys) - margin, max(ys) + margin)
-    equal = min(xs) == max(xs)
-    axes.set_xlim(*((min(xs) - 1, max(xs) + 1) if equal else (0, max(xs) * 1.02)))
+def _around(values: Sequence[float]) -> tuple[float, float]:
+    """Return limits that show all values, even where they are all equal."""
+    margin = 0.06 * (max(values) - min(values)) or 1.0
+    return min(values) - margin, max(values) + margin
 
 
 def _line(curve: Curve) -> Line:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import CellReport, Figures, Group, Report, RunLine
@@ -442,34 +441,3 @@ def _ended(run: RunLine) -> str:
     seed = "" if run.seed is None else f", seed {run.seed}"
     error = f": {run.error}" if run.error else ""
     return f"{run.cell}{seed} ({run.folder}) {run.status}{error}"
-
-
-def environment(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    """Return environment.json as a name and a text each, in its order.
-
-    Left out are whole configurations, and the rounds, whose runs are listed.
-    """
-    rows: list[tuple[str, str]] = []
-    for key, value in tree.items():
-        name = f"{above}{key}"
-        if name in ("overlays", "sweep: rounds", "sweep: timing"):
-            continue
-        if not isinstance(value, Mapping):
-            rows.append((name, _worded(value)))
-        elif value.keys() == {"values"}:
-            rows.append((name, f"{_worded(value['values'])} (not the same in all runs)"))
-        elif value.keys() == {"first", "last"}:
-            rows.append((name, f"{value['first']} to {value['last']}"))
-        else:
-            rows += environment(value, "" if key == "environment" else f"{name}: ")
-    return rows
-
-
-def _worded(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(_worded(item) for item in value) or "none"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_worded(item)}" for key, item in value.items())
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
