@@ -97,7 +97,6 @@ def study(folder: Path, delay: float, overrides: list[str]) -> dict[str, Any]:
 def found(report: dict[str, Any]) -> dict[str, Any]:
     """What a study says: of a report.json."""
     (group,) = report["groups"]
-    goal = report["answer"]["goals"][0]
     pairs = {(pair["first"], pair["second"]): pair for pair in group["pairs"]["seconds"]}
     times = [cell["measures"]["seconds"]["mean"] for cell in group["cells"]
              if cell["cell"] in EQUAL[0]]  # fmt: skip
@@ -108,13 +107,11 @@ def found(report: dict[str, Any]) -> dict[str, Any]:
 
     return {
         "rounds": group["timing_rounds"],
-        "named": goal["cell"],
-        "chance": goal["chance"],
+        "named": report["answer"]["cell"],
+        "chance": report["answer"].get("chance"),
         "seconds": statistics.median(times),
         "decided": sum(pair["verdict"] not in UNDECIDED for pair in pairs.values()),
-        "floor": max(
-            (c["floor"] for c in group["controls"] if c["floor"] is not None), default=None
-        ),
+        "floor": group["floor"],
         "equal": [brief(*pair) for cells in EQUAL for pair in combinations(cells, 2)],
         "delayed": [brief(*pair) for pair in DELAYED],
     }

@@ -127,7 +127,6 @@ def promised(folder: Path) -> dict[str, Any]:
     """What a study says: seconds per epoch by cell and round, pairs, named cell, controls."""
     report = json.loads((folder / "report" / "report.json").read_text())
     (group,) = report["groups"]
-    goal = report["answer"]["goals"][0]
     return {
         "values": {
             cell["cell"]: {int(n): x for n, x in cell["measures"]["seconds"]["values"].items()}
@@ -136,10 +135,10 @@ def promised(folder: Path) -> dict[str, Any]:
         "pairs": {
             f"{pair['first']} : {pair['second']}": pair for pair in group["pairs"]["seconds"]
         },
-        "named": goal["cell"],
-        "sentence": report["answer"]["sentence"],
+        "named": report["answer"]["cell"],
+        "sentence": report["answer"]["lead"],
         "caveats": report["answer"]["caveats"],
-        "controls": group["controls"],
+        "control": group["control"],
         "steady": group.get("steady"),
         "conditions": report["conditions"],
     }

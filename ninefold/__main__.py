@@ -47,7 +47,8 @@ def main() -> NoReturn:
     places.take_path()
     name, arguments = (*sys.argv[1:2], "")[0], sys.argv[2:]
     sys.argv[1:] = arguments
-    if name in ("train", "evaluate", "compare"):
+    asks = name == "compare" and not {"-h", "--help"}.isdisjoint(arguments)
+    if name in ("train", "evaluate", "compare") and not asks:
         from ninefold import main as commands
 
         if name == "compare":
@@ -67,10 +68,10 @@ def other(name: str) -> Callable[[Sequence[str]], int]:
         from ninefold.export.__main__ import main as command
     elif name == "pack":
         from ninefold.pack import main as command
-    elif name in ("conf", "keys"):
+    elif name in ("compare", "conf", "keys"):
         from ninefold.config import shown
 
-        command = shown.conf if name == "conf" else shown.keys
+        command = {"compare": shown.compare, "conf": shown.conf, "keys": shown.keys}[name]
     else:
         return lambda _: none_of_them(name)
     return command

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, NoReturn
 
 import hydra
@@ -119,8 +117,12 @@ class Command:
                 raise Refused(problems)
             resolvers.register()  # only now, as Hydra then imports all of its plugins
             flags = flags_of(self.argv)
-            if only_shows(flags):
-                self._show(flags)
+            if flags.help:
+                from ninefold.config import shown
+
+                print(shown.help_text(self.name))
+            elif only_shows(flags):
+                self._show()
             elif (composition := compose(self.name, flags)).sweeps:
                 self._make_sweep(composition)
             else:
@@ -173,13 +175,8 @@ class Command:
             sys.argv += more
             self.argv += more
 
-    def _show(self, flags: Namespace) -> None:
-        """Print the help, or let Hydra print what is asked for: the configuration and the like."""
-        if flags.help:
-            # Hydra would list the options of all groups first: a second, for templates with them.
-            with suppress(KeyError):
-                print(Template(compose(self.name, flags).config.hydra.help.template).substitute())
-                return
+    def _show(self) -> None:
+        """Let Hydra print what is asked for: the configuration and the like."""
         run = plugins.HydraTask(self.runs)
 
         def task(config: DictConfig) -> float | None:

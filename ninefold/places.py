@@ -37,7 +37,7 @@ def typed_as(command: str) -> str:
         return f"ninefold {command}"
     if command in ("train", "evaluate"):
         return f"python {command}.py"
-    return f"python -m ninefold.{command}"
+    return f"python -m ninefold{' ' if command in ('compare', 'conf', 'keys') else '.'}{command}"
 
 
 def see(group: str = "") -> str:

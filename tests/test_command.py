@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ninefold import __main__ as command
+from ninefold.config import options
 from tests.conftest import ROOT, Shell, only_run, result
 
 CELLS = ["parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "study.ask=[time]"]
@@ -32,6 +35,38 @@ def test_compare_is_a_sweep_of_the_nine_cells_unless_the_arguments_say_otherwise
     assert command.compared(["model=mlp"]) == ["-m", *CELLS, "model=mlp"]
     assert command.compared(["-m", "amp=fp32"]) == [CELLS[0], CELLS[2], "-m", "amp=fp32"]
     assert command.compared(["study.ask=[accuracy]"])[1:3] == CELLS[:2]
+
+
+def test_help_of_compare_is_short_and_each_of_its_examples_is_a_study_that_can_be_run(
+    shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ninefold.config import composition, resolvers, shown
+    from ninefold.study import checks, sweep
+
+    monkeypatch.setenv("NINEFOLD_TYPED", "python -m ninefold")
+    assert shown.compare(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 100
+    after = lines[lines.index("Examples:") + 1 :]
+    examples = after[: after.index("")]
+    assert len(examples) == 3
+    resolvers.register()
+    monkeypatch.chdir(shell.folder)
+    data = shell.folder / "data" / "cifar-10-batches-bin"
+    data.mkdir(parents=True)
+    (data / "test_batch.bin").touch()  # nothing is downloaded where some of it is
+    for example in examples:
+        python, *words = shlex.split(example)
+        assert [python, *words[:3]] == ["python", "-m", "ninefold", "compare"]
+        given = command.compared(words[3:])
+        found = composition.compose("train", composition.flags_of(given))
+        assert found.sweeps
+        assert checks.of_a_sweep(found) == []
+        assert len(sweep.planned(found).plan.cells) in (4, 9)
+    for line in lines[lines.index("What to compare and for how long:") + 1 :]:
+        if key := re.match(r"  ([a-z_.]+)=", line):
+            assert key[1].startswith("hydra.") or options.find(key[1]), line
 
 
 @pytest.mark.parametrize(
@@ -100,6 +135,13 @@ def test_options_and_keys_are_printed(shell: Shell, capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert "study.time_budget=3" in out
     assert "study.slice" not in out
-    assert shown.keys(["no such"]) == shown.conf(["mode"]) == shown.conf(["model/mlq"]) == 2
-    assert capsys.readouterr().err.count("\n") == 3
+    assert shown.keys(["time_budget"]) == 0
+    out = capsys.readouterr().out
+    assert " ".join(out.split()).startswith(
+        "study.time_budget=3 a number above 0. Minutes of timing"
+    )
+    assert shown.keys(["time_bugdet"]) == shown.conf(["mode"]) == shown.conf(["model/mlq"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 3
+    assert said.startswith("error: keys=time_bugdet: no key has such a name; the nearest is study.")
     assert os.listdir(shell.folder) == []

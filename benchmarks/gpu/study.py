@@ -61,11 +61,11 @@ def studied(session: Session, *overrides: str) -> Figures:
     groups: list[dict[str, Any]] = report["groups"]
     cells = [cell for group in groups for cell in group["cells"]]
     rows = [row for group in groups for row in (group["numerics"] or {}).get("rows") or []]
-    best = [goal["cell"] for goal in report["answer"]["goals"][:1]]
+    best = [report["answer"]["cell"]]
     several = len(groups) > 1
     return {
         **figures,
-        "answer": report["answer"]["sentence"],
+        "answer": report["answer"]["lead"],
         "caveats": report["answer"]["caveats"],
         "strategies that spread nothing and are recommended": [
             cell for cell in best if cell and session.gpus < 2 and not cell.startswith("none-")
@@ -84,8 +84,8 @@ def studied(session: Session, *overrides: str) -> Figures:
         "rounds in which the machine drifted": sum(
             bool(each["drifted"]) for group in groups for each in group["rounds"]
         ),
-        "A/A controls that did not hold": sum(
-            not control["held"] for group in groups for control in group["controls"]
+        "A/A checks that failed": sum(
+            (group["control"] or {}).get("state") == "failed" for group in groups
         ),
         "seconds an epoch": {
             f"{group['title']}: {cell['cell']}" if several else cell["cell"]: (
@@ -120,7 +120,7 @@ def sound(minutes: float) -> list[Expectation]:
             high=0,
             means="the GPU's clocks rise during the study: raise clock.probe",
         ),
-        Expectation("A/A controls that did not hold"),
+        Expectation("A/A checks that failed"),
         Expectation("cells that wait for data"),
         Expectation("cells that wait for the host"),
         Expectation("caveats"),

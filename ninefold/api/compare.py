@@ -88,19 +88,21 @@ def compare(
             f"it cannot be written to ({error.strerror}); a folder with room for the data is "
             "needed; set folder=",
         ) from error
-    size = batch_size or objects.batch_size or 64
     chosen = {
         **options,
         "parallel": ",".join(parallel),
         "amp": ",".join(amp),
         "scheduler": "none",
-        "batch_size": size,
+        "batch_size": 64,
+        **objects.loader,
         "device": device,
         "launch.cpu_processes": processes,
         "study.ask": f"[{','.join(ask)}]",
         "study.time_budget": minutes,
         "hydra.sweep.dir": _value(str(place)),
     }
+    if batch_size is not None:
+        chosen["batch_size"] = batch_size
     if isinstance(optimizer, str):
         chosen["optimizer"] = optimizer
     if "accuracy" in ask:

@@ -11,7 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from ninefold.api import FILE, NOTES, OPTIONS, capsule
 from ninefold.api.data import Pair
@@ -44,14 +51,14 @@ class Objects:
 
     parts: the objects, by their names in the file. names: of the options that are made of them, by
         group.
-    batch_size: the DataLoader's; None if none was given.
+    loader: keys with the values that the training DataLoader has; none if none was given.
     measured: what the task scores by, None for the loss.
     notes: sentences on how the objects are used, for the answer.
     """
 
     parts: dict[str, Any]
     names: dict[str, str]
-    batch_size: int | None
+    loader: dict[str, Any]
     measured: str | None
     notes: list[str]
 
@@ -99,7 +106,7 @@ def gather(
 ) -> Objects:
     """Check what the caller gives. Raises ConfigError for what no comparison can use."""
     notes: list[str] = []
-    train, size = _dataset("dataset", dataset, notes)
+    train, loader = _dataset("dataset", dataset, notes)
     tested = None if test is None else _dataset("test", test, notes)[0]
     _require_model(model)
     if isinstance(model, nn.Module):
@@ -128,7 +135,7 @@ def gather(
     return Objects(
         parts,
         {group: _option_name(group, name) for group, name in names.items()},
-        size,
+        loader,
         measured,
         notes,
     )
@@ -172,7 +179,9 @@ def _measured(ask: Sequence[str], test: Any, metric: Any, forward: Any) -> str |
 def _require_model(model: Any) -> None:
     name = name_of(model)
     if not isinstance(model, nn.Module):
-        _require_callable("model", model, "a function without arguments, which returns one")
+        _require_callable(
+            "model", model, "a function that returns one, first in compare(model, dataset, loss),"
+        )
         _require_no_arguments(model)
         return
     wrapped = {
@@ -235,25 +244,31 @@ def _require_optimizer(optimizer: Any) -> None:
     _require_callable("optimizer", optimizer, "adamw, sgd, or a function of parameters")
 
 
-def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, int | None]:
-    """The data as it will be pickled, and the batch size of a DataLoader; adds to `notes`."""
-    if isinstance(data, DataLoader):
-        if data.collate_fn is not default_collate:
-            raise ConfigError(
-                name,
-                "DataLoader",
-                f"its collate_fn is its own ({name_of(data.collate_fn)}); items are put together "
-                "by default_collate; give the dataset, with items of one shape",
-            )
-        notes.append(
-            f"Of the DataLoader given as {name}, dataset and batch size are used: each epoch is "
-            "shuffled by the seed, alike in all cells, and loader.workers says who reads."
+def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any]]:
+    """The data as it will be pickled, and a DataLoader's values of keys; adds to `notes`."""
+    if isinstance(data, nn.Module) or (isinstance(data, type) and issubclass(data, nn.Module)):
+        raise ConfigError(
+            name,
+            name_of(data),
+            "it is a model; compare(model, dataset, loss) is the order; swap the two",
         )
-        return _dataset(name, data.dataset, notes)[0], data.batch_size
+    if isinstance(data, DataLoader):
+        found = _dataset(name, data.dataset, notes)[0]
+        _require_plain(name, data)
+        if name == "test":
+            notes.append("Of the DataLoader given as test, the dataset is used: all of it.")
+            return found, {}
+        notes.append(
+            "Of the DataLoader given as dataset, dataset, batch_size, num_workers and pin_memory "
+            "are used: each epoch is shuffled by the seed, alike in all cells, and its last "
+            "incomplete batch is dropped."
+        )
+        pinned = {} if data.pin_memory else {"loader.pinned": "false"}  # true is refused on a CPU
+        return found, {"batch_size": data.batch_size, "loader.workers": data.num_workers, **pinned}
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
     if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, data)):
-        return _pair(name, *data), None
+        return _pair(name, *data), {}
     iterable = isinstance(data, IterableDataset)
     by_number = hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__")
     if iterable or not (by_number or callable(data)) or isinstance(data, dict | str | bytes):
@@ -263,7 +278,39 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, int | None]:
             "it cannot be shuffled alike in all cells; a dataset with __len__ and __getitem__, a "
             "pair of arrays, or a function that returns one is allowed; give items by number",
         )
-    return data, None
+    return data, {}
+
+
+def _require_plain(name: str, loader: Any) -> None:
+    """Raise ConfigError if a DataLoader has a part of its own, which no cell would use."""
+    sampler = loader.sampler
+    once = type(sampler) in (SequentialSampler, RandomSampler)
+    once = once and not getattr(sampler, "replacement", False)
+    for part, plain, instead in (
+        (
+            "collate_fn",
+            loader.collate_fn is default_collate,
+            "items are put together by default_collate; give the dataset, with items of one shape",
+        ),
+        (
+            "batch_sampler",
+            loader.batch_size is not None,
+            "each epoch is shuffled by the seed; give the dataset, and batch_size",
+        ),
+        (
+            "sampler",
+            once and len(sampler) == len(loader.dataset),
+            "each epoch has every item once, shuffled by the seed; give the dataset",
+        ),
+        (
+            "worker_init_fn",
+            loader.worker_init_fn is None,
+            "workers call none; do it where the dataset reads its first item",
+        ),
+    ):
+        if not plain:
+            own = name_of(getattr(loader, part))
+            raise ConfigError(name, "DataLoader", f"its {part} is its own ({own}); {instead}")
 
 
 def _pair(name: str, inputs: Any, targets: Any) -> Pair:

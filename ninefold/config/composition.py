@@ -94,11 +94,11 @@ def flags_of(arguments: Sequence[str]) -> Namespace:
 
 
 def only_shows(flags: Namespace) -> bool:
-    """Whether Hydra itself is to carry out the command: --help, --cfg, --info and the like.
+    """Whether Hydra itself is to carry out the command: --cfg, --info and the like.
 
     It also refuses flags that contradict each other.
     """
-    asked = (flags.help, flags.hydra_help, flags.cfg, flags.resolve, flags.shell_completion)
+    asked = (flags.hydra_help, flags.cfg, flags.resolve, flags.shell_completion)
     odd = flags.run and flags.multirun
     return bool(any(asked) or flags.info or flags.experimental_rerun or odd)
 

@@ -51,7 +51,7 @@ class ParallelKeys(OptionKeys, kw_only=True):
     """How training is spread over devices and processes."""
 
     processes: Annotated[Count | Literal["auto"], MAY_CHANGE]
-    """Processes; auto: one per GPU, on a CPU launch.cpu_processes."""
+    """Processes to start; auto: one per GPU, on a CPU launch.cpu_processes."""
     max_processes: Count | None
     """Processes that the strategy can use at most; null: any number."""
     device: Device

@@ -1,7 +1,7 @@
 """The keys of train.py and evaluate.py outside the groups: type, default and meaning of each.
 
 A section is a class whose fields are its keys; the sentence of a key stands below it.
-docs/keys.md, `--help`, the JSON Schemas in conf/schema/ and the comments in conf/train.yaml and
+docs/keys.md, the JSON Schemas in conf/schema/ and the comments in conf/train.yaml and
 conf/evaluate.yaml are generated from here: `python -m ninefold.config.reference`.
 """
 
@@ -126,7 +126,7 @@ class LaunchKeys(Section, kw_only=True):
     """Seconds from a signal until workers are killed; a save has 0.8 of them."""
     max_restarts: Annotated[Whole, NO_EFFECT] = 0
     """Times that crashed workers are restarted from the last checkpoint."""
-    cpu_processes: Count = 1
+    cpu_processes: Count = 2
     """Processes that parallel.processes=auto means on a CPU."""
 
 
@@ -254,8 +254,8 @@ class FindKeys(Section, kw_only=True):
     """The keys of a command that looks for a value instead of training."""
 
     find: Literal["batch_size", "lr"] | None = None
-    """Find the largest batch_size that fits into memory, or a learning rate, instead of training;
-    null: train."""
+    """What to find instead of training: the largest batch_size that fits into memory, or a
+    learning rate (lr); null: train."""
     find_lr: FindLRKeys
 
 

@@ -1,4 +1,4 @@
-"""OmegaConf resolvers for conf/: the project folder, names of run folders, the help text."""
+"""OmegaConf resolvers for conf/: the project folder, names of run folders."""
 
 from __future__ import annotations
 
@@ -26,17 +26,10 @@ def register() -> None:
         ),
         "cell_name": lambda *parts: file_name("_".join(map(str, parts))),
         "run_folder": _run_folder,
-        "command_help": _command_help,
         "hydra_folder": lambda resumed: None if _resumes(resumed) else ".hydra",
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
-
-
-def _command_help(command: str) -> str:
-    from ninefold.config import reference  # only --help needs it
-
-    return reference.help_text(command)
 
 
 def file_name(text: str) -> str:

@@ -26,7 +26,7 @@ VARIABLE = "NINEFOLD_CONFIG_DIR"  # folders or pkg://PACKAGE, separated as in PA
 
 
 class Studies(FileConfigSource):
-    """The studies in experiments/ and nothing else: --help lists the whole tree of a source.
+    """The studies in experiments/ and nothing else: completion lists the whole tree of a source.
 
     In a clone that would be .venv, outputs/ and all recordings, too.
     """

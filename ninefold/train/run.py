@@ -103,6 +103,11 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
             f"{place.local_size} processes have a CPU thread each, where one process "
             f"would have {job.threads}: this cell has more of them than its neighbors."
         )
+    elif place.device.type == "cpu" and place.local_size > 1:
+        found.append(
+            f"{place.local_size} processes share the {job.threads} CPU threads that one process "
+            "would have."
+        )
     return found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import ninefold
-from tests.conftest import ROOT, Shell, wait_until
+from tests.conftest import ROOT, Shell, result, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +62,7 @@ def compare(**named):
     few = {"parallel": ("none", "ddp"), "amp": ("fp32",), "processes": 2, "minutes": 0.02}
     return ninefold.compare(Net, Rows(), loss, **{**few, "folder": "made", **named})
 """
+RESULTS = "made/timing/*/*/result.json"
 SHOWN = "answer = compare()\nprint('best', answer.best, answer.best in answer.cells)\n"
 IN_A_THREAD = (
     "def called():\n    print('best', compare(show=False).best)\n"
@@ -149,6 +150,20 @@ def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: S
     done = shell.run(*as_file(shell, DEFINED + code), env=environment())
     assert done.returncode == 0, done.stderr
     assert "best none-fp32" in done.stdout
+
+
+@pytest.mark.parametrize("data", ["Rows()", "torch.utils.data.TensorDataset(X, Y)"])
+def test_a_loaders_workers_read_the_examples_of_each_cell(shell: Shell, data: str) -> None:
+    loader = f"torch.utils.data.DataLoader({data}, batch_size=32, num_workers=1)"
+    code = (
+        f"answer = ninefold.compare(Net, {loader}, loss, amp='fp32', minutes=0.02, folder='made')\n"
+        "print(sorted({(row['parallel'], row['processes']) for row in answer.rows()}))\n"
+    )
+    done = shell.run(*as_file(shell, DEFINED + code), env=environment())
+    assert done.returncode == 0, done.stderr
+    assert "[('ddp', 2), ('dp', 1), ('none', 1)]" in done.stdout
+    workers = {result(run.parent)["loader_workers"] for run in shell.folder.glob(RESULTS)}
+    assert workers == {1}
 
 
 def running(shell: Shell, call: str) -> subprocess.Popen[str]:

@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import ninefold
 from ninefold.api.objects import gather
@@ -42,6 +50,10 @@ def comparing(*given: Any, **named: Any) -> Call:
     return lambda: ninefold.compare(*given, **named)
 
 
+def comparing_loader(**its: Any) -> Call:
+    return comparing(net, DataLoader(TensorDataset(X, Y), **its), LOSS)
+
+
 def comparing_compiled() -> None:
     ninefold.compare(torch.compile(net()), (X, Y), LOSS)
 
@@ -57,10 +69,33 @@ REFUSED: list[tuple[str, Call]] = [
     ("dataset=tensors on meta: .*tensor.cpu", comparing(net, (X.to("meta"), Y), LOSS)),
     ("dataset=20 inputs: there are 19 targets", comparing(net, (X, Y[1:]), LOSS)),
     ("dataset=tensors: NumPy cannot hold them", comparing(net, (X.bfloat16(), Y), LOSS)),
+    ("dataset=DataLoader: its collate_fn is its own", comparing_loader(collate_fn=list)),
     (
-        "dataset=DataLoader: its collate_fn is its own",
-        comparing(net, DataLoader(TensorDataset(X, Y), collate_fn=list), LOSS),
+        "dataset=DataLoader: its sampler is its own .WeightedRandomSampler",
+        comparing_loader(sampler=WeightedRandomSampler([0.1] * 20, 20)),
     ),
+    (
+        "dataset=DataLoader: its sampler is its own .RandomSampler",
+        comparing_loader(sampler=RandomSampler(range(20), num_samples=10)),
+    ),
+    (
+        "dataset=DataLoader: its batch_sampler is its own",
+        comparing_loader(batch_sampler=BatchSampler(SequentialSampler(range(20)), 4, True)),
+    ),
+    (
+        "dataset=DataLoader: its worker_init_fn is its own",
+        comparing_loader(num_workers=1, worker_init_fn=print),
+    ),
+    (
+        "test=DataLoader: its sampler is its own",
+        comparing(net, (X, Y), LOSS, test=DataLoader(TensorDataset(X, Y), sampler=[1, 2])),
+    ),
+    (
+        "dataset=Linear: it is a model; compare.model, dataset, loss. is the order; swap",
+        comparing((X, Y), net(), LOSS),
+    ),
+    ("dataset=Linear: it is a model", comparing((X, Y), nn.Linear, LOSS)),
+    ("model=tuple: .* first in compare.model, dataset, loss.", comparing((X, Y), net, LOSS)),
     ("loss=str: it cannot be called", comparing(net, (X, Y), "mse")),
     ("loss=cross_entropy: there is a forward=", comparing(net, (X, Y), LOSS, forward=LOSS)),
     (
@@ -82,12 +117,17 @@ def test_it_is_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_of_a_loader_dataset_and_batch_size_are_taken() -> None:
+def test_of_a_loader_what_a_key_can_say_is_taken_and_what_differs_is_a_note() -> None:
     loader = DataLoader(TensorDataset(X, Y), batch_size=5, shuffle=True, num_workers=2)
-    found = gather(net, loader, LOSS, None, None, None, "adamw", ("time",))
-    assert found.batch_size == 5
-    assert len(found.parts["dataset"]["train"]) == 20
-    assert re.search("shuffled by the seed", " ".join(found.notes))
+    test = DataLoader(TensorDataset(X, Y), batch_size=3)
+    found = gather(net, loader, LOSS, test, None, None, "adamw", ("time",))
+    assert found.loader == {"batch_size": 5, "loader.workers": 2, "loader.pinned": "false"}
+    assert len(found.parts["dataset"]["train"]) == len(found.parts["dataset"]["test"]) == 20
+    assert re.search("shuffled by the seed.* incomplete batch is dropped", found.notes[0])
+    assert found.notes[1] == "Of the DataLoader given as test, the dataset is used: all of it."
+    pinned = DataLoader(TensorDataset(X, Y), pin_memory=True)
+    kept = gather(net, pinned, LOSS, None, None, None, "adamw", ("time",)).loader
+    assert kept == {"batch_size": 1, "loader.workers": 0}
 
 
 def test_options_are_named_after_the_objects_and_never_like_ours() -> None:

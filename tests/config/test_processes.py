@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import ours
 from ninefold.config.processes import parts_of_a_batch, require_division, require_whole_copies
 from ninefold.errors import ConfigError
 
@@ -31,6 +32,14 @@ def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
         f"error: batch_size={batch_size}: does not divide by {processes} processes; "
         f"batch_size is global: every process takes an equal part; {advice}"
     )
+
+
+def test_on_a_cpu_ddp_has_two_processes_unless_it_is_told_otherwise() -> None:
+    job = ("parallel=ddp", "device=cpu")
+    assert ours.job(*job).processes == 2
+    assert ours.job(*job, "launch.cpu_processes=1").processes == 1
+    with pytest.raises(ConfigError, match="batch_size=63: does not divide by 2 processes"):
+        ours.job(*job, "batch_size=63")
 
 
 def test_processes_that_share_a_batch_need_not_divide_it() -> None:

@@ -144,22 +144,14 @@ def test_the_page_of_keys_marks_those_that_a_resumed_run_takes_another_value_of(
     assert not marked & {"seed", "launch.dry"}
 
 
-@pytest.mark.parametrize("command", ["train", pytest.param("evaluate", marks=pytest.mark.slow)])
-def test_help_shows_each_key_with_its_sentence_at_80_columns(shell: Shell, command: str) -> None:
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_help_fits_a_screen_and_has_every_option_of_each_group(shell: Shell, command: str) -> None:
     done = shell.run(str(ROOT / f"{command}.py"), "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert max(map(len, done.stdout.splitlines())) < 80
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
     text = " ".join(done.stdout.split())
-    for name, key in reference.keys_of(command).items():
-        assert f" {name}" in text
-        assert f" {key.meaning}" in text
     for group in reference.COMMANDS[command]:
-        assert f" {group} {', '.join(reference.options_of(group))}. " in text
-
-
-@pytest.mark.slow
-def test_a_help_template_of_ones_own_may_name_the_parts_that_hydra_fills_in(shell: Shell) -> None:
-    own = "hydra.help.template='mine $APP_CONFIG_GROUPS'"
-    done = shell.run(str(ROOT / "train.py"), "--help", own)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("mine amp: autocast, bf16, fp32")
+        assert f" {group} {' '.join(reference.options_of(group))} " in text
+    assert "python -m ninefold keys [PATTERN]" in text

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.report.answer.answer import build, evidence_of
-from ninefold.report.answer.recommend import recommend
-from ninefold.report.answer.tree import GoalAnswer
+from ninefold.report.answer.tree import Answer
 from ninefold.report.data.recording import gather_recording
 from tests.report.test_hosts import environment
 from tests.report.test_report import result
@@ -24,7 +23,7 @@ def study(
     *settings: tuple[str, int, float, list[float]],
     host: Callable[[int], str] = lambda batch: "a",
     **changes: Any,
-) -> tuple[str, GoalAnswer | None]:
+) -> Answer:
     """The answer of a study with these (amp, batch, seconds per epoch, score after each epoch).
 
     host: of the runs with a batch size.
@@ -59,17 +58,7 @@ def study(
             (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     recording = gather_recording(folder)
     assert recording is not None
-    found = evidence_of(recording)
-    answer = build(recording, found, recommend(found[0])).answer
-    goals = [goal for goal in answer.goals if goal.goal == "accuracy per second"]
-    return answer.sentence, goals[0] if goals else None
-
-
-def told(folder: Path, *settings: tuple[str, int, float, list[float]]) -> GoalAnswer:
-    """The goal of the answer that compares batch sizes."""
-    _, goal = study(folder, *settings)
-    assert goal is not None
-    return goal
+    return build(recording, evidence_of(recording)).answer
 
 
 SLOW = [0.5, 0.7, 0.8, 0.9]
@@ -77,88 +66,85 @@ PLAIN = ("fp32", 64, 10.0, SLOW)
 
 
 def test_the_larger_batch_that_reaches_the_score_first_is_named(tmp_path: Path) -> None:
-    sentence, card = study(
+    answer = study(
         tmp_path,
         PLAIN,
         ("autocast", 64, 6.0, SLOW),
         ("autocast", 128, 5.0, [0.4, 0.6, 0.8, 0.9]),
         ("fp32", 128, 9.0, [0.4, 0.6, 0.8, 0.9]),
     )
-    assert card is not None
-    assert card.cell == "none-autocast with batch 128"
-    assert "20.0 s to 89.70 % test accuracy (4.49 points a second)" in card.sentence
-    assert "0.500 times that of none-fp32 with batch 64 (95 % interval 0.49" in card.sentence
-    assert "Accuracy per second: none-autocast with batch 128." in sentence
-    assert any(line.startswith("none-fp32 with batch 128: 9.00 s") for line in card.reasons)
+    assert answer.lead == (
+        "Use none, autocast with batch 128: it reaches the score 2 times as soon."
+    )
+    assert (answer.cell, answer.decided) == ("none, autocast with batch 128", True)
+    assert answer.reasons[0] == "The score to reach is 89.70 % test accuracy."
+    assert "0.500 times that of none, fp32 with batch 64 (95 % interval 0.49" in answer.reasons[-1]
+    assert any(line.startswith("none, fp32 with batch 128: 9.00 s") for line in answer.reasons)
 
 
 def test_a_faster_epoch_that_learns_less_is_not_the_answer(tmp_path: Path) -> None:
     """The advice as it is often given: an epoch of large batches takes less time."""
-    card = told(tmp_path, PLAIN, ("autocast", 512, 2.0, [0.2, 0.4, 0.6, 0.7]))
-    assert card.cell == "none-fp32 with batch 64"
-    assert "none of those whose epoch costs no more time reached it in every run" in card.sentence
-    assert any("reached the score in 0 of 5 runs" in line for line in card.reasons)
+    answer = study(tmp_path, PLAIN, ("autocast", 512, 2.0, [0.2, 0.4, 0.6, 0.7]))
+    assert answer.lead == "Keep batch 64: no faster epoch always reaches the score."
+    assert any("reached the score in 0 of 5 runs" in line for line in answer.reasons)
 
 
 def test_a_batch_whose_epoch_takes_longer_is_not_for_the_same_time(tmp_path: Path) -> None:
-    card = told(tmp_path, PLAIN, ("autocast", 128, 11.0, [0.95] * 4))
-    assert card.cell is None
-    assert card.sentence == (
-        "No larger batch costs as little time an epoch as none-fp32 with batch 64."
-    )
+    answer = study(tmp_path, PLAIN, ("autocast", 128, 11.0, [0.95] * 4))
+    assert answer.lead == "Keep batch 64: an epoch of any larger batch takes longer."
 
 
 def test_a_slower_one_is_told_with_its_ratio(tmp_path: Path) -> None:
-    card = told(tmp_path, ("fp32", 64, 10.0, [0.5, 0.9, 0.9, 0.9]), ("autocast", 128, 9.0, SLOW))
-    assert card.cell == "none-fp32 with batch 64"
-    assert "none is shown to be faster: none-autocast with batch 128 takes 1.80" in card.sentence
+    answer = study(tmp_path, ("fp32", 64, 10.0, [0.5, 0.9, 0.9, 0.9]), ("autocast", 128, 9.0, SLOW))
+    assert answer.lead == "Keep batch 64: no larger one reaches the score sooner."
+    assert "none, autocast with batch 128 takes 1.80" in answer.reasons[-1]
 
 
 def test_a_smaller_batch_may_be_the_answer_and_the_largest_of_each_cell_is_marked(
     tmp_path: Path,
 ) -> None:
-    card = told(
+    card = study(
         tmp_path,
         PLAIN,
         ("autocast", 128, 5.0, SLOW),
         ("autocast", 256, 4.0, [0.2, 0.4, 0.6, 0.7]),
         ("autocast", 512, 12.0, SLOW),
     )
-    assert card.cell == "none-autocast with batch 128"
+    assert card.cell == "none, autocast with batch 128"
     (line,) = [line for line in card.reasons if "the largest batch for the same time" in line]
-    assert line.startswith("none-autocast with batch 256: 4.0")
+    assert line.startswith("none, autocast with batch 256: 4.0")
 
 
 def test_times_of_different_hosts_are_not_compared(tmp_path: Path) -> None:
-    _, card = study(
+    answer = study(
         tmp_path,
         PLAIN,
         ("autocast", 128, 5.0, [0.4, 0.6, 0.8, 0.9]),
         host=lambda batch: "a" if batch == 64 else "b",
     )
-    assert card is not None
-    assert card.cell is None
-    assert "a time that cannot be compared" in card.sentence
+    assert (answer.cell, answer.decided) == (None, False)
+    assert "a time that cannot be compared" in answer.reasons[-1]
 
 
 def test_the_same_time_is_no_answer(tmp_path: Path) -> None:
-    card = told(tmp_path, PLAIN, ("autocast", 256, 10.1, SLOW))
-    assert "none is shown to be faster: none-autocast with batch 256 takes 1.01" in card.sentence
-    assert (card.cell, card.tied) == ("none-fp32 with batch 64", ["none-autocast with batch 256"])
+    answer = study(tmp_path, PLAIN, ("autocast", 256, 10.1, SLOW))
+    assert answer.lead == "Keep batch 64: no larger one reaches the score sooner."
+    assert "none, autocast with batch 256 takes 1.01" in answer.reasons[-1]
 
 
-def test_a_study_of_one_batch_size_or_of_other_settings_has_no_such_goal(tmp_path: Path) -> None:
-    assert study(tmp_path / "one", PLAIN, ("autocast", 64, 5.0, SLOW))[1] is None
+def test_a_study_of_one_batch_size_or_of_other_settings_answers_on_speed(tmp_path: Path) -> None:
+    assert "times as fast" in study(tmp_path / "one", PLAIN, ("autocast", 64, 5.0, SLOW)).lead
     folder = tmp_path / "other"
     study(folder, PLAIN)
-    assert study(folder, ("fp32", 128, 5.0, SLOW), overrides=["optimizer.lr=0.01"])[1] is None
+    other = study(folder, ("fp32", 128, 5.0, SLOW), overrides=["optimizer.lr=0.01"])
+    assert "batch" not in other.lead
 
 
-def test_a_control_that_did_not_hold_keeps_batch_sizes_from_an_answer(tmp_path: Path) -> None:
+def test_below_the_noise_floor_no_batch_size_is_named(tmp_path: Path) -> None:
     larger = ("autocast", 128, 5.0, [0.4, 0.6, 0.8, 0.9])
-    assert told(tmp_path / "held", PLAIN, larger).cell == "none-autocast with batch 128"
+    assert study(tmp_path / "passed", PLAIN, larger).decided
     folder = tmp_path / "failed"
-    told(folder, PLAIN, larger)
+    study(folder, PLAIN, larger)
     for seed in range(SEEDS):  # dp does the same work as none, and took 2.5 times as long
         content = json.loads((folder / "runs" / f"fp32_64_{seed}" / "result.json").read_text())
         content |= {"parallel": "dp", "train_seconds": (2.5 + seed / 50) * content["train_seconds"]}
@@ -166,9 +152,5 @@ def test_a_control_that_did_not_hold_keeps_batch_sizes_from_an_answer(tmp_path: 
         (copy / "result.json").write_text(json.dumps(content | {"replicas": 1}))
     recording = gather_recording(folder)
     assert recording is not None
-    found = evidence_of(recording)
-    answer = build(recording, found, recommend(found[0])).answer
-    [card] = [goal for goal in answer.goals if goal.goal == "accuracy per second"]
-    assert card.cell is None
-    assert card.sentence.startswith("Not decided: none-autocast with batch 128 takes ")
-    assert "a control that did not hold allows for as much" in card.sentence
+    answer = build(recording, evidence_of(recording)).answer
+    assert answer.lead == "Not decided: none, autocast with batch 128 may reach the score sooner."

@@ -111,7 +111,7 @@ def half_infinite(content: Arrays) -> None:
         (DDP, other_examples, OTHER, "sees other examples, or computes another function"),
         (DDP, batch_norm, OTHER, "each replica's own part of a batch, of which there are 2"),
         (replace(DDP, replicas=1), batch_norm, OTHER, "sees other examples"),
-        (SPLIT, batch_norm, OTHER, "each chunk of a batch, of which there are 4"),
+        (SPLIT, batch_norm, OTHER, "each chunk's own part of a batch, of which there are 4"),
         (replace(SPLIT, chunks=1), batch_norm, OTHER, "sees other examples"),
         (DDP, other_rate, OTHER, "its update 2.0 times as large: another learning rate"),
         (DDP, summed, OTHER, "is 2.0 times as large: a sum for a mean"),

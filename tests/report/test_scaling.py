@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ninefold import report
-from ninefold.report.answer.answer import evidence_of
+from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import ScalingPoint, Series
@@ -82,10 +82,6 @@ def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path: Path
 def test_a_recording_of_them_is_the_same(tmp_path: Path) -> None:
     report.write(study(tmp_path))
     assert [each.cells for each in evidence_of(read_recording(tmp_path / "report"))] == [CELLS]
-    text = (tmp_path / "report" / "table.md").read_text()
-    assert [line.split(" | ")[0].strip("| ") for line in text.splitlines() if "| ddp" in line][
-        :3
-    ] == ["ddp x1", "ddp x2", "ddp x10"]
 
 
 def test_where_scaling_is_weak_cells_share_the_batch_of_a_process(tmp_path: Path) -> None:
@@ -259,13 +255,35 @@ def test_points_on_more_hosts_than_the_base_have_a_speed_up_and_no_verdict(tmp_p
         assert point.speedup == pytest.approx(one[processes].speedup)
         assert point.speedup_low is not None
     assert series.enough is None
-    assert series.said[0].endswith("no speed-up has a verdict.")
+    assert "no speed-up has a verdict; at best ddp x4-fp32 is 2.3" in series.said[0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "lead", "sure"),
+    [
+        ({}, "Use 4 processes (ddp): 2.3 times as fast as one.", True),
+        ({"hosts": "more"}, "Use 4 processes (ddp): 2.3 times as fast as one.", True),
+        ({"alpha": 0.05, "counts": "1,2"},
+         "Do not scale out: 2 processes (ddp) take 3.7 times as long.", True),
+        ({"weak": True}, "Use 4 processes (ddp): 3.5 times the examples a second of one.", True),
+        ({"noise": 0.9, "seeds": 3, "counts": "1,2"},
+         "Not decided: 2 processes (ddp) may be faster or slower than one.", False),
+        ({"hosts": "other"}, "No answer: no speed-up of more processes is known.", False),
+    ],
+)  # fmt: skip
+def test_a_scaling_study_answers_in_its_own_words(
+    tmp_path: Path, facts: dict[str, Any], lead: str, sure: bool
+) -> None:
+    recording = gather_recording(planted(tmp_path, **facts))
+    assert recording is not None
+    answer = build(recording, evidence_of(recording)).answer
+    assert (answer.lead, answer.decided) == (lead, sure)
+    assert answer.train is None
 
 
 def test_the_report_shows_it_in_every_form(tmp_path: Path) -> None:
     console = report.write(planted(tmp_path, cores=2))
-    assert console.startswith("answer: ddp in fp32: more processes are faster: ddp x")
-    assert "scaling: ddp x2-fp32 is 1.6" in console
+    assert "Use 2 processes (ddp): 1.6 times as fast as one." in console
     written = tmp_path / "report"
     text = (written / "report.md").read_text()
     assert "## More processes: ddp, fp32" in text

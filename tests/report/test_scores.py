@@ -17,10 +17,9 @@ from ninefold import report
 from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.answer.recommend import recommend
 from ninefold.report.answer.wording import reasons
-from ninefold.report.data.cell import AMP, Cell
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.runs import read_csv
-from ninefold.report.render.figure import colors_of
 from ninefold.report.stats.measures import of_figures
 from ninefold.study_record import StudyRecord
 from ninefold.train.run import SELECTED_ON_TEST
@@ -101,34 +100,26 @@ def landmarks(tmp_path_factory: pytest.TempPathFactory) -> Written:
 def test_a_report_of_segmentation_speaks_of_mean_iou_and_nowhere_of_accuracy(
     segmentation: Written,
 ) -> None:
-    texts = [segmentation.text(name) for name in ("report.md", "table.md", "report.html")]
+    texts = [segmentation.text(name) for name in ("report.md", "report.html")]
     texts.append(segmentation.console)
     for text in texts:
         assert "accurac" not in text.replace("pixel accuracy", "").lower()
         assert "mean IoU" in text
-    assert "its mean IoU is safe." in segmentation.console
-    assert "Test mean IoU, percent" in segmentation.console
-    page = segmentation.text("report.html")
-    for words in (
-        "Is the mean IoU safe?", ">Test mean IoU</span>", ">Mean IoU</span>", "mean IoU %</th>",
-        "Test mean IoU in percent over epochs", "Seconds to 50.00 % test mean IoU",
-    ):  # fmt: skip
-        assert words in page, words
 
 
 def test_the_margin_holds_for_any_score(segmentation: Written) -> None:
     [group] = segmentation.tree["groups"]
     verdicts = {row["cell"]: row["verdict"] for row in group["safety"]}
     assert verdicts == {"none-autocast": "worse", "ddp-fp32": "safe", "ddp-mine": "safe"}
-    assert [goal["cell"] for goal in segmentation.tree["answer"]["goals"]][:2] == ["ddp-fp32"] * 2
+    assert segmentation.tree["answer"]["cell"] == "ddp-fp32"
 
 
 def test_a_cell_that_loses_mean_iou_is_named_with_its_loss() -> None:
     runs = runs_of({NONE: 5.0, DDP: 3.0}, {DDP: -1.5}, score="mean IoU")
     [group] = groups(runs)
     known = gather_evidence(group, (), StudyRecord(), None)
-    said = " ".join(reasons(recommend(known)[0]))
-    assert "but its mean IoU is worse than none-fp32's: -1.48 points." in said
+    said = " ".join(reasons(recommend(known)))
+    assert "ddp, fp32 is faster, but its mean IoU is worse: -1.48 points." in said
 
 
 def test_shares_are_in_percent_and_errors_in_their_unit(
@@ -142,15 +133,12 @@ def test_shares_are_in_percent_and_errors_in_their_unit(
     assert (error["name"], error["unit"], error["better"]) == ("mean error", "mm", "less")
     assert error["cells"]["none-fp32"]["mean"] == pytest.approx(2.1, abs=0.01)
     assert error["cells"]["ddp-fp32"]["relative"] == pytest.approx(0.0)
-    assert "mean error, mm (less is better)" in landmarks.text("report.md")
-    assert "2.10 ± 0.00 (+0.00)" in landmarks.text("table.md")
-    assert '<th scope="col" class="num">mean error, mm' in landmarks.text("report.html")
+    assert all("mean error, mm" in landmarks.text(name) for name in ("report.md", "report.html"))
 
 
 def test_a_score_that_is_a_condition_is_worded_as_a_share(landmarks: Written) -> None:
-    assert "its share within 4 mm is safe." in landmarks.console
-    assert "Test share within 4 mm, percent" in landmarks.text("table.md")
-    assert "Is the share within 4 mm safe?" in landmarks.text("report.html")
+    chips = {chip["name"]: chip["text"] for chip in landmarks.tree["answer"]["chips"]}
+    assert "share within 4 mm" in chips
 
 
 def test_a_figure_of_unknown_kind_is_a_plain_number_without_a_direction() -> None:
@@ -162,7 +150,7 @@ def test_a_figure_of_unknown_kind_is_a_plain_number_without_a_direction() -> Non
 
 
 def test_a_report_says_once_that_runs_selected_on_the_test_set(segmentation: Written) -> None:
-    for name in ("table.md", "report.md", "report.html"):
+    for name in ("report.md", "report.html"):
         assert segmentation.text(name).count(SELECTED_ON_TEST) == 1, name
 
 
@@ -214,7 +202,6 @@ def test_names_from_anybody_are_shown_as_text_only(tmp_path: Path) -> None:
     page = written.text("report.html")
     assert "<img src=x" not in page
     assert page.count("<script>") == 1
-    assert "\\<script>\\|$b$, %" in written.text("table.md")
     assert max(map(len, written.tree["groups"][0]["score"].split())) <= 64
 
 
@@ -227,11 +214,3 @@ def test_a_result_with_damaged_figures_is_listed_as_unreadable(
     (folder / "result.json").write_text(json.dumps(result(scores=scores)))
     tables_of(tmp_path)
     assert [run.status for run in read_csv(tmp_path / "report" / "runs.csv")] == ["unreadable"]
-
-
-def test_precisions_of_ones_own_have_a_color_of_their_own() -> None:
-    amps = [*AMP, "mine", "other"]
-    colors = colors_of(amps)
-    assert list(colors) == amps
-    assert len(set(colors.values())) == len(amps)
-    assert colors_of(["mine", "fp32"])["fp32"] == colors["fp32"]

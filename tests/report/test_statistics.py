@@ -16,7 +16,7 @@ from ninefold.report.stats.recordings import changes
 from ninefold.stats import holm
 from ninefold.stats.differences import Values
 from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import Comparison, Pair
+from ninefold.stats.verdicts import Comparison, Control, Pair
 from tests.report.studies import (
     CELLS,
     DDP,
@@ -168,11 +168,12 @@ def test_one_round_is_not_enough_for_anything() -> None:
     assert {s.verdict for s in found.safety} == {"not enough runs"}
     assert all(pair.p is None and pair.low is None for pair in found.seconds)
     assert all(pair.estimate is not None for pair in found.seconds)
-    assert found.controls == []
+    assert found.control is not None
+    assert (found.control.state, found.control.low) == ("not shown", None)
 
 
 def test_without_values_there_is_nothing_to_say() -> None:
-    assert compare({}, {}, Settings()) == Comparison([], [], [], [])
+    assert compare({}, {}, Settings()) == Comparison([], [], [])
     seconds, _ = one(Truth())
     found = compare(seconds, {}, Settings())
     assert len(found.seconds) == 36
@@ -276,34 +277,68 @@ def test_looking_often_asks_more_of_each_look() -> None:
         assert (b.high or 0) - (b.low or 0) > (a.high or 0) - (a.low or 0)
 
 
-def test_a_control_that_holds_states_the_noise_floor() -> None:
-    seconds, accuracy = one(Truth())
-    pairs = [(NONE, DP), (DP_SCALER, NONE_SCALER), (NONE, "missing")]
+def control(off: float, noise: float, rounds: int = 6) -> Control:
+    """The control of a study whose copies take `off` more of the time, a logarithm."""
+    rng = np.random.default_rng(5)
+    times = np.exp(0.03 * rng.standard_normal(rounds) + noise * rng.standard_normal((4, rounds)))
+    times[2:] *= math.exp(off)
+    names = (NONE, NONE_SCALER, DP, DP_SCALER)
+    seconds = {name: dict(enumerate(row)) for name, row in zip(names, times.tolist(), strict=True)}
+    pairs = [(NONE, DP), (NONE_SCALER, DP_SCALER), (NONE, "missing")]
+    found = compare(seconds, {}, Settings(), pairs).control
+    assert found is not None
+    return found
+
+
+def test_a_control_is_one_number_a_round_over_all_pairs_with_students_interval() -> None:
+    seconds, _ = one(Truth())
+    pairs = [(NONE, DP), (DP_SCALER, NONE_SCALER)]
+    found = compare(seconds, {}, Settings(), pairs).control
+    assert found is not None
+    logs = [np.log(list(seconds[b].values())) - np.log(list(seconds[a].values())) for a, b in pairs]
+    each = (logs[0] + logs[1]) / 2
+    low, high = stats.ttest_1samp(each, 0).confidence_interval()
+    assert (found.n, found.pairs) == (5, pairs)
+    assert found.ratio == pytest.approx(math.exp(each.mean()))
+    assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)))
+    assert found.resolution == pytest.approx(max(1 / math.exp(low), math.exp(high)) - 1)
+
+
+@pytest.mark.parametrize(
+    ("off", "noise", "state"),
+    [
+        (0.0, 0.005, "passed"),
+        (0.06, 0.005, "failed"),
+        (0.0, 0.1, "not shown"),
+        (0.06, 0.1, "not shown"),
+    ],
+)
+def test_a_control_has_passed_has_failed_or_shows_neither(
+    off: float, noise: float, state: str
+) -> None:
+    found = control(off, noise)
+    assert found.state == state
+    assert found.resolution is not None
+    assert found.resolution > (0.05 if off or noise > 0.05 else 0.0)
+
+
+def test_below_the_noise_floor_nothing_is_called_faster_or_slower_and_ties_stay() -> None:
+    truth = Truth(rounds=40, faster=dict.fromkeys(CELLS[3:6], -0.03) | {DDP: 0.02})
+    seconds, accuracy = one(truth)
+    pairs = [(NONE, DP)]
+    plain = verdicts(compare(seconds, accuracy, Settings()).seconds)
     found = compare(seconds, accuracy, Settings(), pairs)
-    assert [(c.first, c.second) for c in found.controls] == pairs[:2]
-    assert all(control.held for control in found.controls)
-    ends = [end for c in found.controls for end in (1 / c.low, c.high)]
-    assert all(c.floor == pytest.approx(max(ends) - 1) for c in found.controls)
-    turned, straight = found.controls[1], find(found.seconds, NONE_SCALER, DP_SCALER)
-    assert turned.ratio == pytest.approx(1 / (straight.estimate or 0))
-
-
-def test_below_the_floor_of_a_control_that_failed_nothing_is_claimed() -> None:
-    seconds, accuracy = one(Truth(faster={DP: 0.08, DDP: -0.06, FAST: -0.3}))
-    without_control = verdicts(compare(seconds, accuracy, Settings()).seconds)
-    found = compare(seconds, accuracy, Settings(), [(NONE, DP)])
-    (control,) = found.controls
-    assert not control.held
-    assert control.floor > 0.08
-    assert without_control[NONE, DDP] == "slower"
-    assert verdicts(found.seconds)[NONE, DDP] == "within the floor"
-    assert verdicts(found.seconds)[NONE, FAST] == "slower"
-    assert found.floor == pytest.approx(control.floor)
+    assert found.control is not None
+    assert found.control.state == "failed"
+    assert found.floor == pytest.approx(found.control.resolution)
+    assert plain[NONE, DDP] == "faster"
+    shown = verdicts(found.seconds)
+    assert shown[NONE, DDP] == "below the noise floor"
+    assert shown[NONE, NONE_SCALER] == plain[NONE, NONE_SCALER] == "tie"
     for pair in found.seconds:
-        if 1 / (1 + control.floor) <= (pair.estimate or 0) <= 1 + control.floor:
-            unclear = without_control[pair.first, pair.second] == "not enough runs"
-            assert pair.verdict == ("not enough runs" if unclear else "within the floor")
-            assert pair.needed is None
+        beyond = abs(math.log(pair.estimate or 1)) > math.log1p(found.floor)
+        assert beyond or pair.verdict in ("below the noise floor", "not enough runs", "tie")
+        assert beyond or pair.needed is None
 
 
 def times(ratio: float, values: Values) -> dict[str, Mapping[int, float]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from ninefold import report
+from ninefold.report.answer.tree import Report
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import read_runs
@@ -107,6 +107,15 @@ def _write(folder: Path, content: Mapping[str, Any]) -> None:
     (folder / "result.json").write_text(json.dumps(content))
 
 
+def read(folder: Path) -> Report:
+    """What is told of a study, as objects."""
+    return report.read(folder, "python train.py").report
+
+
+def caveats(folder: Path) -> str:
+    return " ".join(read(folder).answer.caveats)
+
+
 def test_a_clear_best_cell_settles_a_study_that_asks_for_the_best(tmp_path: Path) -> None:
     state = report.timing(study(tmp_path), "best")
     assert (state.settled, state.cells, state.named) == (True, [], "none-autocast")
@@ -160,56 +169,27 @@ def test_timing_runs_and_training_runs_of_the_same_job_are_one_group(tmp_path: P
     assert (len(group.timing), len(group.training), group.score) == (36, 18, "mean IoU")
 
 
-def test_the_answer_says_how_sure_it_is_that_the_cell_is_within_2_percent_of_the_fastest(
-    tmp_path: Path,
-) -> None:
-    shown = report.write(study(tmp_path / "time", noise=0.01))
-    chance = report.timing(tmp_path / "time", "best").chance
-    assert chance is not None
-    assert "none-autocast: " in shown
-    assert "confidence within 2 % of the fastest cell; " in shown
-    assert "The study asked for times alone" in shown
-    assert "Test accuracy" not in shown
-    both = report.write(study(tmp_path / "both", seeds=5, ask="[time, accuracy]"))
-    assert "confidence within 2 % of the fastest safe cell; " in both
-    assert "its mean IoU is safe" in both
-    assert "times alone" not in both
+def test_the_answer_says_how_sure_it_is_and_what_was_not_asked(tmp_path: Path) -> None:
+    answer = read(study(tmp_path / "time", noise=0.01)).answer
+    assert answer.lead == "Use none, autocast: 2 times as fast as fp32."
+    assert answer.chance == report.timing(tmp_path / "time", "best").chance
+    assert [chip.text for chip in answer.chips][1:2] == ["not asked for"]
+    assert any("The study asked for times alone" in each for each in answer.caveats)
+    both = read(study(tmp_path / "both", seeds=5, ask="[time, accuracy]")).answer
+    assert both.lead == answer.lead
+    assert any("mean IoU: " in f"{chip.name}: {chip.text}" for chip in both.chips)
+    assert not any("times alone" in each for each in both.caveats)
 
 
-def test_where_scores_were_not_asked_no_goal_calls_one_safe_or_counts_seeds(tmp_path: Path) -> None:
-    taken = dict.fromkeys(SECONDS, 10**9) | {NONE_AUTOCAST: 9 * 10**8}
-    report.write(study(tmp_path, memory=taken))
-    content = json.loads((tmp_path / "report" / "report.json").read_text())
-    least = next(g for g in content["answer"]["goals"] if g["goal"] == "least memory")
-    assert least["cell"] == "none-autocast"
-    said = " ".join([least["sentence"], *least["reasons"]])
-    assert "safe" not in said
-    assert "seed" not in said
-    assert "6 timing rounds" in said
-
-
-def test_without_enough_timing_rounds_the_answer_says_that_it_is_not_shown(tmp_path: Path) -> None:
-    shown = report.write(study(tmp_path, rounds=1))
-    assert "Not decided yet: train with none-fp32, the simplest of the 5 cells that may be" in shown
-
-
-def test_what_would_settle_a_score_is_told_in_seeds_and_a_time_in_rounds(tmp_path: Path) -> None:
-    lost = {NONE_AUTOCAST: 0.003}
-    folder = study(tmp_path, seeds=2, ask="[time, accuracy]", lost=lost)
-    report.write(folder)
-    content = json.loads((folder / "report" / "report.json").read_text())
-    epoch = next(g for g in content["answer"]["goals"] if g["goal"] == "fastest epoch")
-    said = " ".join([epoch["sentence"], *epoch["reasons"]])
-    assert "none-autocast" in said
-    assert re.search(r"not shown safe: about \d+ seeds in all would settle it", said), said
-    text = (folder / "report" / "report.md").read_text()
-    assert "| rounds | rounds needed |" in re.sub(" +", " ", text)
-    assert "| seeds | seeds needed |" in re.sub(" +", " ", text)
+def test_after_one_timing_round_nobody_is_told_what_to_use(tmp_path: Path) -> None:
+    answer = read(study(tmp_path, rounds=1)).answer
+    assert answer.lead == "Too few timing rounds to tell: none, autocast is the fastest so far."
+    assert (answer.decided, answer.chance, answer.train) == (False, None, None)
 
 
 def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) -> None:
     folder = study(tmp_path, seeds=3, ask="[time, accuracy]", stays={DDP: 3})
-    shown = report.write(folder)
+    report.write(folder)
     content = json.loads((folder / "report" / "report.json").read_text())
     [group] = content["groups"]
     cells = {cell["cell"]: cell for cell in group["cells"]}
@@ -221,8 +201,8 @@ def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) 
     assert "33 timing runs in 6 timing rounds, 33 ok" in content["conditions"]
     assert "18 runs, 18 ok" in content["conditions"]
     assert any("turns of a process" in phrase for phrase in content["conditions"])
-    assert "of 6 rounds" in (folder / "report" / "report.html").read_text()
-    assert "0.50)" in shown  # none-autocast's ratio, though training clocks are 50 % off
+    # Training clocks are 50 % off.
+    assert cells["none-autocast"]["measures"]["seconds"]["relative"] == pytest.approx(0.5, 0.02)
     settings = content["settings"]
     assert (round(settings["confidence"], 1), settings["score_confidence"]) == (99.3, 95.0)
 
@@ -256,11 +236,6 @@ def test_the_gate_compares_timing_runs(tmp_path: Path) -> None:
     assert "none-fp32" in str(failed)
 
 
-def test_a_study_of_scores_alone_says_that_its_times_were_not_asked(tmp_path: Path) -> None:
-    shown = report.write(study(tmp_path, rounds=0, seeds=3, ask="[accuracy]"))
-    assert "The study asked for scores alone" in shown
-
-
 def test_every_turn_counts_alike_in_the_time_of_a_process_also_in_older_recordings() -> None:
     """Training pays for slow steps, too. Older versions recorded a mean of the fast ones."""
     run = run_of_result({
@@ -275,94 +250,74 @@ def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdic
     tmp_path: Path,
 ) -> None:
     near = {**SECONDS, NONE_SCALER: 1.08}
-    turned = [pair["verdict"] for pair in seconds_pairs(study(tmp_path / "as is", near))]
-    off = study(tmp_path / "off", near, stretched={NONE: 1.0, DDP: 0.85})
-    content = json.loads((report.write(off) and off / "report" / "report.json").read_text())
-    [group] = content["groups"]
-    first, second = group["steady"]
-    assert (first["cell"], first["held"]) == ("none-fp32", True)
-    assert (second["cell"], second["held"], second["n"]) == ("ddp-fp32", False, 6)
-    assert second["ratio"] == pytest.approx(1 / 0.85, rel=0.02)
-    assert group["floor"] == pytest.approx(second["ratio"] - 1)
-    pairs = {(pair["first"], pair["second"]): pair for pair in group["pairs"]["seconds"]}
-    assert pairs["none-autocast", "none-scaler"]["verdict"] == "within the floor"
-    assert "within the floor" not in turned
-    assert pairs["none-fp32", "none-autocast"]["verdict"] == "faster"
-    [said] = [text for text in content["answer"]["caveats"] if "steady-state" in text]
-    assert "a step of ddp-fp32 took ×1.17" in said
-    page = (off / "report" / "report.html").read_text()
-    assert "Turns against a long stretch" in page
-    assert "did not hold" in page
-
-
-def seconds_pairs(folder: Path) -> list[dict[str, Any]]:
-    report.write(folder)
-    content = json.loads((folder / "report" / "report.json").read_text())
-    return list(content["groups"][0]["pairs"]["seconds"])
+    as_is = read(study(tmp_path / "as is", near))
+    turned = [pair.verdict for pair in as_is.groups[0].pairs.seconds]
+    off = read(study(tmp_path / "off", near, stretched={NONE: 1.0, DDP: 0.85}))
+    [group] = off.groups
+    first, second = group.steady
+    assert (first.cell, first.state) == (NONE, "passed")
+    assert (second.cell, second.state, second.n) == (DDP, "failed", 6)
+    assert second.ratio == pytest.approx(1 / 0.85, rel=0.02)
+    assert group.control is not None
+    assert group.control.resolution is not None
+    assert group.floor == pytest.approx(second.ratio * (1 + group.control.resolution) - 1)
+    pairs = {(pair.first, pair.second): pair.verdict for pair in group.pairs.seconds}
+    assert pairs[NONE_AUTOCAST, NONE_SCALER] == "below the noise floor"
+    assert "below the noise floor" not in turned
+    assert pairs[NONE, NONE_AUTOCAST] == "faster"
+    [said] = [text for text in off.answer.caveats if "steady-state" in text]
+    assert "a step of ddp, fp32 took 1.17" in said
 
 
 def test_turns_that_were_held_against_no_stretch_are_said_to_be(tmp_path: Path) -> None:
     said = "No process trained a long stretch after its turns"
-    assert said in report.write(study(tmp_path / "without"))
-    assert said not in report.write(study(tmp_path / "with", stretched={NONE: 1.0}))
+    assert said in caveats(study(tmp_path / "without"))
+    assert said not in caveats(study(tmp_path / "with", stretched={NONE: 1.0}))
 
 
 def test_that_other_programs_used_the_machine_during_turns_is_said(tmp_path: Path) -> None:
-    assert "The machine was busy" not in report.write(study(tmp_path / "quiet", others=0.04))
-    shown = report.write(study(tmp_path / "busy", others=0.32))
+    assert "The machine was busy" not in caveats(study(tmp_path / "quiet", others=0.04))
+    shown = caveats(study(tmp_path / "busy", others=0.32))
     assert "The machine was busy: other programs used 32 % of its CPU time" in shown
 
 
-def test_a_study_of_times_that_was_interrupted_is_called_unfinished(tmp_path: Path) -> None:
-    said = "The study is not finished"
-    assert said in report.write(study(tmp_path / "a", rounds=2, ended=None))
-    assert said not in report.write(study(tmp_path / "b", rounds=2, ended="budget"))
-
-
 def test_after_two_noisy_rounds_an_interval_is_not_known_yet(tmp_path: Path) -> None:
-    folder = study(tmp_path, rounds=2, noise=0.2)
-    report.write(folder)
-    content = json.loads((folder / "report" / "report.json").read_text())
-    [group] = content["groups"]
-    wide = [p for p in group["pairs"]["seconds"] if p["verdict"] == "not enough runs"]
-    assert any(pair["low"] is None for pair in wide)
-    assert all(pair["low"] is None or pair["low"] > 0.01 for pair in group["pairs"]["seconds"])
-    assert any(control["floor"] is None for control in group["controls"])
-    text = (folder / "report" / "report.md").read_text()
-    assert "not known yet" in text
-    assert re.search(r"\d{5,}\.\d", text) is None
+    [group] = read(study(tmp_path, rounds=2, noise=0.2)).groups
+    wide = [pair for pair in group.pairs.seconds if pair.verdict == "not enough runs"]
+    assert any(pair.low is None for pair in wide)
+    assert all(pair.low is None or pair.low > 0.01 for pair in group.pairs.seconds)
+    assert group.control is not None
+    assert group.control.resolution is None
+    assert "Only ratios beyond 3 count as a difference." in group.check
 
 
-def test_while_undecided_the_simplest_cell_that_may_be_the_fastest_is_named_as_that(
+def test_while_undecided_what_may_be_the_fastest_is_listed_and_no_confidence_is_told(
     tmp_path: Path,
 ) -> None:
     near = {**SECONDS, NONE: 1.0, DP: 1.0, DDP_AUTOCAST: 0.97}
-    shown = report.write(study(tmp_path, near, rounds=4, noise=0.03))
-    answer = shown.partition("\n")[0]
-    assert answer.startswith("answer: Not decided yet: train with none-fp32, the simplest of the ")
-    sure = r"(with [\d.]+ % confidence|not shown to be) within 2 % of the fastest cell"
-    assert re.search(rf"cells that may be the fastest: [\d.]+ s per epoch, {sure}", answer)
+    answer = read(study(tmp_path, near, rounds=4, noise=0.03)).answer
+    assert answer.lead == "Not decided: 3 of 5 configurations may be the fastest."
+    assert (answer.chance, answer.decided) == (None, False)
+    assert "%" not in answer.lead
 
 
 def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twin(
     tmp_path: Path,
 ) -> None:
     near = {**SECONDS, NONE_SCALER: 0.9}
-    for dtype, wanted in (("bfloat16", "none-autocast"), ("float16", "none-scaler")):
-        folder = study(tmp_path / dtype, near, dtype=dtype, scaled=True)
-        shown = report.write(folder)
-        assert f"Train with {wanted}: " in shown
-        reasons = json.loads((folder / "report" / "report.json").read_text())["answer"]["goals"][0]
-        left_out = [text for text in reasons["reasons"] if "has a GradScaler besides" in text]
+    for dtype, wanted in (("bfloat16", NONE_AUTOCAST), ("float16", NONE_SCALER)):
+        answer = read(study(tmp_path / dtype, near, dtype=dtype, scaled=True)).answer
+        assert answer.cell == wanted
+        left_out = [text for text in answer.reasons if "only float16 needs a GradScaler" in text]
         assert len(left_out) == (dtype == "bfloat16")
 
 
-def test_the_answer_says_for_which_cells_it_is_open_whether_the_score_is_safe(
+def test_the_answer_says_for_which_cell_it_is_open_whether_the_score_is_safe(
     tmp_path: Path,
 ) -> None:
     folder = study(tmp_path, seeds=2, ask="[time, accuracy]", lost={NONE_AUTOCAST: 0.003})
-    answer = report.write(folder).partition("\n")[0]
-    assert "Whether the mean IoU is safe is still open for none-autocast" in answer
+    lead = read(folder).answer.lead
+    assert lead == "Not decided: whether none, autocast keeps the mean IoU is open."
 
 
 def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(
@@ -377,9 +332,9 @@ def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(
 def test_a_study_that_stopped_before_its_scores_does_not_say_that_none_were_asked(
     tmp_path: Path,
 ) -> None:
-    shown = report.write(study(tmp_path, ask="[time, accuracy]"))
-    assert "times alone" not in shown
-    assert "Train with none-autocast" not in shown  # it is the fastest
+    answer = read(study(tmp_path, ask="[time, accuracy]")).answer
+    assert not any("times alone" in each for each in answer.caveats)
+    assert not answer.decided
 
 
 def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are(

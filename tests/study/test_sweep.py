@@ -20,7 +20,7 @@ def test_a_refused_command_changes_nothing_in_the_study_of_another(
 ) -> None:
     made.study().run()
     before = (made.folder / "sweep.json").read_bytes()
-    cells = ["seed=0,1", "parallel=none,dp,ddp", "launch.inline=true"]
+    cells = ["seed=0,1", "parallel=none,dp,ddp"]
     command = main.Command("train", ["-m", *cells, f"study.resume={made.folder}"])
     monkeypatch.setattr("ninefold.launch.run_folder.LOCK_WAIT_SECONDS", 0.0)
     with exclusive(made.folder, 0):

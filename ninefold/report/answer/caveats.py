@@ -167,8 +167,8 @@ def _uneven_load(evidence: Evidence) -> list[str]:
         for cell, number, most, low in _uneven(runs, "GPU", lambda run: run.load, UNEVEN_WORK)
     ]
     said += [
-        f"process {number} of {evidence.label(cell)} takes {three_digits(most)} CPU seconds a second, the idlest "
-        f"{three_digits(low)}"
+        f"process {number} of {evidence.label(cell)} takes {three_digits(most)} CPU seconds a "
+        f"second, the idlest {three_digits(low)}"
         for cell, number, most, low in _uneven(runs, "process", lambda run: run.load, UNEVEN_WORK)
     ]
     if not said:
@@ -209,9 +209,9 @@ def _no_control(evidence: Evidence) -> str:
     shortest = 1e3 * min(step for step in steps if step is not None)
     return (
         f"{_simplest_first(evidence, copies)} {plural(copies, 'repeats', 'repeat')} the work of "
-        f"none and {plural(copies, 'is', 'are')} no A/A control here: on a GPU DataParallel itself takes up "
-        f"to {1e3 * WRAPPER:g} ms of a step, which is {shortest:.2g} ms long. Longer steps, as of "
-        "a larger batch, would make it one."
+        f"none and {plural(copies, 'is', 'are')} no A/A control here: on a GPU DataParallel itself "
+        f"takes up to {1e3 * WRAPPER:g} ms of a step, which is {shortest:.2g} ms long. Longer "
+        "steps, as of a larger batch, would make it one."
     )
 
 

@@ -15,6 +15,7 @@ from ninefold.report.numbers import capitalized, counted, listed, listed_and, pl
 from ninefold.report.stats.components import components
 
 _THREADS = "threads", "CPU thread"
+LEAST_NOISE = 0.001  # a smaller estimate of a standard deviation is 0 by chance
 
 
 def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]:
@@ -34,6 +35,8 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         phrases.append(counted(len(hosts), "host"))
     phrases += _torch(about)
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
+    if processes := sorted({run.processes for run in runs if run.ok and (run.processes or 1) > 1}):
+        phrases.append(f"{listed(processes)} processes where there are several")
     training, timing = ([run for run in runs if run.timed is timed] for timed in (False, True))
     if timing:
         rounds = {(run.round, run.part) for run in timing if run.counts}
@@ -59,7 +62,10 @@ def machine(environment: Mapping[str, Any]) -> str:
 
 
 def _counts(environment: Mapping[str, Any], name: str, unit: str) -> list[str]:
-    known = values(environment.get(name))
+    known = [
+        round(value, 1) if isinstance(value, float) else value
+        for value in values(environment.get(name))
+    ]
     return [f"{listed(known)} {unit if known == [1] else plural(0, unit)}"] if known else []
 
 
@@ -84,6 +90,8 @@ def _noise(timing: Sequence[Run]) -> list[str]:
         return []
     parts = (
         f"{100 * sd:.2g} % between {of}"
+        if sd >= LEAST_NOISE
+        else f"too small to measure between {of}"
         for sd, of in (
             (found.turn, f"the {found.turns} turns of a process"),
             (found.process, "processes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import listed_and, plural
+from ninefold.report.numbers import plural
 
 AT_ONCE = 0.5  # share of a step within which a GPU that is not the limit has done what is queued
 
@@ -25,7 +25,7 @@ def host_caveat(evidence: Evidence) -> str | None:
     if not found:
         return None
     every = found == evidence.cells
-    who = "Every cell" if every else listed_and(found)
+    who = "Every configuration" if every else "; ".join(map(evidence.label, found))
     waits = plural(1 if every else found, "waits", "wait")
     graphs = any(run.graph for run in evidence.group.runs)
     change = "a larger batch_size" + ("" if graphs else " or graph=true")

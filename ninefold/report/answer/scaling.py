@@ -158,12 +158,13 @@ def _best(series: Series, points: Sequence[ScalingPoint], kind: str, confidence:
     more = [point for point in others if point.processes > 1]
     if more and all(point.verdict == OTHER_HOSTS for point in more):
         best = max(more, key=lambda point: point.speedup or 0.0)
-        known = best.speedup is not None
-        of = _speed(series, best, kind, "95 % interval of its seeds")
-        return (
+        text = (
             f"Its times are of different hosts than those of {series.base}, or of more hosts: no "
-            f"speed-up has a verdict{f'; at best {of}' if known else ''}."
+            "speed-up has a verdict"
         )
+        if best.speedup is None:
+            return f"{text}."
+        return f"{text}; at best {_speed(series, best, kind, '95 % interval of its seeds')}."
     faster = [point for point in others if point.verdict == "faster" and point.speedup]
     if not faster:
         return f"No number of its processes is shown to be faster than {series.base}."

@@ -22,7 +22,8 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     if not sweep.command or not (sweep.rounds or sweep.timing):
         return None
     folder = recording.environment.get("report_folder")
-    live = isinstance(folder, str) and folder.endswith("/report")  # else it has no run folders
+    folder = folder if isinstance(folder, str) else ""
+    live = folder.endswith("/report")  # else it is a recording, which has no run folders
     words = {"study.resume": folder.removesuffix("/report")} if live else {}
     if evidence.unfinished and live:
         return Surer(_with(sweep.command, words), None, "The study is not finished.")

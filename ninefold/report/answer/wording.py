@@ -56,7 +56,7 @@ def lead(found: Recommendation) -> str:
     name = evidence.label(cell)
     if found.decided:
         if found.chance is None:
-            if len(_rivals(found)) == 0:
+            if _rivals(found) == [cell]:
                 return f"Only {name} was measured: there is nothing to compare it with."
             return f"Use {name}: no other configuration is acceptable."
         if (speed := evidence.speed(cell)) and speed.verdict == "faster":

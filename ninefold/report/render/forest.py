@@ -28,7 +28,6 @@ from ninefold.report.render.plots import (
     beside,
     fitting,
     longest,
-    picture,
     rows,
 )
 from ninefold.report.render.results import (
@@ -220,10 +219,10 @@ def _forest(found: Sequence[Row], scale: Scale) -> Picture:
             _draw(canvas, axes, row, place, (left, numbers))
 
     said = "; ".join(f"{row.label} {row.text}, {row.reason or row.verdict}" for row in found)
-    return picture(
+    return Picture(
+        f"{scale.title[:1].upper()}{scale.title[1:]}: {said}.",
         draw,
         lambda narrow: (_NARROW_ROW if narrow else _ROW) * len(found) + 52,
-        f"{scale.title[:1].upper()}{scale.title[1:]}: {said}.",
     )
 
 

@@ -17,7 +17,6 @@ from ninefold.report.render.plots import (
     beside,
     fitting,
     longest,
-    picture,
     rows,
 )
 from ninefold.report.render.results import ordered
@@ -59,11 +58,11 @@ def phases(group: Group) -> Picture | None:
         axes.set_xlim(0, max(lengths.values()) * 1.01)
         axes.set_xlabel(unit)
 
-    return picture(
-        draw,
-        lambda narrow: (46 if narrow else 26) * len(cells) + 50,
+    return Picture(
         f"Bars, {unit}, of each configuration, split into {', '.join(PHASES)}. "
         "The table has every number.",
+        draw,
+        lambda narrow: (46 if narrow else 26) * len(cells) + 50,
     )
 
 
@@ -135,11 +134,11 @@ def curves(group: Group) -> Picture | None:
         middle = (46 + (width - 52) / 2) / width
         canvas.figure.text(middle, 6 / height, "epochs", ha="center", color=_MUTED, fontsize=12)
 
-    return picture(
-        draw,
-        lambda narrow: -(-len(cells) // columns(narrow)) * (122 if narrow else 168) + 60,
+    return Picture(
         f"{in_words(f'Test {group.score}', group.unit)} over epochs, a panel for each "
         "configuration and a line for each run; dashed: the mean of none, fp32.",
+        draw,
+        lambda narrow: -(-len(cells) // columns(narrow)) * (122 if narrow else 168) + 60,
     )
 
 

@@ -43,11 +43,42 @@ HATCHES = dict(zip(PHASES, ("//", "xxx", "", "\\\\", "|||"), strict=True))
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot of report.html as SVG for two widths of screen; about: what it shows, in words."""
+    """A plot of report.html for two widths of screen, which is drawn when it is asked for.
+
+    about: what it shows, in words. draw: on a canvas. height: in CSS pixels, of narrow or not.
+    """
 
     about: str
-    wide: str
-    narrow: str
+    draw: Callable[[Canvas], None]
+    height: Callable[[bool], float]
+
+    @property
+    def wide(self) -> str:
+        """Its SVG for wide screens."""
+        return self._drawn(WIDE)
+
+    @property
+    def narrow(self) -> str:
+        """Its SVG for narrow screens."""
+        return self._drawn(NARROW)
+
+    def _drawn(self, width: int) -> str:
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of a new font cache
+        import matplotlib as mpl  # only here: it takes long to import
+        from matplotlib.figure import Figure
+
+        with mpl.rc_context(_style()):
+            size = (width / 72, self.height(width == NARROW) / 72)
+            canvas, text = Canvas(width, Figure(figsize=size, dpi=72)), io.StringIO()
+            self.draw(canvas)
+            canvas.figure.savefig(
+                text,
+                format="svg",
+                transparent=True,
+                metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
+            )
+        names = {color: name for name, color in COLORS.items()}
+        return adopt(text.getvalue(), names, canvas.tips, self.about)
 
 
 @dataclass
@@ -76,30 +107,6 @@ class Canvas:
         name = f"{STRUCK if struck else 'tip'}{len(self.tips)}"
         self.tips[name] = one_line(text)
         return name
-
-
-def picture(draw: Callable[[Canvas], None], height: Callable[[bool], float], about: str) -> Picture:
-    """Draw a plot for wide and for narrow screens. height: in CSS pixels, of narrow or not."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of a new font cache
-    import matplotlib as mpl  # only here: it takes long to import
-    from matplotlib.figure import Figure
-
-    found = []
-    for width in (WIDE, NARROW):
-        with mpl.rc_context(_style()):
-            size = (width / 72, height(width == NARROW) / 72)
-            canvas = Canvas(width, Figure(figsize=size, dpi=72))
-            draw(canvas)
-            text = io.StringIO()
-            canvas.figure.savefig(
-                text,
-                format="svg",
-                transparent=True,
-                metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
-            )
-        names = {color: name for name, color in COLORS.items()}
-        found.append(adopt(text.getvalue(), names, canvas.tips, about))
-    return Picture(about, *found)
 
 
 def alone(drawn: Picture, caption: str) -> str:

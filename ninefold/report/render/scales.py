@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ninefold.report.answer.tree import Scaling, ScalingPoint, Series
 from ninefold.report.data.cell import Cell
 from ninefold.report.numbers import MISSING, between, number, three_digits
-from ninefold.report.render.plots import COLORS, Canvas, Picture, picture
+from ninefold.report.render.plots import COLORS, Canvas, Picture
 from ninefold.report.render.tables import Column, Field, Table, Word, word
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def draw(scaling: Scaling) -> Picture:
         + ", ".join(f"x{point.processes} {number(point.speedup, 2)}" for point in series.points)
         for series in scaling.series
     )
-    return picture(
+    return Picture(
+        f"Speed-up over processes, measured: {what}. Dotted: the ideal. The table has the numbers.",
         paint,
         lambda narrow: _PANEL * -(-len(scaling.series) // across(narrow)),
-        f"Speed-up over processes, measured: {what}. Dotted: the ideal. The table has the numbers.",
     )
 
 

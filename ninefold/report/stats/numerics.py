@@ -125,10 +125,16 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
             f"{flushed:.1%} of its gradient is zero where none-fp32's is not: it underflows in "
             f"{run.dtype}."
         )
+    if (elsewhere or loss > allowed.loss) and (parts := _parts_of_batch_norm(run, first)):
+        return (
+            f"From the same weights its first loss is {loss:.1%} off (cosine of the gradients "
+            f"{_text(cosine)}): {parts}."
+        )
     if elsewhere and loss > allowed.loss:
         return (
             f"From the same weights its first loss is {loss:.1%} off and its gradient points "
-            f"elsewhere (cosine {_text(cosine)}): {_other_function(run, first)}."
+            f"elsewhere (cosine {_text(cosine)}): it sees other examples, or computes another "
+            "function of them."
         )
     if elsewhere:
         return (
@@ -137,8 +143,8 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
         )
     if loss > allowed.loss:
         return (
-            f"Its first loss is {loss:.1%} off and its gradient is the same: the loss is averaged "
-            "in another way."
+            f"Its first loss is {loss:.1%} off and its gradient has the same direction (cosine "
+            f"{_text(cosine)}): the loss is averaged in another way."
         )
     gradient = first["gradient_ratio"]
     if gradient is not None and _off(gradient) > allowed.ratio:
@@ -155,18 +161,17 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
     return None
 
 
-def _other_function(run: Run, first: Row) -> str:
-    if first["batch_norm"] and (run.replicas or 1) > 1:
-        return (
-            f"batch norm takes the mean and variance of each replica's own part of a batch, of "
-            f"which there are {run.replicas}"
-        )
-    if first["batch_norm"] and (run.chunks or 1) > 1:
-        return (
-            f"batch norm takes the mean and variance of each chunk of a batch, of which there are "
-            f"{run.chunks}"
-        )
-    return "it sees other examples, or computes another function of them"
+def _parts_of_batch_norm(run: Run, first: Row) -> str | None:
+    """How batch norm takes its statistics over parts of a batch; None if it does not."""
+    if not first["batch_norm"]:
+        return None
+    for name, count in (("replica", run.replicas), ("chunk", run.chunks)):
+        if (count or 1) > 1:
+            return (
+                f"batch norm takes the mean and variance of each {name}'s own part of a batch, of "
+                f"which there are {count}"
+            )
+    return None
 
 
 def _off(ratio: float) -> float:
