@@ -765,7 +765,7 @@ def test_a_report_writes_where_it_should_whatever_links_and_pipes_a_folder_holds
     (sweep / "report").mkdir()
     for name in (
         "report.md", "runs.csv", "environment.json", ".environment.json.tmp", "figure.svg",
-        "curves.csv", "numerics.csv", "report.json", ".report.json.tmp", "report.html", "experiments",
+        "curves.csv", "numerics.csv", "report.json", ".report.json.tmp", "report.html",
     ):  # fmt: skip
         (sweep / "report" / name).symlink_to(outside / "x")
     assert report([str(sweep)]) == 0

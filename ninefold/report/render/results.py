@@ -217,7 +217,6 @@ def about(group: Group, report: Report) -> str:
         "kept": f"kept: shown to lose less of the {group.score} than the margin",
         "open": "open: more runs are needed to tell",
         "in the noise": "in the noise: the difference is smaller than this study can tell",
-        "other hosts": "other hosts: not comparable",
     }
     told = [meaning for name, meaning in meanings.items() if name in words]
     return " ".join([*said, capitalized(f"{'; '.join(told)}.") if told else ""]).strip()

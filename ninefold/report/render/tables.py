@@ -21,7 +21,7 @@ _WORDS = {
     "safe": ("kept", "good"),
     OPEN: ("open", "open"),
     WITHIN: ("in the noise", "open"),
-    OTHER_HOSTS: ("other hosts", "open"),
+    OTHER_HOSTS: (OTHER_HOSTS, "open"),
     PASSED: ("passed", "good"),
     FAILED: ("failed", "bad"),
     NOT_SHOWN: ("not shown", "open"),
