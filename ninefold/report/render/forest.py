@@ -112,25 +112,22 @@ def plot(group: Group, report: Report) -> Picture | None:
 
 def caption(group: Group, report: Report) -> str:
     """Return the line below the plot: what is better, of how many runs, on which machine."""
-    machine = report.machine.rstrip(".")
-    if group.scaling:
-        return f"Higher is better. Dotted: the ideal. Hollow: too few cores or GPUs. {machine}."
-    settings = report.settings
-    scores = scores_alone(group)
+    machine, settings = report.machine.rstrip("."), report.settings
+    scores, confidence = scores_alone(group), settings.confidence
+    band = f"equal within {100 * (settings.same or 0):g} %"
     if scores:
-        unit, confidence = "seed", settings.score_confidence or settings.confidence
+        confidence = settings.score_confidence or confidence
         band = f"lost at most the margin, {_margin(group, report)}"
+    unit = "timing round" if group.timing_rounds and not scores else "seed"
+    found = [each for cell in group.shown if (each := cell.measures.get(_key(group)))]
+    count = counted(max((each.n for each in found), default=0), unit)
+    if group.scaling:
+        how = f"Higher is better. {count}; dotted: the ideal; hollow: too few cores or GPUs"
     else:
-        unit = "timing round" if group.timing_rounds else "seed"
-        confidence, band = settings.confidence, f"equal within {100 * (settings.same or 0):g} %"
-    count = max(
-        (found.n for cell in group.shown if (found := cell.measures.get(_key(group)))), default=0
-    )
-    better = "Left" if scores and group.better == "less" else "Right"
-    return (
-        f"{better} is better. {counted(count, unit)}, {confidence or 95:.3g} % intervals; "
-        f"band: {band}; hollow: open. {machine}."
-    )
+        better = "Left" if scores and group.better == "less" else "Right"
+        intervals = f"{count}, {confidence or 95:.3g} % intervals"
+        how = f"{better} is better. {intervals}; band: {band}; hollow: open"
+    return f"{how}. {machine}."
 
 
 def _key(group: Group) -> str:
