@@ -18,6 +18,7 @@ from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group, RunLine
 from ninefold.report.data.cell import PLAIN
+from ninefold.report.numbers import capitalized
 from ninefold.report.render.results import results
 from ninefold.report.render.tables import Table, lines
 from ninefold.report.stats.measures import SCORE_KEY
@@ -135,16 +136,21 @@ class Answer:
             write_text(Path(path), self._read.picture)
         return self._read.picture
 
+    @property
+    def _commands(self) -> list[tuple[str, str]]:
+        """What to type next, each with what it does: train, or else make the answer surer."""
+        if self.train:
+            return [("train with it", self.train)]
+        surer = self._read.report.answer.surer
+        return [] if surer is None else [("to be surer", surer.command)]
+
     def __repr__(self) -> str:
         said = [self.sentence]
         if self._table is not None:
             said += ["", *lines(self._table, len(self._table.rows), len(self._table.columns)), ""]
         said += [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
         said += [f"caveat: {caveat}" for caveat in self.caveats]
-        if self.train:
-            said.append(f"train with it: {self.train}")
-        elif surer := self._read.report.answer.surer:
-            said.append(f"to be surer: {surer.command}")
+        said += [f"{name}: {command}" for name, command in self._commands]
         return "\n".join([*said, f"report: {reports.place(self.folder)}"])
 
     def _repr_html_(self) -> str:
@@ -158,14 +164,17 @@ class Answer:
                 "<img alt='How many times as fast each configuration is' style='max-width:100%' "
                 f"src='data:image/svg+xml;base64,{data}'>"
             )
-        train = f"<p>Train with it: <code>{escape(self.train)}</code></p>" if self.train else ""
+        commands = "".join(
+            f"<p>{capitalized(name)}: <code>{escape(command)}</code></p>"
+            for name, command in self._commands
+        )
         found = self._table or Table("", [], [])
         names = {str(place): column.title for place, column in enumerate(found.columns)}
         rows = [dict(zip(names, row, strict=True)) for row in found.rows]
         return (
             "<div style='background:#fff;color:#1b1d22;padding:.6em;max-width:60em'>"
             f"<p><b>{escape(self.sentence)}</b></p>{picture}{table(rows, names)}"
-            f"{f'<ul>{notes}</ul>' if notes else ''}{train}</div>"
+            f"{f'<ul>{notes}</ul>' if notes else ''}{commands}</div>"
         )
 
 
