@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from ninefold.process import until
-from tests.forked import ROOT, Forked, Zygote, blank
+from tests.forked import ROOT, Forked, Zygote
 
 PACKAGES = ("ninefold", "benchmarks")
 # torch's store looks up the name of each address. A name server that does not answer so many
@@ -221,13 +221,6 @@ def ended_are_waited_for(popens: WeakSet[subprocess.Popen[Any]]) -> Iterator[Non
     yield
     for process in list(popens):
         process.poll()
-
-
-@pytest.fixture(autouse=True)
-def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no figure.svg, except in tests that are marked `pictures`."""
-    if "ninefold.report" in sys.modules and request.node.get_closest_marker("pictures") is None:
-        monkeypatch.setattr("ninefold.report.figure", blank)
 
 
 @pytest.fixture

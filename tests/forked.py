@@ -38,15 +38,12 @@ from functools import partial
 from multiprocessing import process, util
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from hydra import compose, initialize_config_dir
 from omegaconf import _utils
 
 from ninefold.config.conf_files import Loader
-
-if TYPE_CHECKING:
-    from ninefold.report.answer.tree import Report
 
 ROOT = Path(__file__).parents[1]
 NUMBER = struct.Struct("=q")
@@ -208,22 +205,15 @@ def import_all() -> None:
 
 def spare() -> None:
     """Have commands do the same with less work."""
-    from ninefold import report
     from ninefold.dataset.digits import table
     from ninefold.measure import probe
 
     _utils.get_yaml_loader = lambda: Loader
     table()  # is read once
-    report.figure = blank
     whole = probe.on_cpu
     probe.on_cpu = lambda threads, limit: whole(threads, 0)  # the fewest units of work
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # of torch's libraries of operators
-
-
-def blank(report: Report) -> str | None:
-    """Draw no figure.svg: that is most of the time of a report."""
-    return "<svg/>" if report.groups else None
 
 
 def compose_once() -> None:

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
 from ninefold.api import NOTES
-from ninefold.api.show import columns, source_line, table
-from ninefold.api.tables import aligned, data_frame
+from ninefold.api.show import source_line, table
+from ninefold.api.tables import data_frame
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group, RunLine
 from ninefold.report.data.cell import PLAIN
+from ninefold.report.numbers import capitalized
+from ninefold.report.render.results import results
+from ninefold.report.render.tables import Table, lines
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.result import Result
 
@@ -30,11 +33,12 @@ Row = dict[str, Any]
 class Answer:
     """The answer of a study in `folder`, or of a recording, as it is there now.
 
-    best: the recommended cell, such as "ddp-autocast", also where it is not settled; None without
-        one.
+    best: the configuration that it names, such as "ddp-autocast", also where it is not settled;
+        None where it names none.
     settled: whether `best` is shown to be the one, so that more runs could not change the answer.
-    chance: the confidence that `best` is within report.same (2 %) of the fastest; None: not known.
-    sentence, caveats: what to say about it.
+    chance: the confidence that `best` is within report.same (2 %) of the fastest; None where none
+        is claimed.
+    sentence: the answer, in at most 14 words. caveats: what limits it.
     failed: what went wrong, by cell.
     train: the command that trains with it, for a shell in this folder; None without one.
     cells: for each cell its seconds per epoch (mean, low, high: 95 % interval), its ratio to
@@ -49,17 +53,15 @@ class Answer:
         with suppress(OSError, ValueError, TypeError):  # only ninefold.compare writes them
             self._notes = [one_line(str(text)) for text in read_json(self.folder / NOTES)]
         self._read = reports.read(self.folder, "python -m ninefold train")
-        report = self._read.report
-        first = next(iter(report.answer.goals), None)
-        self.best = None if first is None or first.cell is None else str(first.cell)
-        self.chance = None if first is None else first.chance
+        report, answer = self._read.report, self._read.report.answer
+        self.best = None if answer.cell is None else str(answer.cell)
+        self.chance = answer.chance
         self.settled = self._read.settled
-        self.sentence = report.answer.sentence
-        self.train = report.answer.train
+        self.sentence = answer.lead
+        self.train = answer.train
         self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}
-        self._rows = [{k: str(v) for k, v in vars(row).items()} for row in self._read.rows]
-        self._columns = columns(self._rows)
         group = report.groups[0] if report.groups else None
+        self._table = None if group is None else results(group)
         self.cells = {} if group is None else _cells(group)
         self.pairs = [] if group is None else _pairs(group)
 
@@ -122,7 +124,10 @@ class Answer:
         return data_frame(self.rows())
 
     def figure(self, path: str | Path | None = None) -> str:
-        """The times of the cells as SVG. path: a file to write it to. Raises ConfigError."""
+        """The speed of the configurations as SVG: figure.svg of the report.
+
+        path: a file to write it to. Raises ConfigError where there is nothing to draw.
+        """
         if self._read.picture is None:
             raise ConfigError(
                 "folder", self.folder, "no cell has a time; there is nothing to draw; run it again"
@@ -131,13 +136,22 @@ class Answer:
             write_text(Path(path), self._read.picture)
         return self._read.picture
 
+    @property
+    def _commands(self) -> list[tuple[str, str]]:
+        """What to type next, each with what it does: train, or else make the answer surer."""
+        if self.train:
+            return [("train with it", self.train)]
+        surer = self._read.report.answer.surer
+        return [] if surer is None else [("to be surer", surer.command)]
+
     def __repr__(self) -> str:
-        rows = [[*self._columns.values()], *([row[k] for k in self._columns] for row in self._rows)]
-        lines = [self.sentence, "", *aligned(rows), ""]
-        lines += [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
-        lines += [f"caveat: {caveat}" for caveat in self.caveats]
-        lines += [f"train with it: {self.train}"] if self.train else []
-        return "\n".join([*lines, f"report: {reports.place(self.folder)}"])
+        said = [self.sentence]
+        if self._table is not None:
+            said += ["", *lines(self._table, len(self._table.rows), len(self._table.columns)), ""]
+        said += [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
+        said += [f"caveat: {caveat}" for caveat in self.caveats]
+        said += [f"{name}: {command}" for name, command in self._commands]
+        return "\n".join([*said, f"report: {reports.place(self.folder)}"])
 
     def _repr_html_(self) -> str:
         said = [("Failed", f"{cell}: {why}") for cell, why in self.failed.items()]
@@ -147,15 +161,20 @@ class Answer:
         if self._read.picture is not None:
             data = base64.b64encode(self._read.picture.encode()).decode()
             picture = (
-                "<img alt='Seconds per epoch of each cell' style='max-width:100%' "
+                "<img alt='How many times as fast each configuration is' style='max-width:100%' "
                 f"src='data:image/svg+xml;base64,{data}'>"
             )
-        train = f"<p>Train with it: <code>{escape(self.train)}</code></p>" if self.train else ""
+        commands = "".join(
+            f"<p>{capitalized(name)}: <code>{escape(command)}</code></p>"
+            for name, command in self._commands
+        )
+        found = self._table or Table("", [], [])
+        names = {str(place): column.title for place, column in enumerate(found.columns)}
+        rows = [dict(zip(names, row, strict=True)) for row in found.rows]
         return (
-            "<div style='background:#fff;color:#1a1c20;padding:.6em;max-width:60em'>"
-            f"<p><b>{escape(self.sentence)}</b></p>"
-            f"{table(self._rows, self._columns)}{picture}"
-            f"{f'<ul>{notes}</ul>' if notes else ''}{train}</div>"
+            "<div style='background:#fff;color:#1b1d22;padding:.6em;max-width:60em'>"
+            f"<p><b>{escape(self.sentence)}</b></p>{picture}{table(rows, names)}"
+            f"{f'<ul>{notes}</ul>' if notes else ''}{commands}</div>"
         )
 
 

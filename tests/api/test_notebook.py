@@ -98,7 +98,7 @@ def test_a_kernel_shows_the_answer_and_stays_as_it_was(place: Path, shell: Shell
     done = executed(nbformat.v4.new_notebook(cells=cells), place).cells
     html = done[1]["outputs"][-1]["data"]["text/html"]
     assert "data:image/svg+xml" in html
-    assert "none-fp32" in html
+    assert "<td style='text-align:left;padding:.1em .8em .1em 0'>none, fp32</td>" in html
     assert "<script" not in html
     assert len(html) < 80_000
     assert done[2]["outputs"][0]["data"]["text/plain"].count("none-fp32") >= 1

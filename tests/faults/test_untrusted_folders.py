@@ -136,8 +136,8 @@ CASES: list[tuple[str, str, str, Callable[[Shell, Path], Done], int]] = [
     ("link", "run", "export/export.json", export, 0),
     ("fifo", "run", "export/export.json", export, 0),
     ("endless", "study", "report/environment.json", report, 0),
-    ("fifo", "study", "report/table.md", report, 5),
-    ("link", "study", "report/table.md", report, 0),
+    ("fifo", "study", "report/report.md", report, 5),
+    ("link", "study", "report/report.md", report, 0),
     ("endless", "study", "sweep.json", report, 0),
 ]
 # What `make test` tries; the others are for `make faults`.

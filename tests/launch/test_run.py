@@ -180,7 +180,7 @@ def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(
     assert done.returncode == 4
     assert [result(run)["status"] for run in runs[:3]] == ["ok", "failed", "ok"]
     assert result(runs[1])["error"] == line.strip()
-    assert (runs[0].parent / "report" / "table.md").is_file()
+    assert (runs[0].parent / "report" / "report.md").is_file()
 
 
 def test_a_cell_that_fails_inside_the_launcher_leaves_the_next_a_clean_process_group(
@@ -382,7 +382,7 @@ def test_ctrl_c_between_two_cells_ends_the_sweep_which_can_go_on_as_is_told(shel
     assert stderr.endswith("; resume the study\n")
     assert told.startswith("resume the study with: python train.py -m ")
     assert len(list(runs.glob("*_none_*"))) < 4
-    assert (runs / "report" / "table.md").is_file()
+    assert (runs / "report" / "report.md").is_file()
     done = shell.train(*shlex.split(told.partition("train.py")[2]))
     assert done.returncode == 0, done.stderr
     assert len(list(runs.glob("*_none_*/result.json"))) == 4
@@ -440,8 +440,8 @@ def test_a_study_runs_from_any_working_directory_and_ends_with_its_report(shell:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (sweep,) = (shell.folder / "outputs" / "nine_way").iterdir()
-    assert "Seconds per epoch" in done.stdout
-    for name in ("table.md", "runs.csv", "environment.json", "figure.png"):
+    assert "s/epoch" in done.stdout
+    for name in ("report.md", "runs.csv", "environment.json", "figure.svg"):
         assert (sweep / "report" / name).is_file()
     runs = sorted(sweep.glob("*/result.json"))
     assert [result(run.parent)["study"] for run in runs] == ["nine_way", "nine_way"]

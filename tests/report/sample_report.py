@@ -1,35 +1,46 @@
-"""A report.json of made-up runs, in every shape that the page has to show."""
+"""A report of made-up numbers, in every shape that a page has to show."""
 
 from __future__ import annotations
 
 import math
-import random
-import statistics
 import types
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
+from itertools import combinations, product
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ninefold.report.answer.tree import Figures, LargestBatch, Report
+from ninefold.report.answer.tree import (
+    Answer,
+    CellReport,
+    Chip,
+    Curve,
+    Figures,
+    Further,
+    Group,
+    LargestBatch,
+    Limits,
+    MeasureInfo,
+    Note,
+    PairVerdicts,
+    Report,
+    RunLine,
+    Speed,
+    Surer,
+)
 from ninefold.report.data.cell import Cell
+from ninefold.stats.verdicts import Control, Pair, Safety, Steady
 
 PARALLELS = ("none", "dp", "ddp")
 AMPS = ("fp32", "autocast", "scaler")
-SLOWER = {
-    "none": 1.0, "dp": 1.0, "ddp": 1.09,
-    "fp32": 1.0, "autocast": 1.22, "scaler": 1.24, "tf32": 0.97, "bf16": 0.93,
-}  # fmt: skip
+FASTER = {"none": 1.0, "dp": 1.0, "ddp": 0.93, "fp32": 1.0, "autocast": 1.7, "scaler": 1.71}
+BASE = Cell("none", "fp32")
 MEASURES = (
     ("seconds", "Seconds per epoch", "s", "less"),
     ("throughput", "Images per second", "images/s", "more"),
-    ("accuracy", "Test accuracy", "%", "more"),
+    ("accuracy", "Test accuracy, percent", "%", "more"),
     ("memory", "Peak memory", "bytes", "less"),
-    ("energy", "Energy per epoch", "J", "less"),
-    ("to_target", "Time to 64.28 %", "s", "less"),
-    ("max_batch", "Largest batch", "images", "more"),
 )
-DP_NOTE = "dp is a no-op here: DataParallel replicates nothing on a CPU"
+PHASES = {"data": 18.0, "transfer": 1.0, "forward": 30.0, "backward": 45.0, "optimizer": 6.0}
 
 
 def report_of(content: Any) -> Report:
@@ -70,289 +81,139 @@ def _typed(kind: Any, value: Any) -> Any:
     return value
 
 
+def each_text(tree: Any, change: Callable[[str], str]) -> Any:
+    """A report with every text in it changed, but for keys and cells."""
+    if isinstance(tree, Cell):
+        return tree
+    if is_dataclass(tree) and not isinstance(tree, type):
+        known = {each.name: getattr(tree, each.name) for each in fields(tree)}
+        return replace(tree, **{name: each_text(value, change) for name, value in known.items()})
+    if isinstance(tree, Mapping):
+        return {key: each_text(value, change) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [each_text(value, change) for value in tree]
+    return change(tree) if isinstance(tree, str) else tree
+
+
 def sample(
     parallels: Sequence[str] = PARALLELS,
     amps: Sequence[str] = AMPS,
     seeds: int = 5,
-    epochs: int = 8,
     failed: Sequence[str] = (),
-    unavailable: Sequence[str] = ("energy",),
-) -> dict[str, Any]:
-    """A report of one group; `failed` cells have no figure, `unavailable` measures no value."""
-    cells = [f"{parallel}-{amp}" for parallel in parallels for amp in amps]
-    tables = {cell: _values(cell, seeds, unavailable) for cell in cells if cell not in failed}
-    winner = min(
-        tables, key=lambda cell: statistics.fmean(tables[cell]["seconds"].values()), default=None
-    )
-    group = {
-        "title": f"convnet on cifar10, batch 64, {epochs} epochs",
-        "dataset": "cifar10", "model": "convnet", "batch_size": 64, "epochs": epochs,
-        "variant": "", "part": 0, "parallels": list(parallels), "amps": list(amps),
-        "planned": cells,
-        "measures": [
-            {
-                "key": key, "title": title, "unit": unit, "better": better,
-                "about": f"{title}: the mean over seeds, with its 95 % interval.",
-                "available": key not in unavailable and bool(tables),
-                "why_not": f"{title} was not measured here." if key in unavailable else None,
-            }
-            for key, title, unit, better in MEASURES
-        ],
-        "cells": [_cell(cell, seeds, tables) for cell in cells],
-        "pairs": {
-            "seconds": [_pair(first, second, tables, "seconds") for first, second in
-                        combinations(tables, 2)],
-            "accuracy": [_pair(first, second, tables, "accuracy") for first, second in
-                         combinations(tables, 2)],
-        },
-        "safety": [_safety(cell, tables) for cell in tables if cell != "none-fp32"]
-        if "none-fp32" in tables else [],
-        "controls": [
-            {"first": f"none-{amp}", "second": f"dp-{amp}", "ratio": 1.002, "low": 0.991,
-             "high": 1.013, "floor": 0.013, "held": amp != "scaler"}
-            for amp in amps if f"none-{amp}" in tables and f"dp-{amp}" in tables
-        ],
-        "steady": [
-            {"cell": f"{parallel}-fp32", "n": 4, "ratio": ratio, "low": ratio * 0.97,
-             "high": ratio * 1.03, "held": parallel != "ddp"}
-            for parallel, ratio in (("none", 1.004), ("ddp", 0.91)) if f"{parallel}-fp32" in tables
-        ],
-        "floor": 0.1,
-        "numerics": _numerics(list(tables), seeds) if "none-fp32" in tables else None,
-        "curves": [
-            {"cell": cell, "seed": seed, "points": _curve(cell, seed, epochs, tables)}
-            for cell in tables for seed in range(seeds)
-        ],
-        "rounds": [
-            {"round": number, "attempt": attempt, "seed": number, "drift": drift,
-             "drifted": drift > 0.1, "counted": attempt == 1 or drift <= 0.1}
-            for number in range(seeds)
-            for attempt, drift in ([(0, 0.184), (1, 0.021)] if number == 2
-                                   else [(0, 0.01 + 0.008 * number)])
-        ],
-        "score": "accuracy",
-        "further": [
-            {"name": "mean error", "unit": "mm", "better": "less", "cells": _further(tables, 31.0)},
-            {"name": "top-5 accuracy", "unit": "%", "better": "more", "cells": _further(tables, 1)},
-        ],
-    }  # fmt: skip
-    notes = []
-    if "dp" in parallels:
-        holders = [cell for cell in cells if cell.startswith("dp-")]
-        notes.append({"number": 1, "text": DP_NOTE, "cells": holders})
-    if "scaler" in amps:
-        holders = [cell for cell in cells if cell.endswith("-scaler")]
-        text = "bfloat16 has no underflow for the GradScaler to prevent"
-        notes.append({"number": len(notes) + 1, "text": text, "cells": holders})
-    for cell in group["cells"]:
-        cell["marks"] = [note["number"] for note in notes if cell["cell"] in note["cells"]]
-    return {
-        "format": 1, "title": "cifar10_cpu", "study": "cifar10_cpu",
-        "question": "On a CPU with a real dataset: which of the nine cells is fastest, and do "
-        "they learn alike?",
-        "command": "python train.py experiments=cifar10_cpu dataset.root=data",
-        "conditions": ["dataset cifar10", "model convnet", "batch size 64", f"{epochs} epochs",
-                       "2 CPU threads", "torch 2.15.0", "commit 7bb264f012 clean", "2026-11-20"],
-        "machine": "Two cores of an AMD EPYC, no GPU, Linux.",
-        "settings": {"margin": 0.5, "same": 0.02, "level": 0.05, "target": None, "looks": 1,
-                     "confidence": 95.0, "drift": 0.1},
-        "answer": _answer(winner, tables, unavailable),
-        "groups": [group],
-        "notes": notes,
-        "runs": _runs(cells, seeds, tables),
-        "environment": {
-            "study": "cifar10_cpu", "dataset": "cifar10", "model": "convnet", "batch_size": 64,
-            "epochs": epochs, "threads": 2, "devices": ["cpu", "cpu"],
-            "environment": {
-                "python": "3.11.7", "torch": "2.15.0", "cuda": None, "cpu": "AMD EPYC", "cores": 2,
-                "commit": {"values": ["7bb264f01262eff1", "6bb264f01262eff2"]}, "dirty": False,
-                "time": {"first": "2026-11-20T04:31:30+00:00", "last": "2026-11-20T04:55:13+00:00"},
-            },
-            "sweep": {"study": "cifar10_cpu", "wall_seconds": 1475.09, "runs": len(cells) * seeds,
-                      "command": "python train.py experiments=cifar10_cpu"},
-        },
-    }  # fmt: skip
-
-
-def _values(cell: str, seeds: int, unavailable: Sequence[str]) -> dict[str, dict[int, float]]:
-    parallel, amp = cell.split("-")
-    noise = random.Random(cell)
-    own = {seed: noise.gauss(0, 0.012) for seed in range(seeds)}
-    seconds = {seed: 5 * SLOWER[parallel] * SLOWER[amp] * (1 + own[seed]) for seed in own}
-    talent = 0.12 * (amp != "fp32")
-    values = {
-        "seconds": seconds,
-        "throughput": {seed: 20000 / value for seed, value in seconds.items()},
-        "accuracy": {seed: 64.8 + talent + random.Random(seed + (parallel == "ddp") * 99)
-                     .gauss(0, 0.35) for seed in own},
-        "memory": {seed: (2 if parallel == "ddp" else 1) * 876.6e6 + 4e4 * seed for seed in own},
-        "energy": {seed: 61 * value for seed, value in seconds.items()},
-        "to_target": {seed: 6.4 * value for seed, value in seconds.items()},
-        "max_batch": {0: {"none": 4096.0, "dp": 4096.0, "ddp": 2048.0}[parallel]},
-    }  # fmt: skip
-    return {key: value for key, value in values.items() if key not in unavailable}
-
-
-def _further(tables: dict, divisor: float) -> dict[str, Any]:
-    """A further figure in proportion to the score."""
-    return {
-        cell: {
-            "n": len(table["accuracy"]), "sd": 0.25, "low": None, "high": None, "relative": -0.125,
-            "tried": len(table["accuracy"]),
-            "mean": statistics.fmean(table["accuracy"].values()) / divisor, "values": {},
-        }
-        for cell, table in tables.items() if "accuracy" in table
-    }  # fmt: skip
-
-
-def _interval(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    if len(values) < 2:
-        return None, None, None
-    sd = statistics.stdev(values)
-    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}.get(len(values), 2.2)
-    half = t * sd / math.sqrt(len(values))
-    return sd, statistics.fmean(values) - half, statistics.fmean(values) + half
-
-
-def _cell(cell: str, seeds: int, tables: dict) -> dict[str, Any]:
-    parallel, amp = cell.split("-")
-    table = tables.get(cell)
-    measures: dict[str, Any] = dict.fromkeys(key for key, *_ in MEASURES)
-    for key, values in (table or {}).items():
-        found = list(values.values())
-        sd, low, high = _interval(found)
-        base = tables.get("none-fp32", {}).get(key)
-        relative = None
-        if base:
-            mean = statistics.fmean(base.values())
-            relative = statistics.fmean(found) - mean if key == "accuracy" else (
-                statistics.fmean(found) / mean)  # fmt: skip
-        measures[key] = {
-            "n": len(found), "mean": statistics.fmean(found), "sd": sd, "low": low, "high": high,
-            "relative": relative, "values": {str(seed): value for seed, value in values.items()},
-            "tried": len(found) if key == "max_batch" else seeds,
-        }  # fmt: skip
-    backward = 54 if amp == "fp32" else 66
-    return {
-        "cell": cell, "parallel": parallel, "amp": amp, "seeds": seeds,
-        "status": None if table else "failed", "marks": [], "measures": measures,
-        "phases": {"data": 8.0 if amp != "autocast" else 21.0, "transfer": 0.3,
-                   "forward": 88.7 - backward - 13 * (amp == "autocast"),
-                   "backward": float(backward), "optimizer": 3.0} if table else None,
-        "data_bound": bool(table) and amp == "autocast",
-        "speedup": {"value": 1 / SLOWER[parallel], "devices": 1, "ideal": 1}
-        if table and parallel != "none" else None,
-    }  # fmt: skip
-
-
-def _pair(first: str, second: str, tables: dict, key: str) -> dict[str, Any]:
-    one, two = tables[first][key], tables[second][key]
-    if key == "seconds":
-        found = [two[seed] / one[seed] for seed in one]
-        none, less, more, same = 1.0, "faster", "slower", 0.02
-    else:
-        found = [two[seed] - one[seed] for seed in one]
-        none, less, more, same = 0.0, "worse", "better", 0.5
-    _, low, high = _interval(found)
-    verdict = "not enough runs"
-    if low is not None and high is not None:
-        if high < none:
-            verdict = less
-        elif low > none:
-            verdict = more
-        elif high < none + same and low > none - same:
-            verdict = "tie"
-    settled = verdict != "not enough runs"
-    return {
-        "first": first, "second": second, "n": len(found), "estimate": statistics.fmean(found),
-        "low": low, "high": high, "p": 0.00004 if settled else 0.08, "verdict": verdict,
-        "adjusted": None if low is None else 0.0014 if settled else 0.61,
-        "needed": None if settled else 14,
-    }  # fmt: skip
-
-
-def _safety(cell: str, tables: dict) -> dict[str, Any]:
-    pair = _pair("none-fp32", cell, tables, "accuracy")
-    low = pair["low"]
-    safe = low is not None and low > -0.5
-    return {
-        "cell": cell, "n": pair["n"], "difference": pair["estimate"], "low": low,
-        "p": 0.003 if safe else 0.2, "adjusted": 0.021 if safe else 0.4,
-        "verdict": "safe" if safe else "not enough runs", "needed": None if safe else 11,
-    }  # fmt: skip
-
-
-def _curve(cell: str, seed: int, epochs: int, tables: dict) -> list[list[float]]:
-    table = tables[cell]
-    last, seconds = table["accuracy"][seed], table["seconds"][seed]
-    noise = random.Random(f"{cell}{seed}")
-    return [
-        [epoch, epoch * seconds, last - 30 * math.exp(-0.45 * epoch) * (1 + noise.gauss(0, 0.06))]
-        for epoch in range(1, epochs + 1)
+    asks_time: bool = True,
+    decided: bool = True,
+) -> Report:
+    """A report of one group; `failed` cells have no figure."""
+    cells = [Cell(*each) for each in product(parallels, amps)]
+    ok = [cell for cell in cells if str(cell) not in failed]
+    own = [cell for cell in ok if cell.parallel != "dp" and cell.amp != "scaler"]
+    named = max(own, key=_speed, default=None)
+    reports = [_cell(cell, cells, seeds, cell in ok) for cell in cells]
+    if asks_time:
+        stand = {cell: "named" if decided and cell == named else "open" for cell in own}
+        reports = [replace(each, standing=stand.get(each.cell, "out")) for each in reports]
+    group = Group(
+        title="convnet on cifar10, batch 64, 8 epochs", dataset="cifar10", model="convnet",
+        batch_size=64, epochs=8, variant="", part=0, parallels=list(parallels), amps=list(amps),
+        planned=list(map(str, cells)), score="accuracy", rounds=[], floor=0.013,
+        measures=[MeasureInfo(key, title, unit, "", better, True, None)
+                  for key, title, unit, better in MEASURES],
+        cells=reports,
+        pairs=PairVerdicts(
+            [_pair(*pair, _speed(pair[0]) / _speed(pair[1]), 1.0) for pair in combinations(ok, 2)],
+            [_pair(*pair, 0.01, 0.0) for pair in combinations(ok, 2)],
+        ),
+        safety=[Safety(cell, seeds, -0.01, -0.11, 0.001, 0.02, "safe", None)
+                for cell in ok if cell != BASE],
+        control=Control([(BASE, Cell("dp", "fp32"))], 12, 1.002, 0.991, 1.013, "passed", 0.013),
+        steady=[Steady(BASE, 4, 1.004, 0.97, 1.04, "not shown")],
+        check="A/A check passed: dp does the work of none here, in the same time within 2 %.",
+        numerics={"about": "The first 3 steps.", "rows": [_numerics(cell) for cell in ok]},
+        curves=[Curve(cell, seed, [[n, 5.0 * n, 64 - 30 / n] for n in range(1, 9)])
+                for cell in ok for seed in range(seeds)],
+        further=[Further("mean error", "mm", "less",
+                         {cell: _figures(2.1, seeds) for cell in ok})],
+        timing_rounds=12 if asks_time else None, asks_time=asks_time,
+    )  # fmt: skip
+    chips = [
+        Chip("confidence", "98.9 %", "good"),
+        Chip("accuracy", "-0.01 points; a loss above 0.11 is ruled out", "good"),
+        Chip("memory", "4 % less", "good"),
     ]
+    answer = Answer(
+        lead=f"Use {named and ', '.join(named[:2])}: 1.7 times as fast as fp32.",
+        decided=decided, cell=named, chance=0.989 if decided else None, chips=chips,
+        reasons=["none, autocast takes 31.8 s per epoch."],
+        caveats=["The machine was busy.", "It waits for data."],
+        train="python train.py parallel=none amp=autocast dataset=cifar10" if decided else None,
+        trains=["It trains for 8 epochs, as the study did."] * decided,
+        code=['with torch.autocast("cpu"):', "    loss = f(model(x), y)"] * decided,
+        surer=None if decided else Surer("python train.py study.time_budget=10", 10, "So it is."),
+    )  # fmt: skip
+    holders = [cell for cell in cells if cell.parallel == "dp"]
+    return Report(
+        format=2, title="cifar10_cpu", study="cifar10_cpu",
+        question="which of the nine configurations is fastest, and do they learn alike?",
+        command="python train.py experiments=cifar10_cpu dataset.root=data",
+        conditions=["dataset cifar10", "model convnet", "torch 2.15.0", "2026-11-20"],
+        machine="2 CPU threads, on cpu (AMD EPYC, 2 cores), torch 2.15.0.",
+        settings=Limits(0.5, 0.02, 0.05, 7, 99.3, 0.1, None, 95.0),
+        answer=answer, groups=[group], notes=[Note(1, "dp is a no-op here.", holders)],
+        runs=[_run(cell, seed, cell in ok) for seed in range(seeds) for cell in cells],
+        environment={"environment": {"torch": "2.15.0"}, "threads": {"values": [1, 2]}},
+    )  # fmt: skip
 
 
-def _numerics(cells: list[str], seeds: int) -> dict[str, Any]:
-    rows = []
-    for cell in cells:
-        same, within = cell in ("none-fp32", "dp-fp32"), cell != "ddp-scaler"
-        rows.append({
-            "cell": cell, "seeds": seeds, "first_loss_deviation": 0.0 if same else 3.2e-4,
-            "loss_deviation": 0.0 if same else 2.1e-3, "cosine": 1.0 if same else 0.99983,
-            "flushed": 0.0 if same else 0.00021, "update_ratio": 1.0 if same else 1.003,
-            "verdict": "the same" if same else "the same within its precision" if within
-            else "not the same",
-            "sentence": "Its losses are those of none-fp32 to the last bit." if same
-            else "Its losses and gradients differ as rounding in bfloat16 makes them differ." if
-            within else "Its gradients point elsewhere: this cell computes something different.",
-        })  # fmt: skip
-    return {"steps": 20, "about": "The first 20 steps of every cell, compared with none-fp32's of "
-            "the same seed and round.", "rows": rows}  # fmt: skip
+def _speed(cell: Cell) -> float:
+    return FASTER.get(cell.parallel, 1.1) * FASTER.get(cell.amp, 1.2)
 
 
-def _answer(winner: str | None, tables: dict, unavailable: Sequence[str]) -> dict[str, Any]:
-    if winner is None:
-        return {"sentence": "There is no answer: no run ended well.", "caveats": [],
-                "goals": [{"goal": goal, "cell": None, "sentence": "No cell has a figure.",
-                           "reasons": [], "tied": []}
-                          for goal in ("fastest epoch", "fastest to target", "least memory")],
-                "train": None}  # fmt: skip
-    tied = [cell for cell in tables if cell != winner][:1]
-    goals = [
-        {"goal": "fastest epoch", "cell": winner, "tied": tied,
-         "sentence": f"{winner} takes 5.00 s an epoch (95 % interval 4.93 to 5.07).",
-         "reasons": ["It is 1.09 times as fast as ddp-fp32 (interval 1.06 to 1.11).",
-                     "Its accuracy is the baseline's own."]},
-        {"goal": "fastest to target", "cell": winner, "tied": tied,
-         "sentence": "It reaches 64.28 % after 31.9 s.",
-         "reasons": ["All 5 seeds reached the target."]},
-        {"goal": "least memory", "cell": None if len(tables) > 8 else winner, "tied": [],
-         "sentence": "Six cells need the same memory, 836 MiB; ddp needs twice that.",
-         "reasons": ["Memory on a CPU counts libraries once for each process."]},
-    ]  # fmt: skip
+def _figures(mean: float, seeds: int) -> Figures:
+    sd, half = (0.02 * mean, 0.03 * mean) if seeds > 1 else (None, math.nan)
+    ends = (mean - half, mean + half) if seeds > 1 else (None, None)
+    return Figures(seeds, mean, sd, *ends, 1.0, {str(n): mean for n in range(seeds)}, seeds)
+
+
+def _cell(cell: Cell, cells: Sequence[Cell], seeds: int, ok: bool) -> CellReport:
+    means = {"seconds": 54 / _speed(cell), "throughput": 94 * _speed(cell), "accuracy": 61.28,
+             "memory": (2 if cell.parallel == "ddp" else 1) * 1.2e9}  # fmt: skip
+    label = f"{cell.parallel}, {cell.amp}{'' if cell.amp == 'fp32' else ' (bf16)'}"
+    plain = Cell("none", cell.amp)
+    repeats = plain if cell.parallel == "dp" and plain in cells else None
+    times = _speed(cell)
+    verdict = "faster" if times > 1.1 else "not enough runs"
+    speed = Speed(times, times * 0.9, times * 1.2, verdict)
+    return CellReport(
+        cell=cell, parallel=cell.parallel, amp=cell.amp, status=None if ok else "failed",
+        seeds=seeds, marks=[], data_bound=ok, speedup=None, label=label, repeats=repeats,
+        measures={key: _figures(mean, seeds) if ok else None for key, mean in means.items()},
+        phases=PHASES if ok else None, notes=[], ok=seeds * ok, ok_seeds=seeds * ok,
+        speed=None if not ok else Speed(1.0, None, None, "baseline") if cell == BASE else speed,
+        excluded=f"{label} is left out." if cell.amp == "scaler" or repeats or not ok else None,
+    )  # fmt: skip
+
+
+def _pair(first: Cell, second: Cell, value: float, even: float) -> Pair:
+    verdict = "faster" if even and value < 0.8 else "not enough runs"
+    low, high = value - 0.05, value + 0.05
+    return Pair(first, second, 5, value, low, high, 0.01, 0.04, verdict, 14)
+
+
+def _numerics(cell: Cell) -> dict[str, Any]:
+    same = cell.amp == "fp32"
     return {
-        "sentence": f"Train with {winner}: no cell is faster, and its accuracy is safe. "
-        "Mixed precision takes 1.22 times as long here.",
-        "goals": goals,
-        "caveats": ["One round drifted by 18 % and was repeated.",
-                    "Times that differ by less than 1.3 % mean nothing in this recording."],
-        "train": f"python train.py experiments={winner.replace('-', '_')}/recommended.yaml "
-        "dataset.root=data",
+        "cell": cell, "seeds": 5, "first_loss_deviation": 0.0003, "loss_deviation": 0.002,
+        "cosine": 0.99983, "flushed": 0.0002, "update_ratio": 1.003, "by_design": False,
+        "verdict": "the same" if same else "the same within its precision",
+        "sentence": "What bfloat16 rounds away.",
     }  # fmt: skip
 
 
-def _runs(cells: Sequence[str], seeds: int, tables: dict) -> list[dict[str, Any]]:
-    runs = []
-    for seed in range(seeds):
-        for cell in cells:
-            ok = cell in tables
-            runs.append({
-                "folder": f"{len(runs)}_{cell.replace('-', '_')}_seed{seed}", "cell": cell,
-                "seed": seed, "round": seed, "attempt": 0, "status": "ok" if ok else "failed",
-                "counted": ok and seed != 2, "drifted": seed == 2,
-                "seconds": tables[cell]["seconds"][seed] if ok else None,
-                "accuracy": tables[cell]["accuracy"][seed] if ok else None,
-                "error": None if ok else "error: device=cuda: no GPU; found cpu; use device=cpu",
-                "why": "its round drifted and was repeated" if ok and seed == 2 else None,
-            })  # fmt: skip
-    return runs
+def _run(cell: Cell, seed: int, ok: bool) -> RunLine:
+    return RunLine(
+        folder=f"{cell.parallel}_{cell.amp}_seed{seed}", cell=cell, seed=seed, round=seed,
+        attempt=0, status="ok" if ok else "failed", counted=ok and seed != 2, drifted=seed == 2,
+        seconds=5.0 if ok else None, accuracy=61.0 if ok else None,
+        error=None if ok else "error: device=cuda: no GPU; found cpu; use device=cpu",
+        why="its round drifted and was repeated" if ok and seed == 2 else None,
+    )  # fmt: skip

@@ -16,14 +16,13 @@ import pytest
 from ninefold import report
 from ninefold.report.__main__ import main
 from ninefold.report.answer.answer import build, evidence_of
-from ninefold.report.answer.recommend import recommend
 from ninefold.report.data import numerics
 from ninefold.report.data.recording import gather_recording, read_recording
 from ninefold.report.data.rounds import is_unfinished, largest_batch, name_of
 from ninefold.report.data.runs import Run, read_csv, row_of, run_of
 from ninefold.result import NUMERICS, Result
 from ninefold.study_record import StudyRecord
-from tests.report.test_report import result, sweep
+from tests.report.test_report import result, sweep, table_of
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"wall_seconds": 9.0, "runs": 1}
@@ -59,7 +58,6 @@ ODD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("place", ODD)
-@pytest.mark.pictures
 def test_a_recording_with_a_value_of_another_kind_is_no_bug(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,11 +114,20 @@ def test_a_recording_rebuilds_to_the_same_files_without_conf_and_experiments(
     report.write(folder)
     recording = (folder / "report").rename(tmp_path / "recording")
     whole = rebuild(recording, ROOT)
-    assert b"which is faster?" in whole[str(recording / "report.md")]
+    assert b"Which is faster?" in whole[str(recording / "report.md")]
     for path in recording.rglob("*.*"):
-        if path.name in ("table.md", "figure.png", "report.json", "report.md", "report.html"):
+        if path.name in report.DERIVED:
             path.unlink()
     assert rebuild(recording, alone(tmp_path / "code")) == whole
+
+
+RECORDED = [path.parent for path in sorted((ROOT / "experiments").glob("*/*/runs.csv"))]
+
+
+@pytest.mark.parametrize("recording", RECORDED, ids=lambda path: "/".join(path.parts[-2:]))
+def test_the_text_of_each_recording_follows_from_its_recorded_files(recording: Path) -> None:
+    text = (recording / "report.md").read_text(encoding="utf-8")
+    assert table_of(read_recording(recording)) == text
 
 
 def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:
@@ -189,8 +196,7 @@ def test_the_question_is_that_of_the_recording(tmp_path: Path) -> None:
     sweep(tmp_path, result(study="nine_way"), question="does it\nrun?", **FACTS)
     recording = gather_recording(tmp_path)
     assert recording is not None
-    found = evidence_of(recording)
-    assert build(recording, found, recommend(found[0])).question == "does it run?"
+    assert build(recording, evidence_of(recording)).question == "does it run?"
     (tmp_path / "sweep.json").write_text(json.dumps(FACTS))
     report.write(tmp_path)
     assert read_recording(tmp_path / "report").sweep.question is None

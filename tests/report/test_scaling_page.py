@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ninefold import report
-from tests.report.test_page import OVERLAID, SIDEWAYS, Reader, browser, reader
+from tests.report.test_page import OVERLAID, SIDEWAYS, UNNAMED, Reader, browser, reader
 from tests.report.test_scaling import planted
 
 __all__ = ["browser", "reader"]  # fixtures
@@ -25,6 +25,7 @@ def test_it_fits_each_screen_and_asks_the_network_for_nothing(
     assert (visit.said, visit.asked) == ([], [])
     assert visit.page.evaluate(SIDEWAYS) == 0
     assert visit.page.evaluate(OVERLAID) == []
-    section = visit.page.locator("#g1-scaling")
-    assert section.locator(".plot svg:visible").count() == 1
+    assert visit.page.locator("#answer .plot svg:visible").count() == 1
+    assert visit.page.evaluate(UNNAMED) == []
+    section = visit.page.locator("#scaling")
     assert section.get_by_role("row").filter(has_text="oversubscribed").count() == 2

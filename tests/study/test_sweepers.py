@@ -59,7 +59,7 @@ def test_joblib_makes_concurrent_runs_and_a_failed_one_is_reported_once(shell: S
     assert (ran["status"], ran["exit_code"]) == ("ok", 0)
     assert ran["notes"][0].startswith("It may have run at the same time as other runs")
     assert json.loads((shell.folder / "sweep" / "sweep.json").read_text())["runs"] == 2
-    assert (shell.folder / "sweep" / "report" / "table.md").is_file()
+    assert (shell.folder / "sweep" / "report" / "report.md").is_file()
 
 
 @pytest.mark.slow

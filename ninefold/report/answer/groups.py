@@ -97,6 +97,7 @@ def describe(
         scaling=scales,
         order=order,
         own_margin=None if evidence.settings.margin == margin else evidence.settings.margin,
+        asks_time=evidence.asks_time,
     )
 
 

@@ -318,6 +318,7 @@ class Group:
     check: what the control says, and what follows, in sentences.
     scaling: None where the study did not sweep processes.
     order: the place of this group where groups are sorted by their conditions, from 0.
+    asks_time: whether the study asked for times.
     """
 
     title: str
@@ -348,6 +349,7 @@ class Group:
     scaling: Scaling | None = None
     order: int = 0
     own_margin: float | None = None
+    asks_time: bool = True
 
     @property
     def shown(self) -> list[CellReport]:

@@ -51,8 +51,9 @@ class Group:
         """The batch size and the epochs; runs that all failed may not know them."""
         batch = str(self.batch_size or "unknown")
         batch += " per process" if self.scaling == "weak" else ""
-        epochs = "unknown" if self.epochs is None else f"{self.epochs:g}"
-        return f"batch {batch}, {epochs} {plural(self.epochs or 0, 'epoch')}"
+        known = self.epochs if self.epochs is None or self.epochs < 1 else round(self.epochs, 1)
+        epochs = "unknown" if known is None else f"{known:g}"
+        return f"batch {batch}, {epochs} {plural(known or 0, 'epoch')}"
 
     @property
     def scaling(self) -> str | None:

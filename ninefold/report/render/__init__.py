@@ -1,1 +1,1 @@
-"""How a report is shown: the page, Markdown, the console, and figure.png."""
+"""How a report is shown: the page, report.md, the console, and figure.svg."""

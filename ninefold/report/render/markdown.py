@@ -19,18 +19,6 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in padded)
 
 
-def aligned(text: str) -> str:
-    """Return a table of lines `| cell | cell |`, of which the first is its head, as `grid` does."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    head, *rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-    return grid(head, rows)
-
-
-def lowered(text: str) -> str:
-    """Return a document with its headings one level lower."""
-    return re.sub(r"^#", "##", text, flags=re.MULTILINE)
-
-
 def plain(text: str) -> str:
     """Return text of any content as one line in which nothing is markup."""
     return re.sub(r"[<|\[]", r"\\\g<0>", one_line(text))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ninefold.errors import one_line
-from ninefold.report.answer.tree import CellReport
-from ninefold.report.data.cell import Cell
-from ninefold.report.render.svg import adopt
+from ninefold.report.render.svg import STRUCK, adopt
 from ninefold.result import PHASES
 
 if TYPE_CHECKING:
@@ -21,22 +21,15 @@ if TYPE_CHECKING:
 WIDE, NARROW = 960, 352  # CSS pixels
 
 # The colors of report.html are CSS custom properties, which dark mode and printing change. In a
-# plot each stands as a color of its own, which `adopt` replaces by the property.
-_PROPERTIES = {
-    f"#0000{number:02}": name
-    for number, name in enumerate(
-        ["ink", "muted", "line", "accent", "warn", "hatch", *(f"phase-{name}" for name in PHASES)],
-        start=1,
-    )
-}
-ON_PAGE = {name: color for color, name in _PROPERTIES.items()}
-# The colors of figure.png, by the same names: those of the page in light mode.
-ON_PAPER = {
-    "ink": "#1a1c20",
-    "muted": "#585d66",
-    "line": "#dcd9d2",
-    "accent": "#0a5c80",
-    "warn": "#9c3d10",
+# plot each stands as a color of its own, which `adopt` replaces by the property. On paper they are
+# those of the page in light mode.
+_ON_PAPER = {
+    "paper": "#ffffff",
+    "ink": "#1b1d22",
+    "muted": "#5c616b",
+    "line": "#dcdee3",
+    "accent": "#0b6285",
+    "warn": "#a3420f",
     "hatch": "#14182033",
     "phase-data": "#efc566",
     "phase-transfer": "#e79a8a",
@@ -44,57 +37,48 @@ ON_PAPER = {
     "phase-backward": "#83b4d2",
     "phase-optimizer": "#c9b8e2",
 }
+COLORS = {name: f"#0000{place:02}" for place, name in enumerate(_ON_PAPER, start=1)}
 HATCHES = dict(zip(PHASES, ("//", "xxx", "", "\\\\", "|||"), strict=True))
-_LETTERS = 13  # of a cell's name
-
-
-def matplotlib() -> Any:
-    """Import matplotlib without its messages, such as the one about a new font cache."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    import matplotlib as mpl  # only here: it takes long to import
-
-    return mpl
-
-
-def style(colors: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of matplotlib for all plots in these colors."""
-    return {
-        "font.family": "DejaVu Sans",  # a page measures with it and is shown in a narrower one
-        "font.size": 12,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.titlelocation": "left",
-        "axes.titlesize": 12,
-        "axes.titleweight": "bold",
-        "axes.titlepad": 5,
-        "axes.titley": 1.0,  # the default position, without searching for it at each drawing
-        "axes.edgecolor": colors["line"],
-        "axes.labelcolor": colors["muted"],
-        "axes.labelsize": 11.5,
-        "axes.linewidth": 1,
-        "text.color": colors["ink"],
-        "xtick.color": colors["line"],
-        "ytick.color": colors["line"],
-        "xtick.labelcolor": colors["muted"],
-        "ytick.labelcolor": colors["muted"],
-        "xtick.labelsize": 11,
-        "ytick.labelsize": 11,
-        "grid.color": colors["line"],
-        "grid.linewidth": 0.8,
-        "hatch.linewidth": 0.7,
-        "lines.solid_capstyle": "round",
-        "svg.fonttype": "none",
-        "svg.hashsalt": "ninefold",
-    }
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot of report.html as SVG for two widths of screen, and what it shows, in words."""
+    """A plot of report.html for two widths of screen, which is drawn when it is asked for.
+
+    about: what it shows, in words. draw: on a canvas. height: in CSS pixels, of narrow or not.
+    """
 
     about: str
-    wide: str
-    narrow: str
+    draw: Callable[[Canvas], None]
+    height: Callable[[bool], float]
+
+    @property
+    def wide(self) -> str:
+        """Its SVG for wide screens."""
+        return self._drawn(WIDE)
+
+    @property
+    def narrow(self) -> str:
+        """Its SVG for narrow screens."""
+        return self._drawn(NARROW)
+
+    def _drawn(self, width: int) -> str:
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of a new font cache
+        import matplotlib as mpl  # only here: it takes long to import
+        from matplotlib.figure import Figure
+
+        with mpl.rc_context(_style()):
+            size = (width / 72, self.height(width == NARROW) / 72)
+            canvas, text = Canvas(width, Figure(figsize=size, dpi=72)), io.StringIO()
+            self.draw(canvas)
+            canvas.figure.savefig(
+                text,
+                format="svg",
+                transparent=True,
+                metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
+            )
+        names = {color: name for name, color in COLORS.items()}
+        return adopt(text.getvalue(), names, canvas.tips, self.about)
 
 
 @dataclass
@@ -112,135 +96,98 @@ class Canvas:
     def axes(self, left: float, top: float, right: float, bottom: float) -> Axes:
         """Return axes with these margins, in CSS pixels."""
         width, height = (72 * inches for inches in self.figure.get_size_inches())
-        return self.figure.add_axes(
-            (
-                left / width,
-                bottom / height,
-                (width - left - right) / width,
-                (height - top - bottom) / height,
-            )
-        )
+        across, down = width - left - right, height - top - bottom
+        return self.figure.add_axes((left / width, bottom / height, across / width, down / height))
 
-    def tip(self, text: str) -> str:
-        """Return an id for an artist, which then shows this text when pointed at."""
-        name = f"tip{len(self.tips)}"
+    def tip(self, text: str, struck: bool = False) -> str:
+        """Return an id for an artist, which then shows this text when pointed at.
+
+        struck: whether the artist is text that is struck through.
+        """
+        name = f"{STRUCK if struck else 'tip'}{len(self.tips)}"
         self.tips[name] = one_line(text)
         return name
 
 
-def picture(draw: Callable[[Canvas], None], height: Callable[[bool], int], about: str) -> Picture:
-    """Draw a plot for wide and for narrow screens. height: in CSS pixels, of narrow or not."""
-    mpl = matplotlib()
-    from matplotlib.figure import Figure
-
-    found = []
-    for width in (WIDE, NARROW):
-        with mpl.rc_context(style(ON_PAGE)):
-            size = (width / 72, height(width == NARROW) / 72)
-            canvas = Canvas(width, Figure(figsize=size, dpi=72))
-            draw(canvas)
-            text = io.StringIO()
-            canvas.figure.savefig(
-                text,
-                format="svg",
-                transparent=True,
-                metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
-            )
-        found.append(adopt(text.getvalue(), _PROPERTIES, canvas.tips, about))
-    return Picture(about, *found)
+def alone(drawn: Picture, caption: str) -> str:
+    """Return the wide version as an SVG file: on white, with colors, font and caption."""
+    text = drawn.wide
+    for name, color in _ON_PAPER.items():
+        text = text.replace(f"var(--{name})", color)
+    height = float(re.findall(r'viewBox="0 0 \d+ ([\d.]+)"', text)[0])
+    whole = f'viewBox="-16 -16 {WIDE + 32} {height + 56:g}"'
+    text = re.sub(r'viewBox="[^"]*" width="\d+" height="[\d.]+"', whole, text, count=1)
+    paper = '<rect x="-16" y="-16" width="100%" height="100%" fill="#ffffff"/>'
+    said = f'<text x="0" y="{height + 22:g}" font-size="12" fill="{_ON_PAPER["muted"]}">'
+    head, _, rest = text.partition(">")
+    font = 'xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif"'
+    rest = rest.removesuffix("</svg>")
+    head = head.replace("<svg", f"<svg {font}", 1)
+    return f"{head}>{paper}{rest}{said}{escape(caption)}</text></svg>\n"
 
 
-def alone(drawn: str) -> str:
-    """A picture of the page as an SVG file: with its own colors and font."""
-    for name, color in ON_PAPER.items():
-        drawn = drawn.replace(f"var(--{name})", color)
-    head = '<svg xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" '
-    return drawn.replace("<svg ", head, 1)
+def _style() -> Any:
+    """The settings of matplotlib for all plots."""
+    return {
+        "font.family": "DejaVu Sans",  # a page measures with it and is shown in a narrower one
+        "font.size": 13,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlelocation": "left",
+        "axes.titlesize": 12,
+        "axes.titleweight": "bold",
+        "axes.titlepad": 5,
+        "axes.titley": 1.0,  # the default position, without searching for it at each drawing
+        "axes.edgecolor": COLORS["line"],
+        "axes.labelcolor": COLORS["muted"],
+        "axes.labelsize": 12,
+        "axes.linewidth": 1,
+        "text.color": COLORS["ink"],
+        "xtick.color": COLORS["line"],
+        "ytick.color": COLORS["line"],
+        "xtick.labelcolor": COLORS["muted"],
+        "ytick.labelcolor": COLORS["muted"],
+        "xtick.labelsize": 12,
+        "ytick.labelsize": 12,
+        "grid.color": COLORS["line"],
+        "grid.linewidth": 0.8,
+        "hatch.linewidth": 0.7,
+        "lines.solid_capstyle": "round",
+        "svg.fonttype": "none",
+        "svg.hashsalt": "ninefold",
+    }
 
 
-def phase_bars(
-    axes: Axes,
-    cells: Sequence[CellReport],
-    lengths: Mapping[Cell, float],
-    colors: Mapping[str, str],
-    least: float,
-    tip: Callable[[str], str],
-) -> None:
-    """Draw a bar for each cell, split into the phases of a training step.
-
-    lengths: of the bars, by cell.
-    least: share of the longest bar from which on a phase's percentage stands in it.
-    tip: makes an id from the text of a tooltip.
-    """
-    longest = max(lengths.values())
-    for row, cell in enumerate(cells):
-        if not cell.phases:
-            say(axes, longest * 0.01, row, cell.status or "not known", colors)
-            continue
-        left = 0.0
-        for phase in PHASES:
-            share = cell.phases.get(phase) or 0.0
-            length = share / 100 * lengths[cell.cell]
-            (bar,) = axes.barh(
-                row,
-                length,
-                0.74,
-                left=left,
-                color=colors[f"phase-{phase}"],
-                hatch=HATCHES[phase],
-                edgecolor=colors["hatch"],
-                linewidth=0,
-            )
-            bar.set_gid(tip(f"{cell.cell}: {phase} {share:.1f} %"))
-            if length / longest > least:
-                text(axes, left + length / 2, row, f"{share:.0f} %", ha="center")
-            left += length
-    axes.set_xlim(0, longest * 1.01)
-    name_rows(axes, [str(cell.cell) for cell in cells])
-
-
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Write names to the left of rows, the first on top."""
-    axes.set_yticks(range(len(names)), [""] * len(names))
-    for row, name in enumerate(names):
-        axes.annotate(
-            fitting(name),
-            (0, row),
-            xycoords=("axes fraction", "data"),
-            xytext=(-8, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            parse_math=False,
-        )
-    axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", length=3)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+def rows(axes: Axes, count: int) -> None:
+    """Make axes of so many rows, the first on top, without a scale at the left."""
+    axes.set_yticks([])
     axes.spines["left"].set_visible(False)
+    axes.set_ylim(count - 0.5, -0.5)
+    axes.tick_params(axis="x", length=3)
 
 
-def fitting(name: str) -> str:
-    """Return a cell's name shortened to its place, with parts of both strategy and precision."""
+def beside(axes: Axes, row: float, words: str, at: int, shift: float, **how: Any) -> None:
+    """Write from the left (`at` 0) or the right (1) end of a row, shifted by so many pixels."""
+    axes.annotate(
+        one_line(words),
+        (at, row),
+        xycoords=("axes fraction", "data"),
+        xytext=(shift, how.pop("up", 0)),
+        textcoords="offset points",
+        annotation_clip=False,
+        parse_math=False,  # dollar signs in a name are no mathematics
+        va="center",
+        **how,
+    )
+
+
+def fitting(name: str, letters: int) -> str:
+    """Return a name shortened to so many letters, without its middle: ends often tell it apart."""
     name = one_line(name)
-    if len(name) <= _LETTERS:
-        return name
-    parallel, dash, amp = name.partition("-")
-    room = _LETTERS - len(dash)
-    first = min(len(parallel), max(room // 2, room - len(amp)))
-    return f"{_shortened(parallel, first)}{dash}{_shortened(amp, room - first)}"
+    head, tail = (letters - 1) // 2, letters // 2
+    return name if len(name) <= letters else f"{name[:head]}…{name[-tail:]}"
 
 
-def _shortened(word: str, most: int) -> str:
-    """Return a word without its middle: names often begin or end alike."""
-    head, tail = (most - 1) // 2, most // 2
-    return word if len(word) <= most else f"{word[:head]}…{word[-tail:]}"
-
-
-def say(axes: Axes, x: float, y: float, words: str, colors: Mapping[str, str]) -> None:
-    """Write where a value is missing."""
-    text(axes, x, y, words, color=colors["muted"])
-
-
-def text(axes: Axes, x: float, y: float, words: str, **how: Any) -> None:
-    """Write text of any content; dollar signs in it are no mathematics."""
-    axes.text(x, y, one_line(words), va="center", parse_math=False, **{"fontsize": 11, **how})
+def longest(names: Sequence[str]) -> int:
+    """Return the letters of the longest name."""
+    return max(map(len, names), default=0)

@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ninefold.report.answer.tree import Scaling, ScalingPoint, Series
-from ninefold.report.numbers import MISSING, between, number, times
-from ninefold.report.render.plots import ON_PAGE, Canvas, Picture, picture
+from ninefold.report.data.cell import Cell
+from ninefold.report.numbers import MISSING, between, number, three_digits
+from ninefold.report.render.plots import COLORS, Canvas, Picture
+from ninefold.report.render.tables import Column, Field, Table, Word, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HEADER = (
-    "cell",
-    "speed-up",
-    "interval",
-    "efficiency",
-    "its interval",
-    "ms a step",
-    "verdict",
-)
-_INK, _MUTED, _ACCENT = (ON_PAGE[name] for name in ("ink", "muted", "accent"))
+_MUTED, _ACCENT = COLORS["muted"], COLORS["accent"]
 _PANEL = 250  # CSS pixels, the height of a panel
 _TITLE, _BELOW, _LEFT = 24, 46, 52
 
 
-def tables(scaling: Scaling | None) -> dict[str, Any] | None:
-    """Return how a group's cells scale as rows of text, one for each number of processes."""
-    if scaling is None:
-        return None
-    return {
-        "kind": scaling.kind,
-        "header": HEADER,
-        "series": [
-            {
-                "title": f"{each.parallel}, {each.amp}",
-                "rows": [_row(point) for point in each.points],
-                "said": each.said,
-            }
-            for each in scaling.series
-        ],
-    }
-
-
-def _row(point: ScalingPoint) -> list[str]:
-    efficiency = MISSING if point.efficiency is None else _percent(point.efficiency)
-    return [
-        str(point.cell),
-        times(point.speedup),
-        between(point.speedup_low, point.speedup_high, times),
-        "oversubscribed" if point.oversubscribed else efficiency,
-        between(point.efficiency_low, point.efficiency_high, _percent),
-        MISSING if point.step_seconds is None else f"{1e3 * point.step_seconds:.3g}",
-        point.verdict or "the base",
+def table(series: Series, labels: Mapping[Cell, str]) -> Table:
+    """Return how a series scales, a row for each number of processes."""
+    rows = []
+    for point in series.points:
+        efficiency = MISSING if point.efficiency is None else _percent(point.efficiency)
+        rows.append(
+            [
+                Field(labels.get(point.cell) or str(point.cell)),
+                Field(
+                    number(point.speedup, 2),
+                    between(point.speedup_low, point.speedup_high, three_digits, ""),
+                    word(point.verdict) if point.verdict else Word("base", ""),
+                ),
+                Field(
+                    "oversubscribed" if point.oversubscribed else efficiency,
+                    between(point.efficiency_low, point.efficiency_high, _percent, ""),
+                ),
+                Field(MISSING if point.step_seconds is None else f"{1e3 * point.step_seconds:.3g}"),
+            ]
+        )
+    columns = [
+        Column("configuration", number=False),
+        *map(Column, ("times as fast", "efficiency", "ms a step")),
     ]
+    return Table(f"{series.parallel}, {series.amp}, by processes", columns, rows)
 
 
 def _percent(share: float) -> str:
@@ -88,13 +77,13 @@ def draw(scaling: Scaling) -> Picture:
 
     what = "; ".join(
         f"{series.parallel} {series.amp}: "
-        + ", ".join(f"x{point.processes} {times(point.speedup)}" for point in series.points)
+        + ", ".join(f"x{point.processes} {number(point.speedup, 2)}" for point in series.points)
         for series in scaling.series
     )
-    return picture(
+    return Picture(
+        f"Speed-up over processes, measured: {what}. Dotted: the ideal. The table has the numbers.",
         paint,
         lambda narrow: _PANEL * -(-len(scaling.series) // across(narrow)),
-        f"Speed-up over processes, measured: {what}. Dotted: the ideal. The table has the numbers.",
     )
 
 
@@ -137,7 +126,7 @@ def _ticks(axes: Axes, counts: Sequence[int], seen: Sequence[float]) -> None:
     axes.set_xticks(places, [str(place) for place in places])
     low, high = min(seen), max(seen)
     powers = [2.0**power for power in range(-12, 13) if low / 1.6 <= 2.0**power <= high * 1.6]
-    axes.set_yticks(powers, [f"×{power:g}" for power in powers])
+    axes.set_yticks(powers, [f"{power:g}" for power in powers])
     axes.minorticks_off()
     axes.set_xlim(places[0] / 1.25, places[-1] * 1.25)
     axes.set_ylim(low / 1.25, high * 1.25)
@@ -145,10 +134,11 @@ def _ticks(axes: Axes, counts: Sequence[int], seen: Sequence[float]) -> None:
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     axes.set_xlabel("processes")
+    axes.set_ylabel("times as fast")
 
 
 def _tip(point: ScalingPoint) -> str:
-    words = f"{point.cell}: {times(point.speedup)}"
+    words = f"{point.cell}: {number(point.speedup, 2)}"
     if point.oversubscribed:
         return f"{words}, oversubscribed"
     return (

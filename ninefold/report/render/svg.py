@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from xml.etree import ElementTree
 
 _SVG = "{http://www.w3.org/2000/svg}"
+STRUCK = "struck"  # begins the id of text that is struck through
 
 
 def adopt(text: str, colors: Mapping[str, str], tips: Mapping[str, str], about: str) -> str:
@@ -34,6 +35,8 @@ def adopt(text: str, colors: Mapping[str, str], tips: Mapping[str, str], about: 
             title = ElementTree.Element("title")
             title.text = tips[name]
             element.insert(0, title)
+            for text_of in element.iter(f"{_SVG}text") if name.startswith(STRUCK) else ():
+                text_of.set("style", f"text-decoration: line-through; {text_of.get('style', '')}")
         elif name in linked:
             element.set("id", prefix + name)
         for key, value in list(element.attrib.items()):

@@ -8,32 +8,15 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from ninefold.errors import one_line
-from ninefold.report.numbers import (
-    MISSING,
-    capitalized,
-    counted,
-    in_words,
-    number,
-    score_text,
-    signed,
-    small,
-    times,
-    typeset,
-    with_article,
-)
-from ninefold.report.render.markdown import aligned, code, grid, lowered, plain
+from ninefold.report.numbers import capitalized, typeset
+from ninefold.report.render.markdown import code, plain
 
 FOLDER = Path(__file__).parent / "templates"
-_FILTERS: tuple[Any, ...] = (
-    *(aligned, capitalized, code, counted, in_words, lowered, number, one_line, plain),
-    *(score_text, signed, small, times, typeset, with_article),
-)
 
 
 def render(name: str, **values: Any) -> str:
     """Return the text of a template with these values; in HTML all of them are escaped."""
-    return _environment().get_template(name).render(missing=MISSING, grid=grid, **values)
+    return _environment().get_template(name).render(**values)
 
 
 @cache
@@ -45,5 +28,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update({each.__name__: each for each in _FILTERS})
+    found.filters.update(capitalized=capitalized, code=code, plain=plain, typeset=typeset)
     return found

@@ -1,0 +1,124 @@
+"""Tables of a report as typed rows of text, which every rendering shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ninefold.errors import one_line
+from ninefold.report.numbers import MISSING
+from ninefold.report.render.markdown import grid, plain
+from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, OTHER_HOSTS, PASSED, WITHIN
+
+# The word of a verdict, and whether it is good, bad, even or open.
+_WORDS = {
+    "faster": ("faster", "good"),
+    "slower": ("slower", "bad"),
+    "better": ("better", "good"),
+    "worse": ("worse", "bad"),
+    "tie": ("the same", "even"),
+    "safe": ("kept", "good"),
+    OPEN: ("open", "open"),
+    WITHIN: ("in the noise", "open"),
+    OTHER_HOSTS: (OTHER_HOSTS, "open"),
+    PASSED: ("passed", "good"),
+    FAILED: ("failed", "bad"),
+    NOT_SHOWN: ("not shown", "open"),
+}
+GLYPHS = {"good": "✓", "bad": "✗", "even": "=", "open": "?"}
+
+
+class Word(NamedTuple):
+    """A verdict as a word. state: good, bad, even or open; empty of what is none."""
+
+    text: str
+    state: str
+
+    @property
+    def glyph(self) -> str:
+        """What tells the state without its color."""
+        return GLYPHS.get(self.state, "")
+
+
+def word(verdict: str) -> Word:
+    """Return how a verdict is told; an unknown one by its own words."""
+    return Word(*_WORDS.get(verdict, (verdict, "even")))
+
+
+class Field(NamedTuple):
+    """One field of a table. more: stands beside it, smaller; word: its verdict."""
+
+    text: str
+    more: str = ""
+    word: Word | None = None
+
+    def __str__(self) -> str:
+        more = self.more if self.more.startswith("±") or not self.more else f"({self.more})"
+        return " ".join(filter(None, [self.text, more, self.word.text if self.word else ""]))
+
+
+NONE = Field(MISSING)
+
+
+class Column(NamedTuple):
+    """One column. number: whether its fields are, which are aligned at the right."""
+
+    title: str
+    number: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of fields below their columns, of which the first names the row.
+
+    name: what it is a table of.
+    styles: of each row: `named` by the answer, `out` of the running, or empty.
+    """
+
+    name: str
+    columns: list[Column]
+    rows: list[list[Field]]
+    styles: list[str] = field(default_factory=list)
+
+    def parts(self, place: int) -> tuple[bool, bool, bool]:
+        """Whether fields of a column have text, have something beside it, and have a word."""
+        fields = [row[place] for row in self.rows]
+        return any(f.text for f in fields), any(f.more for f in fields), any(f.word for f in fields)
+
+    def style(self, row: int) -> str:
+        return self.styles[row] if self.styles else ""
+
+
+def filled(table: Table) -> Table:
+    """Return a table without the columns that have nothing in any row."""
+    kept = [
+        place
+        for place in range(len(table.columns))
+        if any(row[place] not in (NONE, Field("")) for row in table.rows)
+    ]
+    rows = [[row[place] for place in kept] for row in table.rows]
+    return Table(table.name, [table.columns[place] for place in kept], rows, table.styles)
+
+
+def markdown(table: Table) -> str:
+    """Return a table as Markdown; a row that the answer names is bold."""
+    rows = []
+    for number, row in enumerate(table.rows):
+        name, *rest = [plain(str(each)) for each in row]
+        rows.append([f"**{name}**" if table.style(number) == "named" else name, *rest])
+    return grid([plain(column.title) for column in table.columns], rows)
+
+
+def lines(table: Table, most: int, columns: int) -> list[str]:
+    """Return the first rows and columns of a table as lines of text, its numbers aligned."""
+    cut = [row[:columns] for row in table.rows[:most]]
+    texts = [[column.title for column in table.columns[:columns]]]
+    texts += [[one_line(str(each)) for each in row] for row in cut]
+    heads = [one_line(text) for text in texts[0]]
+    widths = [max(len(row[place]) for row in texts) for place in range(len(heads))]
+    return [_padded(row, widths) for row in texts]
+
+
+def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
