@@ -376,7 +376,6 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "packing",
         "draws",
         "loader_workers",
-        "encoded",
     }
     assert yamls(group) == files
     for name in files:
