@@ -196,10 +196,9 @@ class TrainKeys(Section, kw_only=True):
     graph: Annotated[bool, MAY_CHANGE] = False
     """Record the training step as one CUDA graph, which the host starts by one call; one process on
     one GPU. A no-op on a CPU."""
-    profile: Annotated[bool | Literal["python", "io"], MAY_CHANGE] = False
-    """true: record five steps before training for TensorBoard and Perfetto, and print at the end
-    what the run is bound by; python: sample the Python functions of all threads; io: count what
-    training reads, per epoch."""
+    profile: Annotated[bool, MAY_CHANGE] = False
+    """Record five steps before training for TensorBoard and Perfetto, and print at the end what the
+    run is bound by."""
     numerics: Whole = 0
     """First steps whose loss, gradient norm and update size are recorded for the report; the steps
     are then undone."""
