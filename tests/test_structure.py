@@ -80,7 +80,6 @@ COMPOSING = {"main", "plugins", "config", "study", "pack"} | {
     "train/run",
     "train/evaluate",
     "train/turns",
-    "train/dry",
 }
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {

@@ -130,14 +130,6 @@ class LaunchKeys(Section, kw_only=True):
     """Processes that parallel.processes=auto means on a CPU."""
 
 
-class TrainLaunchKeys(LaunchKeys, kw_only=True):
-    """Starting and stopping worker processes."""
-
-    dry: Annotated[bool, NO_EFFECT] = False
-    """Print what each process would hold and send instead of training; parallel.processes may be
-    any number."""
-
-
 class TrainKeys(Section, kw_only=True):
     """The keys of a training run: conf/train.yaml."""
 
@@ -209,7 +201,7 @@ class TrainKeys(Section, kw_only=True):
     loader: Annotated[LoaderKeys, MAY_CHANGE]
     compile: CompileKeys
     clock: ClockKeys
-    launch: Annotated[TrainLaunchKeys, MAY_CHANGE]
+    launch: Annotated[LaunchKeys, MAY_CHANGE]
 
 
 class LoadKeys(Section, kw_only=True):

@@ -35,7 +35,6 @@ USAGE = {
     "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]",
     "evaluate": "ckpt=PATH [GROUP=OPTION ...] [KEY=VALUE ...]",
 }
-NOT_RESUMED = ("launch.dry",)  # keys of a section that may change, refused with `resume`
 # Groups whose options in conf/ have no keys but those of the schema; classes of PyTorch and of
 # users have other arguments.
 CLOSED = ("parallel", "amp", "dataset", "task")
@@ -171,7 +170,6 @@ def _rows(keys: Mapping[str, Key]) -> str:
             continue
         default = spelled(key.default)
         resumes = name in may_change or name.partition(".")[0] in may_change
-        resumes = resumes and name not in NOT_RESUMED
         cells = [
             f"`{name}`",
             words(key.kind).replace("|", "\\|"),

@@ -34,7 +34,6 @@ ADDED: dict[str, Any] = {
     "clock.ceiling": 0,
     "clock.link": 0,
     "launch.engine": "auto",
-    "launch.dry": False,
     "parallel.devices": None,
     "parallel.loss_in_forward": True,
     "dataset.val": 0,

@@ -141,7 +141,7 @@ def test_the_page_of_keys_marks_those_that_a_resumed_run_takes_another_value_of(
     lines = (ROOT / "docs" / "keys.md").read_text().splitlines()
     marked = {line.split("`")[1] for line in lines if line.endswith(" resume |")}
     assert marked >= {"epochs", "launch.grace", "launch.inline", "checkpoint.keep"}
-    assert not marked & {"seed", "launch.dry"}
+    assert "seed" not in marked
 
 
 @pytest.mark.parametrize("command", ["train", pytest.param("evaluate", marks=pytest.mark.slow)])
