@@ -1,8 +1,8 @@
 """The keys of train.py and evaluate.py outside the groups: type, default and meaning of each.
 
 A section is a class whose fields are its keys; the sentence of a key stands below it.
-docs/keys.md, `--help`, the JSON Schemas in conf/schema/ and the comments in conf/train.yaml and
-conf/evaluate.yaml are generated from here: `python -m ninefold.config.reference`.
+docs/keys.md, `--help` and the comments in conf/train.yaml and conf/evaluate.yaml are generated from
+here: `python -m ninefold.config.reference`.
 """
 
 # No `from __future__ import annotations`: to evaluate each from its text takes 2 ms of a command.
