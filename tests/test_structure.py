@@ -264,7 +264,6 @@ OTHER_MEANINGS = {
     ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
     ("launch/forkserver", "torchvision"),
 }  # fmt: skip
-OF_OLDER_FILES = {"result"}  # the one place for what these told by the names of options alone
 
 
 def option_names() -> set[str]:
@@ -346,7 +345,7 @@ def test_comparisons_with_an_option_are_found() -> None:
 
 
 def test_nothing_asks_for_an_option_by_its_name_where_the_option_can_say_it() -> None:
-    found = {(module, text) for module, text in by_name() if module not in OF_OLDER_FILES}
+    found = set(by_name())
     assert found - OTHER_MEANINGS == set()
 
 

@@ -163,7 +163,7 @@ def test_a_control_that_did_not_hold_keeps_batch_sizes_from_an_answer(tmp_path: 
         content = json.loads((folder / "runs" / f"fp32_64_{seed}" / "result.json").read_text())
         content |= {"parallel": "dp", "train_seconds": (2.5 + seed / 50) * content["train_seconds"]}
         (copy := folder / "runs" / f"dp_64_{seed}").mkdir()
-        (copy / "result.json").write_text(json.dumps(content | {"replicas": 1}))
+        (copy / "result.json").write_text(json.dumps(content | {"replicas": 1, "no_op": True}))
     recording = gather_recording(folder)
     assert recording is not None
     found = evidence_of(recording)
