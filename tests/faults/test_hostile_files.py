@@ -690,7 +690,7 @@ def listening(pids: list[int]) -> set[str]:
 
 GOOD: dict[str, Any] = {
     "status": "ok", "parallel": "none", "amp": "fp32", "dataset": "digits", "model": "convnet",
-    "seed": 0, "batch_size": 64, "epochs": 1, "train_seconds": 2.0, "accuracy": 0.5,
+    "seed": 0, "batch_size": 64, "epochs": 1, "train_seconds": 2.0, "accuracy": 0.5, "no_op": False,
 }  # fmt: skip
 DEEP: Any = []
 for _ in range(900):
