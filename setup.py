@@ -8,7 +8,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-PATTERNS = ("conf/**/*.yaml", "conf/schema/*.json", "experiments/*.yaml")  # no recordings
+PATTERNS = ("conf/**/*.yaml", "experiments/*.yaml")  # no recordings
 
 
 class BuildPy(build_py):

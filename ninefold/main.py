@@ -47,7 +47,7 @@ from ninefold.places import CONF
 from ninefold.process import OutputClosed, interrupted, no_reader, open_streams
 from ninefold.ranks import started_by
 from ninefold.result import FILE
-from ninefold.study import checks, dry
+from ninefold.study import checks
 from ninefold.study.plan import SWEEPER, Plan
 
 if TYPE_CHECKING:
@@ -203,8 +203,6 @@ class Command:
         folder = Path(composition.config.hydra.runtime.output_dir)
         if (what := job.asked.of_command.get("find")) is not None:
             self.runs.attempt(lambda: self._find(what, job, composition, folder), folder)
-        elif job.resolved["launch"].get("dry"):
-            self.runs.attempt(lambda: print("\n".join(dry.lines(job, folder)), flush=True), folder)
         elif result := self.runs.make(job, folder).result:
             return result.best_accuracy
         return None

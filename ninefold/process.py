@@ -365,7 +365,16 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
         sys.stdout.flush()
     except OSError:
         code = code or no_reader().code
+    if _profiled():
+        raise SystemExit(code)
     _exit(code)
+
+
+def _profiled() -> bool:
+    """Whether a profiler such as `python -m cProfile` has started this process, and is to end it:
+    it writes its file then."""
+    tools = getattr(sys, "monitoring", None)  # of Python 3.12 and later
+    return bool(sys.getprofile() or (tools and tools.get_tool(tools.PROFILER_ID)))
 
 
 @contextmanager

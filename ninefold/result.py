@@ -20,8 +20,6 @@ SCORE = "accuracy"  # the score's name in results that name none
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 TIMING_LOOKS = (3, 4, 6, 8, 11, 15, 20)  # after which of these a study looks at the times so far
-# In older results a further figure whose name ends in one of these words is an error in that unit.
-UNITS = ("mm", "cm", "m", "px", "voxels", "degrees", "s")
 SHARE = "share"  # the unit of a number from 0 to 1, which is shown in percent
 
 
@@ -147,20 +145,17 @@ class Result:
     Unknown values are None.
 
     accuracy: the task's score on the test set, with the last weights.
-    score, score_unit, score_better, score_margin: what it is, see Score; all but the name are None
-        in older results: a share, more is better.
+    score, score_unit, score_better, score_margin: what it is, see Score.
     scores: further figures of the task on the test set, by Figure.key.
-    figures: name, unit and better of each of these whose task gives them. Of the others a name that
-        ends in one of UNITS is of an error in that unit, any other of a share.
+    figures: name, unit and better of each of these whose task gives them.
     val_accuracy, val_loss, val_count: of the validation split; None if there is none.
-    selection: the set that best.pt and patience are selected on, val or test (None in results of
-        older versions: test).
+    selection: the set that best.pt and patience are selected on, val or test.
     best_accuracy: the best score on that set.
     exit_code: exit code of a command that makes this run alone.
     epochs: epochs trained, a fraction if max_steps ended one early.
     planned_epochs: epochs to train if patience does not end the run earlier.
     hosts: on how many hosts these processes were; environment.hosts says which.
-    max_processes: that the strategy can use; None: any number (or an older result).
+    max_processes: that the strategy can use; None: any number.
     chunks: parts of a batch that a network split over devices computes one after the other.
     no_op: whether the strategy had nothing to do on these devices, so that the run computed what
         one process on one device does.
@@ -298,7 +293,7 @@ class Result:
 
     @classmethod
     def of(cls, stored: object) -> Result:
-        """The result in a result.json of any version. Raises ValueError if it is damaged."""
+        """The result in a result.json. Raises ValueError if it is damaged."""
         if not isinstance(stored, dict) or not isinstance(stored.get("status"), str):
             raise ValueError(f"{FILE} is not a JSON object with a status")
         known = {key: value for key, value in stored.items() if value is not None}
@@ -323,29 +318,3 @@ class Result:
 
     def write(self, folder: Path) -> None:
         write_json(folder / FILE, redacted(asdict(self)))
-
-
-# What files of older versions told by the names of options alone; options declare it now.
-OLDER_ONE_PROCESS = ("none", "dp", "split")
-OLDER_GROUPS = ("ddp", "fsdp", "tensor")  # whose processes had a process group
-
-
-def had_one_process(parallel: object) -> bool:
-    """Whether older files name a strategy so that has one process, whatever is asked for."""
-    return parallel in OLDER_ONE_PROCESS
-
-
-def add_older_facts(result: Result) -> None:
-    """Set the fields of a result that its version did not record yet."""
-    if result.max_processes is None and had_one_process(result.parallel):
-        result.max_processes = 1
-    if result.random_inputs is None:
-        result.random_inputs = result.dataset == "synthetic"
-    if result.status != "ok":
-        return
-    if result.no_op is None:
-        result.no_op = result.parallel == "dp" and result.replicas == 1
-        if result.backend is None and result.parallel in OLDER_GROUPS:
-            result.backend = "nccl" if set(result.devices) - {"cpu"} else "gloo"
-    if result.tf32 is None:
-        result.tf32 = result.amp == "tf32"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,11 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from ninefold.result import PROCESSES, are_numbers, had_one_process, strategy_name
+from ninefold.result import PROCESSES, are_numbers, strategy_name
 
 FILE = "sweep.json"  # in a study's folder
 SUPERSEDED = "superseded"  # folder of runs that were repeated, in a study's
-MOST_CELLS = 10_000  # more were never run
 # Fields that sweep.json holds under the same name.
 PLAIN = (
     "study",
@@ -31,7 +29,6 @@ PLAIN = (
     "burn_in",
     "overlays",
 )
-_FAILED = ("the search ended: ", "there was no search: ")  # how `why` of a failed search begins
 
 
 @dataclass
@@ -150,9 +147,9 @@ class StudyRecord:
 
     @classmethod
     def of(cls, stored: object) -> StudyRecord:
-        """The record in a sweep.json of any version. Raises ValueError if it is damaged."""
+        """The record in a sweep.json. Raises ValueError if it is damaged."""
         try:
-            found = msgspec.convert(upgrade(stored), StudyRecord)
+            found = msgspec.convert(_fields(stored), StudyRecord)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
         for entry in (*found.rounds, *found.timing):
@@ -236,35 +233,15 @@ class StudyRecord:
         return self.settings.get("study", {})
 
 
-def upgrade(stored: object) -> object:
-    """What a sweep.json says in the fields of this version; older ones lack some."""
+def _fields(stored: object) -> object:
+    """What a sweep.json says in the fields of a StudyRecord."""
     if not isinstance(stored, Mapping):
         return stored
     found = _known({**stored, "segments": stored.get("parts")})
     for kind in ("rounds", "timing"):
         if isinstance(entries := found.get(kind), list):
             found[kind] = [_round(entry) for entry in entries]
-    if "planned_rounds" not in found:
-        numbers = [e.get("round") for e in _list(found.get("rounds")) if isinstance(e, dict)]
-        found["planned_rounds"] = len(set(map(str, numbers)))
-    if "timing" in found and "timing_ended" not in stored:
-        found["timing_ended"] = "before it was recorded"
-    if not found.get("planned_cells") and isinstance(swept := found.get("swept"), dict):
-        values = {key: _list(swept[key]) for key in swept if key != "seed"}
-        every = itertools.islice(itertools.product(*values.values()), MOST_CELLS)
-        found["planned_cells"] = [dict(zip(values, each, strict=True)) for each in every]
-    if isinstance(cells := found.get("planned_cells"), list):
-        found["planned_cells"] = [_planned_cell(cell) for cell in cells]
-    if isinstance(searches := found.get("max_batch"), dict):
-        found["max_batch"] = {cell: _search(searches[cell]) for cell in searches}
     return found
-
-
-def _planned_cell(cell: object) -> object:
-    """A cell, to which older versions gave a number of processes even if its strategy has one."""
-    if not isinstance(cell, dict) or not had_one_process(cell.get("parallel")):
-        return cell
-    return {key: value for key, value in cell.items() if key != PROCESSES}
 
 
 def _round(entry: object) -> object:
@@ -276,16 +253,6 @@ def _round(entry: object) -> object:
 def _known(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The fields without those that are null: they are as if they were missing."""
     return {key: value for key, value in stored.items() if value is not None}
-
-
-def _search(found: object) -> object:
-    """A search, of which older versions did not record how it ended."""
-    if not isinstance(found, dict) or found.get("status") is not None:
-        return found
-    why = str(found.get("why") or "")
-    whole = why == "the whole training set fits"
-    status = "failed" if why.startswith(_FAILED) else "whole_set" if whole else "found"
-    return {**found, "why": why, "status": status}
 
 
 def _list(value: object) -> list[Any]:

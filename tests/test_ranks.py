@@ -179,9 +179,8 @@ def test_by_default_runs_that_this_node_has_no_tasks_for_are_started_with_srun()
         (["parallel.processes=3"], 3, True),
         (["parallel.processes=auto", "launch.cpu_processes=3"], 3, False),
         (["parallel.processes=auto", "launch.engine=srun"], 4, True),
-        (["parallel.processes=64", "batch_size=64", "launch.dry=true"], 64, False),
     ],
-    ids=["more than this node has tasks", "auto is for this node", "auto of srun", "a dry run"],
+    ids=["more than this node has tasks", "auto is for this node", "auto of srun"],
 )
 def test_whether_a_run_is_a_step_is_decided_by_what_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, overrides: list[str], processes: int, step: bool

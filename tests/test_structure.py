@@ -80,7 +80,6 @@ COMPOSING = {"main", "plugins", "config", "study", "pack"} | {
     "train/run",
     "train/evaluate",
     "train/turns",
-    "train/dry",
 }
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {
@@ -265,7 +264,6 @@ OTHER_MEANINGS = {
     ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
     ("launch/forkserver", "torchvision"),
 }  # fmt: skip
-OF_OLDER_FILES = {"result"}  # the one place for what these told by the names of options alone
 
 
 def option_names() -> set[str]:
@@ -347,7 +345,7 @@ def test_comparisons_with_an_option_are_found() -> None:
 
 
 def test_nothing_asks_for_an_option_by_its_name_where_the_option_can_say_it() -> None:
-    found = {(module, text) for module, text in by_name() if module not in OF_OLDER_FILES}
+    found = set(by_name())
     assert found - OTHER_MEANINGS == set()
 
 
@@ -376,7 +374,6 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "packing",
         "draws",
         "loader_workers",
-        "encoded",
     }
     assert yamls(group) == files
     for name in files:

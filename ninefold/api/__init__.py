@@ -2,8 +2,7 @@
 
 - `time_steps` (in `steps`) and `turns` run in the caller's process. `session` leads a comparison:
   `rounds` says whose turn is next, `together` has all ranks agree, `times` says what was found;
-  `restore` puts back what the steps changed, `devices` waits for accelerators. With
-  processes="new" `workers` starts a process for each step, in which `worker` takes its turns.
+  `restore` puts back what the steps changed, `devices` waits for accelerators.
 - `compare` starts a study in another process. `objects` checks what is given, `capsule`
   puts it into a file, `child` runs the command, `show` draws its progress, `answer` reads what it
   found. In the processes of the study `parts` and `data` take the objects from that file.

@@ -4,8 +4,7 @@ After a warm-up, steps take turns in blocks in which each has one, in random ord
 block in the reverse order of the one before. So what disturbs the machine is as likely to hit any
 of them, however long it lasts: if two steps are equal, the difference of their times in a pair of
 blocks has either sign with equal chance, whatever the neighbors did before. A round is a fixed
-number of blocks; its number for a step is the mean of the step's turns, none left out. Where each
-round has new processes, it is all blocks of these.
+number of blocks; its number for a step is the mean of the step's turns, none left out.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ class Rounds:
 
     names: of the steps. minutes: that all takes, without what compiling takes in the first calls.
     slice_: seconds of a turn that are timed. several: whether several processes take it together.
-    known: says of the rounds so far whether they are enough. seed: of the order.
-    blocks: that are taken even if the time is up.
+    known: says of the rounds so far whether they are enough.
 
     block: the turns to take now, in order; None at the end.
     done: complete rounds.
@@ -60,22 +58,14 @@ class Rounds:
         slice_: float,
         several: bool,
         known: Callable[[Values], bool],
-        seed: int = 0,
-        blocks: int = 0,
     ) -> None:
         self._names = sorted(names)  # so that the order in which they were given changes nothing
-        self._seed, self._least = seed, blocks
         self._budget, self._slice, self._several = 60.0 * minutes, slice_, several
         self._known = known
         self._rows: list[dict[str, Any]] = []
         self.done = 0
         self._blocks = self._plan()
         self.block: tuple[Turn, ...] | None = next(self._blocks)
-
-    @property
-    def over(self) -> bool:
-        """Whether there are no more turns."""
-        return self.block is None
 
     def took(self, seconds: Sequence[float], elapsed: float) -> None:
         """Go on to the next block.
@@ -93,7 +83,10 @@ class Rounds:
 
     def values(self) -> Values:
         """Seconds of a step in each complete round: the mean of its turns."""
-        return means(self._names, self.rows())
+        found: dict[str, dict[int, list[float]]] = {name: {} for name in self._names}
+        for row in self.rows():
+            found[row["step"]].setdefault(row["round"], []).append(row["seconds"])
+        return {name: {n: fmean(of) for n, of in rounds.items()} for name, rounds in found.items()}
 
     def _plan(self) -> Generator[tuple[Turn, ...], Took, None]:
         """Yield block after block, until the time is up or the answer is known."""
@@ -102,9 +95,9 @@ class Rounds:
         takes = sum((turn.lead + turn.timed) * each[name] for name, turn in turns.items())
         end = self._budget + late
         blocks = blocks_of_round(int(max(end - elapsed, 0) / takes))
-        draw, order = random.Random(self._seed), list(self._names)
+        draw, order = random.Random(0), list(self._names)
         for block in range(MOST * blocks):
-            if elapsed >= end and block >= self._least:
+            if elapsed >= end:
                 return
             if block % 2:
                 order.reverse()
@@ -162,78 +155,6 @@ class Rounds:
                     "steps": turns[name].timed,
                 }
             )
-
-
-class NewRounds:
-    """Rounds that each have new processes; like `Rounds`, but of these only `minutes` of turns.
-
-    There are fewer of them, and longer ones, if starting processes takes longer than their turns
-    would, and three at least, whatever these take.
-
-    block: the turns to take now, in order; None before `start` and at the end of each round.
-    """
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        minutes: float,
-        slice_: float,
-        known: Callable[[Values], bool],
-    ) -> None:
-        self._names, self._budget, self._slice = names, 60.0 * minutes, slice_
-        self._known = known
-        self._rows: list[dict[str, Any]] = []
-        self._round: Rounds | None = None
-        self._began = 0.0
-        self._planned = 0
-        self.done = 0
-        self.over = False
-
-    @property
-    def block(self) -> tuple[Turn, ...] | None:
-        return None if self._round is None else self._round.block
-
-    def start(self, elapsed: float, apart: float) -> None:
-        """Begin a round. elapsed: seconds of turns so far. apart: that starting it took."""
-        if not self.done:
-            fit = int(min(self._budget / max(apart, LEAST), MOST))
-            self._planned = max(fit, TIMING_LOOKS[0])
-        left = max(self._budget - elapsed, 0.0) / (self._planned - self.done)
-        self._began = elapsed
-        self._round = Rounds(
-            self._names, left / 60, self._slice, False, lambda found: False, self.done, blocks=1
-        )
-
-    def took(self, seconds: Sequence[float], elapsed: float) -> None:
-        """Go on to the next block; arguments as of `Rounds.took`."""
-        assert self._round is not None
-        self._round.took(seconds, elapsed - self._began)
-        if self._round.block is not None:
-            return
-        for number, row in enumerate(self._round.rows()):
-            place = {"turn": number // len(self._names), "order": len(self._rows)}
-            self._rows.append({**row, "round": self.done, **place})
-        self._round = None
-        self.done += 1
-        late = elapsed >= self._budget and self.done >= TIMING_LOOKS[0]
-        looked = self.done in TIMING_LOOKS and self._known(self.values())
-        self.over = late or looked or self.done == self._planned
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The turns of complete rounds, as of `Rounds.rows`."""
-        return list(self._rows)
-
-    def values(self) -> Values:
-        """Seconds of a step in each complete round: the mean of its turns."""
-        return means(self._names, self._rows)
-
-
-def means(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Values:
-    """The mean seconds of each step in each round."""
-    found: dict[str, dict[int, list[float]]] = {name: {} for name in names}
-    for row in rows:
-        found[row["step"]].setdefault(row["round"], []).append(row["seconds"])
-    return {name: {n: fmean(of) for n, of in rounds.items()} for name, rounds in found.items()}
 
 
 def blocks_of_round(fit: int) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from ninefold import progress
 from ninefold.api import devices
-from ninefold.api.rounds import NewRounds, Rounds, Turn, Values
+from ninefold.api.rounds import Rounds, Turn, Values
 from ninefold.api.times import Times, times
 from ninefold.api.together import Together
 from ninefold.errors import ConfigError
@@ -23,11 +23,9 @@ class Session:
     """Compares steps of these names in turns; arguments as of `time_steps`.
 
     Its user calls `begin`, takes the turns of `block` and gives their times to `took` until it is
-    `over`, and calls `close`, after an exception too. Under torchrun all ranks construct it
+    None, and calls `close`, after an exception too. Under torchrun all ranks construct it
     together. Raises ConfigError.
 
-    new: whether each round has new processes; then its user starts those of each round in
-        `starting` first.
     clock, wait: tell the time in seconds, and wait until devices have done what was queued.
     """
 
@@ -41,7 +39,6 @@ class Session:
         level: float,
         baseline: str | None,
         show: bool,
-        new: bool = False,
         clock: Callable[[], float] = time.perf_counter,
         wait: Callable[[], None] = devices.wait,
     ) -> None:
@@ -65,12 +62,7 @@ class Session:
         self._together = Together()
         self._together.check(names)
         self._neighbors = self._together.neighbors()
-        self._where = "in new processes" if new else "in this process"
-        self._rounds = (
-            NewRounds(names, minutes, turn, self._is_known)
-            if new
-            else Rounds(names, minutes, turn, self._together.several, self._is_known)
-        )
+        self._rounds = Rounds(names, minutes, turn, self._together.several, self._is_known)
         self._load, self._counting = Load(), ExitStack()
         self._shows = show and self._together.rank == 0
         self._total = math.ceil(60 * minutes)
@@ -84,13 +76,8 @@ class Session:
 
     @property
     def block(self) -> tuple[Turn, ...] | None:
-        """The turns to take now, in order; None at the end, and with `new` between rounds."""
+        """The turns to take now, in order; None at the end."""
         return self._rounds.block
-
-    @property
-    def over(self) -> bool:
-        """Whether there are no more turns, nor rounds."""
-        return self._rounds.over
 
     def now(self) -> float:
         """The time, when devices have done what was queued."""
@@ -100,17 +87,6 @@ class Session:
     def begin(self) -> None:
         """Begin the time of the whole comparison."""
         self._began = self._clock()
-        self._count()
-
-    @contextmanager
-    def starting(self) -> Iterator[None]:
-        """Start the processes of a round in this block; its time is not charged to `minutes`."""
-        assert isinstance(self._rounds, NewRounds)
-        began = self._clock()
-        yield
-        apart = self._clock() - began
-        self._rounds.start(began - self._began, apart)
-        self._began += apart
         self._count()
 
     def took(self, seconds: Sequence[float]) -> None:
@@ -127,11 +103,11 @@ class Session:
             self._count()
 
     def times(self, caveats: Sequence[str] = ()) -> Times:
-        """The result so far; once it is `over`, of all complete rounds. Every rank must call it."""
+        """The result so far; at the end, of all complete rounds. Every rank must call it."""
         found, rows = self._rounds.values(), self._rounds.rows()
         # While turns go on: the rounds up to the last planned look. `level` is shared out among the
         # planned looks; with others a false verdict would be more likely.
-        if not self.over:
+        if self.block is not None:
             last = max((look for look in TIMING_LOOKS if look <= self._rounds.done), default=0)
             found = {name: dict(list(own.items())[:last]) for name, own in found.items()}
             rows = [row for row in rows if row["round"] < last]
@@ -143,7 +119,6 @@ class Session:
             self._settings,
             None if busy < 0 else busy,
             caveats,
-            self._where,
         )
 
     def show(self, found: Times) -> None:

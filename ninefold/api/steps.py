@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from torch import nn
 
 from ninefold.api import restore as restoring
-from ninefold.api import together
-from ninefold.api.calls import Step, as_function, note, repeat
 from ninefold.api.session import Session
 from ninefold.api.times import Times
 from ninefold.errors import ConfigError
 
+Step = Callable[[], Any] | Generator[Any, None, Any]
 TRAINED = "The steps have trained what they train: restore= would put it back."
 
 
@@ -27,13 +26,9 @@ def time_steps(
     level: float = 0.05,
     restore: Any = (),
     baseline: str | None = None,
-    processes: str = "this",
     show: bool = True,
 ) -> Times:
     """Benchmark training steps against each other: which is the fastest in this process?
-
-    With processes="new": in new processes, started for each round, which contain what differs from
-    process to process, such as where memory lies.
 
     The steps take short turns in random order, so that what disturbs the machine disturbs all
     alike. Devices are waited for at the ends of turns only. In a torch.distributed group all
@@ -41,12 +36,10 @@ def time_steps(
     slowest. What it estimates is the mean seconds of a step in a long run of it.
 
     steps: by name, a function without arguments that takes one training step, or a generator that
-        yields after each step and does not end. With processes="new", a function without arguments
-        that returns one of these: it is copied to the new processes.
+        yields after each step and does not end.
     minutes: the longest that it takes, besides one turn of each step, and what compiling takes in
         their first calls. It ends sooner once the answer is settled and its ratios are known within
-        3 %. With processes="new" it is the time of turns, besides starting, and there are three
-        rounds at least.
+        3 %.
     turn: seconds of a turn that are timed, at least 0.04, of several processes 0.3; before them as
         long is not timed.
     same: steps whose times differ by at most this share count as equally fast.
@@ -55,23 +48,13 @@ def time_steps(
         end, with the random states of torch, numpy and Python.
     baseline: the step that is named if it is shown to be within `same` of the fastest, and that
         ratios are against.
-    processes: this, or new.
     show: print the answer (rank 0 alone), with the time that has passed meanwhile on a terminal.
 
     Raises ConfigError for steps or arguments that cannot be used, and what a step raises, with a
-    note that names the step; of a new process the same class where it can be copied, else
-    RuntimeError, and ResourceError where one has died.
+    note that names the step.
     """
-    new = is_new(processes)
-    calls = factories(steps) if new else callables(steps)
+    calls = callables(steps)
     things = restoring.check(restore)
-    if new and things:
-        raise ConfigError(
-            "restore",
-            type(things[0]).__name__,
-            "there is nothing to put back; with processes='new' the steps train copies in "
-            "processes of their own; leave it out",
-        )
     session = Session(
         list(calls),
         minutes=minutes,
@@ -80,21 +63,20 @@ def time_steps(
         level=level,
         baseline=baseline,
         show=show,
-        new=new,
     )
     try:
-        if new:
-            from ninefold.api.workers import take_rounds  # which needs a POSIX system
-
-            take_rounds(session, calls)
-        else:
-            with restoring.restored(things):
-                take_turns(session, calls)
-        found = session.times(() if things or new else (TRAINED,))
+        with restoring.restored(things):
+            take_turns(session, calls)
+        found = session.times(() if things else (TRAINED,))
     finally:
         session.close()
     session.show(found)
     return found
+
+
+def repeat(call: Callable[[], Any], times: int) -> None:
+    for _ in range(times):
+        call()
 
 
 def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> None:
@@ -112,49 +94,6 @@ def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> None
                 note(error, f"ninefold.time_steps: in the step {turn.step!r}")
                 raise
         session.took(seconds)
-
-
-def is_new(processes: object) -> bool:
-    """Whether `processes` asks for new ones. Raises ConfigError."""
-    if processes not in ("this", "new"):
-        raise ConfigError(
-            "processes", repr(processes), "there is no such choice; 'this' and 'new'; name one"
-        )
-    if processes == "this":
-        return False
-    if not hasattr(os, "geteuid"):
-        raise ConfigError(
-            "processes",
-            "new",
-            "this system cannot say whose a file of objects is; Linux and macOS can; take "
-            "processes='this'",
-        )
-    from ninefold.ranks import started_by  # which needs a POSIX system
-
-    launcher = started_by() or ("torch.distributed" if together.is_grouped() else "")
-    if launcher:
-        raise ConfigError(
-            "processes",
-            "new",
-            f"{launcher} has made this process one of several; a process that is alone can start "
-            "new ones; leave the launcher out, or take processes='this'",
-        )
-    return True
-
-
-def factories(steps: object) -> dict[str, Callable[[], Any]]:
-    """The factories of steps. Raises ConfigError."""
-    check_names("steps", steps, "a function that returns a step")
-    assert isinstance(steps, Mapping)
-    for name, factory in steps.items():
-        if isinstance(factory, nn.Module) or not callable(factory):
-            raise ConfigError(
-                f"steps[{name!r}]",
-                type(factory).__name__,
-                "new processes cannot build a step from it; with processes='new', a function "
-                "without arguments that returns one; put it into a function",
-            )
-    return dict(steps)
 
 
 def callables(steps: object) -> dict[str, Callable[[], Any]]:
@@ -179,3 +118,66 @@ def check_names(field: str, given: object, kind: str) -> None:
             ", ".join(given) or "empty",
             "there is nothing to compare it with; two or more are needed; add one",
         )
+
+
+def as_function(name: str, step: object) -> Callable[[], Any]:
+    """A step as a function without arguments. Raises ConfigError, at its first call too."""
+    field = f"steps[{name!r}]"
+    if inspect.isgenerator(step):
+        return lambda: advance(field, step)
+    if isinstance(step, nn.Module):
+        raise ConfigError(
+            field,
+            type(step).__name__,
+            "a module is no training step; a function without arguments that takes one, or a "
+            "generator that yields after each; write a function that calls it",
+        )
+    if inspect.isgeneratorfunction(step) or not callable(step):
+        raise ConfigError(
+            field,
+            getattr(step, "__name__", type(step).__name__),
+            "it is neither a function that takes a step nor a generator that yields after each; "
+            "a generator function has to be called; write NAME() for NAME",
+        )
+    function: Callable[[], Any] = step
+    checked = False
+
+    def call() -> None:
+        nonlocal checked
+        found = function()
+        if not checked:
+            checked = True
+            check_returned(field, found)
+
+    return call
+
+
+def advance(field: str, step: Iterator[Any]) -> None:
+    """Let a generator take a step."""
+    for _ in step:
+        return
+    raise ConfigError(
+        field,
+        "generator",
+        "it has ended; steps take turns until the time is up; let it loop without an end",
+    )
+
+
+def check_returned(field: str, found: object) -> None:
+    """Raise ConfigError if a step returned something that has yet to be run."""
+    if inspect.isgenerator(found) or inspect.iscoroutine(found):
+        found.close()
+        raise ConfigError(
+            field,
+            type(found).__name__,
+            "calling it takes no step, but makes something that would; a function that takes one, "
+            "or the generator itself; call it first",
+        )
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an exception, which Python shows below it (from 3.11 on)."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    else:
+        error.__notes__ = [*getattr(error, "__notes__", []), text]

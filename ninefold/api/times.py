@@ -100,11 +100,10 @@ def times(
     settings: Settings,
     busy: float | None,
     caveats: Sequence[str] = (),
-    where: str = "in this process",
 ) -> Times:
     """Return what is known.
 
-    values: seconds by step and round. where: the turns were taken, for the sentence.
+    values: seconds by step and round.
     `settings.baseline`: see `Times`.
     """
     pairs = tuple(compare(values, {}, settings).seconds)
@@ -118,7 +117,7 @@ def times(
         of_best = [pair_of(pairs, best, name) for name in values if name != best]
         decided = all(pair is not None and pair.verdict not in UNDECIDED for pair in of_best)
         settled = decided and chance >= 1 - settings.level
-    said = [claim(best, chance, settled, list(values), pairs, settings, rounds, where), *caveats]
+    said = [claim(best, chance, settled, list(values), pairs, settings, rounds), *caveats]
     if busy is not None and busy > BUSY:
         said.append(f"Other programs used {100 * busy:.0f} % of the CPU time meanwhile.")
     return Times(
@@ -144,28 +143,26 @@ def claim(
     pairs: Sequence[Pair],
     settings: Settings,
     rounds: int,
-    where: str,
 ) -> str:
     """What was shown, and no more: one sentence, with a clause for each other step."""
     if best is None:
         return (
-            f"Which step is the fastest {where} is {NOT_KNOWN}: there was time for "
+            f"Which step is the fastest in this process is {NOT_KNOWN}: there was time for "
             f"{rounds} rounds, and it takes more; raise minutes."
         )
     others = {name: pair_of(pairs, best, name) for name in names if name != best}
     verdicts = {pair.verdict for pair in others.values() if pair is not None}
     same = f"{100 * settings.same:g} %"
     sure = "more than 99.9" if chance > 0.999 else f"{100 * chance:.1f}"
-    at = where.capitalize()
     if settled and verdicts == {"slower"}:
-        head = f"{at} {best} is the fastest"
+        head = f"In this process {best} is the fastest"
     elif settled and verdicts == {"tie"}:
-        head = f"{at} no step is shown to be the fastest"
+        head = "In this process no step is shown to be the fastest"
     elif settled:
-        head = f"{at} {best} is within {same} of the fastest, with {sure} % confidence"
+        head = f"In this process {best} is within {same} of the fastest, with {sure} % confidence"
     else:
         head = (
-            f"{at} it is not decided after {rounds} rounds which step is the fastest; "
+            f"In this process it is not decided after {rounds} rounds which step is the fastest; "
             f"{best} has the shortest times so far"
         )
         if chance >= LIKELY:

@@ -14,11 +14,6 @@ from torch import distributed
 from ninefold.errors import ConfigError
 
 
-def is_grouped() -> bool:
-    """Whether this process is in a torch.distributed group."""
-    return distributed.is_available() and distributed.is_initialized()
-
-
 class Together:
     """The processes of the default group; one alone where none was made.
 
@@ -28,7 +23,7 @@ class Together:
     """
 
     def __init__(self) -> None:
-        there = is_grouped()
+        there = distributed.is_available() and distributed.is_initialized()
         self.rank = distributed.get_rank() if there else 0
         self.several = there and distributed.get_world_size() > 1
         self._group: Any = distributed.new_group(backend="gloo") if self.several else None

@@ -11,7 +11,7 @@ from ninefold.errors import CheckpointError
 from ninefold.files import read_json, write_json
 
 FILE = "manifest.json"
-FORMAT = 2  # older ones are still read
+FORMAT = 2
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a file that may be listed
 FIELDS = {"sha256": str, "size": int, "step": int}  # of an entry
 OF_FILE = {"sha256": str, "size": int}  # of each of the "files" in the entry of a folder
@@ -82,7 +82,7 @@ def read(folder: Path) -> Files:
         content = read_json(path)
     except ValueError:
         return {}
-    if not isinstance(content, dict) or content.get("format") not in range(1, FORMAT + 1):
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         return {}
     files = content.get("files")
     listed = {

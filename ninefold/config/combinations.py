@@ -143,34 +143,6 @@ def _outside_float32(key: str) -> Combination:
     )
 
 
-def _not_one_new_job(key: str, why: str, started: str) -> list[Combination]:
-    """Rows that refuse `key` in a sweep, with resume=, and under torchrun or srun.
-
-    why: why it needs a single new run. started: what torchrun or srun would start instead.
-    """
-
-    def asked(also: Callable[[Job], object]) -> Callable[[Job], object]:
-        return lambda job: job[key] not in (None, False) and also(job)
-
-    return [
-        Combination(
-            key,
-            asked(lambda job: job["hydra.mode"] == "MULTIRUN"),
-            f"a sweep has many jobs; {why}; leave out -m and values with commas",
-        ),
-        Combination(
-            key,
-            asked(lambda job: job["resume"] is not None),
-            f"resume={{resume}} is given; {why}; leave out resume",
-        ),
-        Combination(
-            key,
-            asked(lambda job: job["started_by"]),
-            f"{{started_by}} starts {started}; {why}; leave out {{started_by}}",
-        ),
-    ]
-
-
 def _not_in_turns(when: Callable[[Job], object], wrong: str) -> Combination:
     return Combination(
         "study.ask",
@@ -322,7 +294,6 @@ REFUSED = (
     _with_whole_and_parts("clip_grad_norm", "leave it out"),
     _with_whole_and_parts("clip_grad_value", "leave it out"),
     _with_whole_and_parts("compile.mode", "set compile.mode=null"),
-    _with_whole_and_parts("launch.dry", "run it: what it sends depends on the activations"),
     # CUDA graphs: of the network alone (compile.mode), and of a whole step (graph)
     Combination(
         "compile.mode",  # wrong gradients, or an error
@@ -400,8 +371,21 @@ REFUSED = (
 
 # These rows also see hydra.mode, hydra/launcher and started_by (torchrun, srun or null).
 REFUSED_COMMANDS = (
-    *_not_one_new_job("find", ONE_VALUE, "one run"),
-    *_not_one_new_job("launch.dry", "one process pretends to be all", "processes"),
+    Combination(
+        "find",
+        lambda job: job["find"] is not None and job["hydra.mode"] == "MULTIRUN",
+        f"a sweep has many jobs; {ONE_VALUE}; leave out -m and values with commas",
+    ),
+    Combination(
+        "find",
+        lambda job: job["find"] is not None and job["resume"] is not None,
+        f"resume={{resume}} is given; {ONE_VALUE}; leave out resume",
+    ),
+    Combination(
+        "find",
+        lambda job: job["find"] is not None and job["started_by"],
+        f"{{started_by}} starts one run; {ONE_VALUE}; leave {{started_by}} out",
+    ),
     Combination(
         "find",
         lambda job: job["find"] is not None and job["launch.inline"],

@@ -126,9 +126,8 @@ class DatasetKeys(OptionKeys, kw_only=True):
     """The number of a mask's pixels or voxels that do not count (void); null: all count."""
     spacing: Spacing
     """Millimeters between the voxels of a prepared volume along z, y, x."""
-    cache: Annotated[Literal["disk", "bytes"] | None, MAY_CHANGE] = None
-    """disk: keep decoded examples there, to be decoded once; bytes: keep image files as they are in
-    memory, to be read once; null: neither."""
+    cache: Annotated[Literal["disk"] | None, MAY_CHANGE] = None
+    """disk: keep decoded examples there, to be decoded once; null: decode them each time."""
     cache_dir: Annotated[Text, MAY_CHANGE, NO_EFFECT] = "~/.cache/ninefold"
     """Folder in which cache=disk keeps decoded examples, for all runs."""
     resident: Annotated[Literal["auto"] | bool, MAY_CHANGE] = "auto"

@@ -35,7 +35,6 @@ from ninefold.config import (
     untrusted,
 )
 from ninefold.config import overrides as messages
-from ninefold.config import stored as older
 from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
 from ninefold.config.spelling import spelled
@@ -124,8 +123,8 @@ class Asked:
             with environment.kept():
                 now |= {**_container(_resolvable(config)), "resume": now["resume"]}
         _complete(now)
-        ours = older.comparable({**now, "choices": self.choices})
-        theirs = older.comparable({**run.frozen, "choices": run.choices})
+        ours = flat({**now, "choices": self.choices})
+        theirs = flat({**run.frozen, "choices": run.choices})
         # The machine determines their values.
         automatic = [
             key

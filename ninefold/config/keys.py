@@ -1,8 +1,8 @@
 """The keys of train.py and evaluate.py outside the groups: type, default and meaning of each.
 
 A section is a class whose fields are its keys; the sentence of a key stands below it.
-docs/keys.md, the JSON Schemas in conf/schema/ and the comments in conf/train.yaml and
-conf/evaluate.yaml are generated from here: `python -m ninefold.config.reference`.
+docs/keys.md and the comments in conf/train.yaml and conf/evaluate.yaml are generated from here:
+`python -m ninefold.config.reference`.
 """
 
 # No `from __future__ import annotations`: to evaluate each from its text takes 2 ms of a command.
@@ -130,14 +130,6 @@ class LaunchKeys(Section, kw_only=True):
     """Processes that parallel.processes=auto means on a CPU."""
 
 
-class TrainLaunchKeys(LaunchKeys, kw_only=True):
-    """Starting and stopping worker processes."""
-
-    dry: Annotated[bool, NO_EFFECT] = False
-    """Print what each process would hold and send instead of training; parallel.processes may be
-    any number."""
-
-
 class TrainKeys(Section, kw_only=True):
     """The keys of a training run: conf/train.yaml."""
 
@@ -196,10 +188,9 @@ class TrainKeys(Section, kw_only=True):
     graph: Annotated[bool, MAY_CHANGE] = False
     """Record the training step as one CUDA graph, which the host starts by one call; one process on
     one GPU. A no-op on a CPU."""
-    profile: Annotated[bool | Literal["python", "io"], MAY_CHANGE] = False
-    """true: record five steps before training for TensorBoard and Perfetto, and print at the end
-    what the run is bound by; python: sample the Python functions of all threads; io: count what
-    training reads, per epoch."""
+    profile: Annotated[bool, MAY_CHANGE] = False
+    """Record five steps before training for TensorBoard and Perfetto, and print at the end what the
+    run is bound by."""
     numerics: Whole = 0
     """First steps whose loss, gradient norm and update size are recorded for the report; the steps
     are then undone."""
@@ -210,7 +201,7 @@ class TrainKeys(Section, kw_only=True):
     loader: Annotated[LoaderKeys, MAY_CHANGE]
     compile: CompileKeys
     clock: ClockKeys
-    launch: Annotated[TrainLaunchKeys, MAY_CHANGE]
+    launch: Annotated[LaunchKeys, MAY_CHANGE]
 
 
 class LoadKeys(Section, kw_only=True):

@@ -66,8 +66,7 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             wanted,
             f"torchrun started {started}; parallel={strategy} wants {wanted}; use {option}",
         )
-    dry = job["launch"].get("dry")
-    if started is None and gpus and wanted > gpus and not dry:
+    if started is None and gpus and wanted > gpus:
         raise ConfigError(
             "parallel.processes",
             wanted,
@@ -82,7 +81,7 @@ def in_a_step(wanted: Any, settings: Mapping[str, Any]) -> bool:
 
     settings: the section `launch` of the job.
     """
-    if started_by() or settings["inline"] or settings.get("dry"):
+    if started_by() or settings["inline"]:
         return False
     return slurm.takes(settings["engine"], None if wanted == "auto" else wanted, os.environ)
 

@@ -22,7 +22,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
-from ninefold.config import environment, schema, stored, untrusted
+from ninefold.config import environment, schema, untrusted
 from ninefold.config.options import marked
 from ninefold.config.parse import key_of, parsed
 from ninefold.config.rules import OF_A_COMMAND
@@ -58,14 +58,19 @@ class Stored:
 def read(folder: Path, known: set[str]) -> Stored:
     """Read the frozen job of the run in `folder`, which must have the top-level keys `known`.
 
-    Keys that were added after it was written have their defaults. Raises CheckpointError if it
-    cannot be read, or refers to more than the environment.
+    Raises CheckpointError if it cannot be read, another version wrote it, or it refers to more than
+    the environment.
     """
     path = folder / "config.yaml"
     try:
         text = read_text(path)
-        tree = stored.upgrade(untrusted.parse(text))
+        tree = untrusted.parse(text)
         wrong = [f"it has no {key}" for key in sorted({*known, "choices"} - tree.keys())]
+        wrong += [
+            f"the keys of {section} are those of another version"
+            for section, keys in schema.in_sections(evaluates=False).items()
+            if isinstance(node := tree.get(section), Mapping) and node.keys() != keys
+        ]
         groups = ("choices", "parallel", "model", "dataset", "launch")
         wrong += untrusted.misfits({group: tree[group] for group in groups if group in tree})
         wrong += [
@@ -237,7 +242,7 @@ def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:
 
 def fixed(job: Mapping[str, Any]) -> Tree:
     """The values, flat, in which two frozen jobs must agree to be the same job."""
-    return {k: v for k, v in stored.comparable(job).items() if not may_vary(k) and k != "resume"}
+    return {k: v for k, v in flat(job).items() if not may_vary(k) and k != "resume"}
 
 
 def may_change(key: str) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 from ninefold.config import combinations, losses, options
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.config.spelling import spelled, suggestion
-from ninefold.config.stored import ADDED
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF
 from ninefold.types import Call, accepts, allowed
@@ -97,8 +96,7 @@ def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str
     for group in ("parallel", "amp", "dataset", "model", "task"):
         keys = keys_of_option(group, choices.get(group))
         if keys is not None:
-            later = {n.partition(".")[2] for n in ADDED if n.startswith(f"{group}.")}
-            found[group] = keys | later
+            found[group] = keys
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -155,9 +154,7 @@ def _conf(name: str) -> str:
         raise ConfigError(
             "conf", name, f"no such option; {known}; {nearest(option, groups[group])}"
         )
-    text = read_text(folder / f"{option}.yaml")
-    # Users may save the text anywhere, so the editor's $schema path is made absolute.
-    return re.sub(r"\$schema=\S*schema/", lambda _: f"$schema={CONF / 'schema'}/", text)
+    return read_text(folder / f"{option}.yaml")
 
 
 def _keys(pattern: str) -> str:

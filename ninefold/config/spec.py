@@ -13,7 +13,7 @@ from typing import Any
 class RunSpec:
     """One run of a frozen job.
 
-    command: `train`, `evaluate`, `time`, `find_lr` or `dry`.
+    command: `train`, `evaluate`, `time` or `find_lr`.
     job: the frozen job, YAML.
     folder: the run folder.
     started: time.time() at launch.

@@ -16,12 +16,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ninefold.config import losses, rules, schema, stored
+from ninefold.config import losses, rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
 from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, require_configuration
-from ninefold.files import require_plain_yaml
+from ninefold.files import flat, require_plain_yaml
 from ninefold.places import CONF
 from ninefold.types import MAY_CHANGE, NO_EFFECT
 
@@ -143,7 +143,7 @@ def for_evaluation(
     }
     dataset = taken.get("dataset")
     if isinstance(dataset, dict):  # a command says where examples are kept
-        for key in ("cache", "cache_rate", "cache_dir", "resident"):
+        for key in ("cache", "cache_dir", "resident"):
             dataset.pop(key, None)
     if use is not None:
         use(targets_in(taken).values())
@@ -177,8 +177,7 @@ def edited(saved: object, now: str) -> list[str]:
     """How the job `now` of a resumed run differs from `saved`, the one in its checkpoint.
 
     As `key=now (was before)`, of the keys that may not change in a resumed run and affect its
-    results. Where the data lies may differ: it may have been moved. Both are YAML; an older
-    checkpoint may have none.
+    results. Where the data lies may differ: it may have been moved. Both are YAML.
     """
     if not isinstance(saved, str):
         return []
@@ -196,7 +195,7 @@ def edited(saved: object, now: str) -> list[str]:
 def _fixed(job: Mapping[str, Any]) -> dict[str, Any]:
     """The values, flat, that a resumed run must have in common with the run that it continues."""
     other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices", "dataset.root")
-    return {k: v for k, v in stored.comparable(job).items() if not schema.is_any_of(k, other)}
+    return {k: v for k, v in flat(job).items() if not schema.is_any_of(k, other)}
 
 
 def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:

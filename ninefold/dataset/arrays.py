@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -68,41 +67,14 @@ class Unread(ABC):
         return self.read(rows)
 
 
-class InMemory(io.BytesIO):
-    """An opened file whose content is in memory. As text, in error lines, it is its path."""
-
-    def __init__(self, content: bytes, path: str) -> None:
-        super().__init__(content)
-        self._path = path
-
-    def __str__(self) -> str:
-        return self._path
-
-    def __repr__(self) -> str:
-        return repr(self._path)
-
-
-class Opened(Protocol):
-    """The files of examples, opened when they are indexed."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, row: int, /) -> InMemory: ...
-
-
 class Decoded(Unread):
     """Examples in files, each decoded to an array of one size when it is read.
 
     paths: the file, or the files, of each example. size: of what it is decoded to.
-    takes_opened: whether each has one file, and `decoded` takes it opened in place of its path.
     """
 
     paths: Sequence[Any]
     size: tuple[int, ...]
-    takes_opened: ClassVar[bool] = False
-
-    def reading(self, files: Opened) -> Decoded:
-        """The same examples from these files."""
-        return replace(self, paths=files)  # type: ignore[type-var]
 
     @abstractmethod
     def decoded(self, path: Any) -> npt.NDArray[Any]:

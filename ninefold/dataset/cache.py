@@ -1,5 +1,4 @@
-"""dataset.cache: disk keeps decoded examples there, written by the launcher, mapped by workers;
-bytes keeps files in memory, see `encoded`.
+"""dataset.cache=disk keeps decoded examples, written by the launcher and mapped by workers.
 
 A dataset says by `sources(split)` what its examples are read from. A cache is the folder
 CACHE_DIR/KEY of meta.json and, for each split, {split}.inputs.npy and {split}.targets.npy, of
@@ -21,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset import Dataset, Examples, Split, encoded
+from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.cache_folder import META, damage, write
 from ninefold.dataset.packing import Content, Part, part_of
 from ninefold.files import opener, read_json
@@ -50,7 +49,7 @@ def kept(node: Mapping[str, Any]) -> Files | None:
     all runs of a study train on the same examples.
     """
     files = _kept.get(_same(node))
-    if files is None or (META in files and damage(Path(files[META]).parent)):
+    if files is None or damage(Path(files[META]).parent):
         return None
     return files
 
@@ -69,8 +68,6 @@ def make(dataset: Dataset, node: Mapping[str, Any], processes: int) -> Files | N
     """
     if dataset.cache is None:
         return None
-    if dataset.cache == "bytes":
-        return encoded.make(dataset, node)
     folder = Path(dataset.cache_dir).expanduser().absolute() / key_of(dataset, node)
     if not folder.exists() or damage(folder):
         write(folder, _content(dataset, node), processes)
@@ -81,8 +78,6 @@ def reader(dataset: Dataset, files: Mapping[str, str] | None) -> Callable[[Split
     """What loads a split of `dataset`: from the cache in `files` where it holds the split."""
     if files is None:
         return dataset.load
-    if META not in files:
-        return encoded.reader(dataset, files)
     meta = read_json(files[META])
 
     def load(split: Split) -> Examples:

@@ -223,7 +223,6 @@ class ImageFiles(Decoded):
     root: str
     exif: bool = False
     dtype: ClassVar[type[np.uint8]] = np.uint8
-    takes_opened: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         ignore_warnings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ class MaskFiles(DecodedMasks):
     """
 
     size: tuple[int, int]
-    takes_opened: ClassVar[bool] = True
 
     def require_fit(self, path: str, image: str) -> None:
         """Raise DataError unless the header of a mask is that of a mask of `image`."""

@@ -36,7 +36,7 @@ def ready(asked: Asked, folder: Path) -> Settled:
         needs.prepare_weights(job.resolved)
     if job.resume is None and not asked.in_sweep:
         _require(_occupied(asked, folder))
-    if _forks(found) and not job.in_a_step and not job.resolved["launch"].get("dry"):
+    if _forks(found) and not job.in_a_step:
         _require(limits.problems(job.processes))
     if started_by():
         from ninefold.launch import per_rank  # late, because it imports torch

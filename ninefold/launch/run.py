@@ -24,7 +24,6 @@ from ninefold.process import OWN_END
 from ninefold.ranks import started_by
 from ninefold.result import Result
 
-DRY = "dry"  # the command of a spec that one process carries out, whatever the job's number is
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
 
 
@@ -135,7 +134,7 @@ def start(spec: RunSpec, job: Settled) -> None:
     settings = job.resolved["launch"]
     launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Srun, Elastic)
     launcher = next(kind for kind in launchers if kind.applies(settings, job.in_a_step))
-    launcher(settings).run(spec, 1 if spec.command == DRY else job.processes)
+    launcher(settings).run(spec, job.processes)
 
 
 def follow() -> int:

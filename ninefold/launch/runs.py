@@ -115,7 +115,7 @@ class Runs:
         return outcome
 
     def attempt(self, action: Callable[[], object], folder: Path) -> None:
-        """Call `action` in place of a run (find=, launch.dry); its failure is told like a run's."""
+        """Call `action` in place of a run (find=); its failure is told like a run's."""
         try:
             action()
         except Exception as error:

@@ -39,7 +39,7 @@ from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing
 from ninefold.process import not_ended, open_streams, until
 from ninefold.ranks import found
 from ninefold.signals import SIGNALS, Stop
-from ninefold.train import dry, rates, turns
+from ninefold.train import rates, turns
 from ninefold.train import run as training_run
 
 log = logging.getLogger(__name__)
@@ -178,17 +178,11 @@ def find_lr(spec: RunSpec, inline: bool) -> None:
         rates.find_lr(spec, stop)
 
 
-def dry_run(spec: RunSpec, inline: bool) -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    dry.dry_run(spec)
-
-
 COMMANDS = {
     "train": train,
     "evaluate": evaluate,
     "time": time_in_turns,
     "find_lr": find_lr,
-    "dry": dry_run,
 }
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from ninefold.measure.devices import Load, Meter
-from ninefold.measure.watch import Watch
 from ninefold.result import PHASES
 
 OFTEN = 60.0  # seconds after which a pause reads the energy: the counter of a CPU wraps around
@@ -33,7 +32,7 @@ class Clock:
         known. Reading the counter of a GPU takes up to milliseconds, and it moves every 10 to 100
         ms: reading it before and after each pause would cost more, and be off by more, than the
         energy of the pauses.
-    load: how busy the devices were meanwhile. watch: looks on between `start` and `stop`.
+    load: how busy the devices were meanwhile.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
     queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
         or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
@@ -45,10 +44,9 @@ class Clock:
         sample: int,
         meter: Meter | None = None,
         gpus: Sequence[int] = (),
-        watch: Watch | None = None,
     ) -> None:
         self.seconds = self.joules = 0.0
-        self.meter, self.watch = meter or Meter(), watch or Watch()
+        self.meter = meter or Meter()
         self.sampled_steps = 0
         self._stops, self._waited = 0, 0.0
         self._device = device
@@ -65,7 +63,6 @@ class Clock:
 
     def start(self) -> None:
         """Start to count time and energy; waits for the device."""
-        self.watch.start()
         self._synchronize()
         self._running = True
         self._joules_before, self._read = self.meter.joules(), time.perf_counter()
@@ -76,7 +73,6 @@ class Clock:
         self._halt()
         self._running = False
         self._count_energy()
-        self.watch.stop()
 
     @property
     def queued_seconds(self) -> float | None:

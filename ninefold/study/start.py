@@ -65,6 +65,13 @@ def resume(
 ) -> StudyFolder:
     """The recording of the study in `folder`. Raises ConfigError if it is not this one."""
     recording = StudyFolder.open(folder)
+    if not recording.planned_cells:
+        raise ConfigError(
+            "study.resume",
+            folder,
+            "an earlier version of ninefold began it; a study of this version is allowed; start a "
+            "new study",
+        )
     if wrong := _changes_of_plan(recording, plan, settings) or _changes_of_jobs(recording, plan):
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise ConfigError(
@@ -89,8 +96,7 @@ def resume(
     # A command that adds rounds has seen the results, and looks at them once more.
     added = len(plan.seeds) > recording.planned_rounds
     recording.looks = recording.looks + plan.looks if added else max(recording.looks, plan.looks)
-    recording.planned_cells = [dict(cell.keys) for cell in plan.cells]  # older studies lack them
-    recording.overlays = plan.overlays()  # likewise
+    recording.overlays = plan.overlays()  # conf/ may have changed
     recording.pairs_before = recording.settings["study"].get("pairs")
     recording.settings, recording.began = settings, began
     recording.planned_rounds = len(plan.seeds)

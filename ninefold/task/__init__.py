@@ -36,9 +36,8 @@ class Scores:
     """What an evaluation says of a model.
 
     score: the task's score, a finite number; in 0..1 if it is a share.
-    others: further figures. Or a mapping from names to values, None: undefined. Such a figure is
-        a share from 0 to 1, more is better; or, where the last word of its name is one of
-        ninefold.result.UNITS (`mean error mm`), an error in that unit, less is better.
+    others: further figures. Or a mapping from names to values, None: undefined: plain numbers,
+        without a unit or a direction.
     each: the score of each class, landmark, ... by name; None: it has no examples.
     table: counts to draw, int64 [true, predicted], for a task that has a confusion matrix.
     each_name: what `each` is, such as IoU.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,10 @@ from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.clock import Clock
 from ninefold.measure.devices import meter
-from ninefold.measure.io_profile import IOProfile
 from ninefold.measure.memory import PeakMemory
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
-from ninefold.measure.python_profile import PythonProfile
-from ninefold.measure.watch import Watch
 from ninefold.model import Output, check
 from ninefold.parallel import Parallel, Place
 from ninefold.result import Counted, Score, option_name
@@ -238,7 +235,6 @@ def training(
         job.clock.sample,
         meter(place),
         place.gpus,
-        watch(job.profile, folder, place, lambda: state.step // batches.steps_per_epoch),
     )
     clock.seconds = state.train_seconds
     if resume:
@@ -273,7 +269,7 @@ def training(
         warmup_steps=job.clock.warmup if mode is None else max(job.clock.warmup, GRAPHS_FROM),
         compiles=mode is not None,
         layout=layout,
-        profile=Profile(folder / "profile", place) if job.profile is True else None,
+        profile=Profile(folder / "profile", place) if job.profile else None,
         loading=how,
         random_inputs=dataset.random_inputs,
         config=text,
@@ -294,14 +290,6 @@ def training(
         link_seconds=job.clock.link,
         counted=counted,
     )
-
-
-def watch(wanted: bool | str, folder: Path, place: Place, epoch: Callable[[], int]) -> Watch:
-    """What looks on while training steps run, by the key `profile`."""
-    profile = folder / "profile"
-    if wanted == "python":
-        return PythonProfile(profile, place.rank)
-    return IOProfile(profile, place.rank, epoch) if wanted == "io" else Watch()
 
 
 def input_values(job: DictConfig, dataset: Dataset) -> int:

@@ -59,7 +59,7 @@ def train(spec: RunSpec, stop: Stop) -> None:
             announce(job, run, amp, notes)
             if not run.finished:  # the result of an earlier segment no longer holds
                 (spec.folder / FILE).unlink(missing_ok=True)
-        with closing(run), run.clock.watch:
+        with closing(run):
             evaluations = loop.train(run)
             wait_for_writer(run)
             result = ended(spec, job, run, amp, notes, evaluations, began_at)
@@ -84,7 +84,6 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
     found = [
         *spec.notes,
         *run.notes,
-        *run.clock.watch.notes,
         *run.parallel.notes(place),
         *amp.notes(place.device),
         *compiled.notes(job.compile.mode, place.device),
@@ -268,10 +267,9 @@ def timing_lines(run: Training) -> list[str]:
         lines.append(
             f"checkpoints left out, as the one before was still being written: {run.left_out}"
         )
-    phases = run.clock.phase_seconds(run.state.step)
     if run.profile is not None:
-        lines += run.profile.summary(phases)
-    return lines + run.clock.watch.summary(phases)
+        lines += run.profile.summary(run.clock.phase_seconds(run.state.step))
+    return lines
 
 
 def in_epochs(steps: int, per_epoch: int) -> float:

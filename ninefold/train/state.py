@@ -162,8 +162,7 @@ class State:
         self.train_seconds = saved["train_seconds"]
         self.evaluate_seconds = saved["evaluate_seconds"]
         self.epoch_seconds = list(saved["epoch_seconds"])
-        origin = saved.get("origin", [])  # older checkpoints lack it
-        self.origin = [one_line(str(note)) for note in origin]
+        self.origin = [one_line(str(note)) for note in saved["origin"]]
         self.restores += 1
 
 

@@ -6,7 +6,6 @@ import copy
 import random
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -143,19 +142,6 @@ async def later() -> None:
         ({"level": 0}, "error: level=0"),
         ({"baseline": "c"}, "error: baseline=c: there is no such step; there are a, b"),
         ({"restore": nothing}, "error: restore=function: it has no state_dict"),
-        ({"processes": "own"}, "error: processes='own': there is no such choice"),
-        (
-            {"processes": "new", "restore": nn.Linear(1, 1)},
-            "error: restore=Linear: there is nothing",
-        ),
-        (
-            {"processes": "new", "steps": {"a": nothing, "b": endless()}},
-            "error: steps['b']=generator: new processes cannot build a step from it",
-        ),
-        (
-            {"processes": "new", "steps": {"a": nothing, "b": threading.Lock().acquire}},
-            "error: steps['b']=acquire: it cannot be copied to a process (TypeError: cannot pickle",
-        ),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_line(given: dict[str, Any], line: str) -> None:
@@ -303,12 +289,6 @@ import ninefold
 assert not [name for name in sys.modules if name.startswith("ninefold.")]
 found = ninefold.time_steps({"a": lambda: None, "b": lambda: None}, minutes=0.01)
 assert found.busy is None
-try:
-    ninefold.time_steps({"a": int, "b": int}, processes="new")
-except ninefold.errors.ConfigError as error:
-    assert "this system cannot say" in str(error)
-else:
-    raise AssertionError("not refused")
 t = ninefold.turns({"a": open, "b": open}, minutes=0.01)
 for name in ("hydra", "omegaconf", "matplotlib", "pandas", "ninefold.report", "ninefold.process"):
     assert name not in sys.modules, name

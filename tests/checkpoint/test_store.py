@@ -557,9 +557,7 @@ def test_a_newer_format_is_a_checkpoint_error_that_names_both(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("format", [1, 2, "zip", "99", None, [3], 3.0], ids=repr)
-def test_an_older_format_and_what_is_no_format_of_ours_are_read(
-    tmp_path: Path, format: Any
-) -> None:
+def test_what_is_no_format_of_ours_is_read(tmp_path: Path, format: Any) -> None:
     path = tmp_path / "file.pt"
     torch.save({**content(1), "format": format}, path)
     assert read(path)["format"] == format

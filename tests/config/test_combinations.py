@@ -52,7 +52,6 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("clip_grad_norm", {"parallel": TENSOR, "clip_grad_norm": 1.0}),
     ("clip_grad_value", {"parallel": TENSOR, "clip_grad_value": 1.0}),
     ("compile.mode", {"parallel": TENSOR, "compile": {"mode": "default"}}),
-    ("launch.dry", {"parallel": TENSOR, "launch": {"dry": True}}),
     ("compile.mode", {"compile": {"mode": "max-autotune"}, "accumulate": 4}),
     ("graph", {"graph": True, "compile": {"mode": "reduce-overhead"}}),
     ("graph", {"graph": True, "checkpoint_activations": ["features"]}),
@@ -70,14 +69,10 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("find_lr.high", {"find": "lr", "find_lr": {"low": 0.1, "high": 1e39}}),
     ("find_lr.low", {"find": "lr", "find_lr": {"low": 0.1, "high": 0.1}}),
 ]
-LR, DRY, TURNS = {"find": "lr"}, {"launch.dry": True}, {"study.ask": ["time", "accuracy"]}
+LR, TURNS = {"find": "lr"}, {"study.ask": ["time", "accuracy"]}
 SWEEP, OURS = {"hydra.mode": "MULTIRUN"}, {"hydra/launcher": "basic"}
 WRONG_COMMANDS: list[tuple[str, dict[str, Any]]] = [
-    *(
-        (key, {**asked, **also})
-        for key, asked in (("find", LR), ("launch.dry", DRY))
-        for also in (SWEEP, {"resume": "auto"}, {"started_by": "torchrun"})
-    ),
+    *(("find", {**LR, **also}) for also in (SWEEP, {"resume": "auto"}, {"started_by": "torchrun"})),
     ("find", {**LR, "launch.inline": True}),
     ("hydra.mode", {**SWEEP, "started_by": "srun"}),
     ("study.ask", {**TURNS, "hydra/launcher": "submitit_slurm"}),
@@ -104,9 +99,7 @@ def test_what_a_command_cannot_be_asked_for_is_one_line_of_three_parts(
     assert not set("{}") & set(str(failure))
 
 
-@pytest.mark.parametrize(
-    "asked", [{}, LR, DRY, {**TURNS, **OURS}, {"launch.inline": True}], ids=str
-)
+@pytest.mark.parametrize("asked", [{}, LR, {**TURNS, **OURS}, {"launch.inline": True}], ids=str)
 def test_what_a_command_can_be_asked_for_is_allowed(asked: dict[str, Any]) -> None:
     assert problems(asked, REFUSED_COMMANDS) == []
 

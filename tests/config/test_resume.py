@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from omegaconf import OmegaConf
 
 from ninefold.config import resume, schema
 from ninefold.config.options import marked
-from ninefold.config.stored import ADDED
 from ninefold.errors import CheckpointError
 from ninefold.types import MAY_CHANGE
 from tests.conftest import ROOT, Shell, metrics, only_run, result, wait_until
@@ -131,25 +131,32 @@ def test_auto_resumes_a_run_whose_dataset_has_no_root(shell: Shell) -> None:
     assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
 
 
-def test_a_run_stored_before_a_key_was_added_is_resumed_with_its_default(
-    shell: Shell, begun: Path
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda job: job["clock"].pop("probe"), "the keys of clock are those of another version"),
+        (
+            lambda job: job["launch"].update(dry=1),
+            "the keys of launch are those of another version",
+        ),
+        (lambda job: job.pop("ema_warmup"), "it has no ema_warmup"),
+    ],
+)
+def test_a_run_that_another_version_wrote_is_refused_in_one_line(
+    shell: Shell, begun: Path, change: Callable[[dict[str, Any]], object], found: str
 ) -> None:
-    run = copied(begun, "plain", shell.folder / "runs" / "old")
+    run = copied(begun, "plain", shell.folder / "run")
     job = stored(run)
-    for name, meant in ADDED.items():
-        section, _, key = name.rpartition(".")
-        node = job[section] if section else job
-        if node.get(key, ...) == meant or section == "loader":  # which may change
-            node.pop(key)
-    assert not {"freeze", "ema_warmup"} & job.keys()
-    assert (job["loader"].keys(), job["scheduler"].keys() & {"per", "warmup"}) == (set(), set())
+    change(job)
     (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(job)))
-    interrupted(run)
-    done = shell.train(*JOB, "max_steps=4", "resume=auto", "hydra.run.dir=runs/next")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("resume=auto: resuming runs/old at step 3\n")
-    assert (result(run)["steps"], stored(run)["ema_warmup"]) == (4, False)
-    assert stored(run)["checkpoint"]["format"] == "whole"
+    before = (run / "result.json").read_bytes()
+    done = shell.train("resume=run", "max_steps=4")
+    assert done.returncode == 3
+    assert done.stderr == (
+        f"error: resume=run: its config.yaml cannot be used; {found}; start a new run in a new "
+        "folder\n"
+    )
+    assert (run / "result.json").read_bytes() == before
 
 
 @pytest.mark.slow  # as no resumed run does, in test_run
@@ -339,7 +346,7 @@ def test_a_stored_job_that_cannot_be_used_is_one_line(shell: Shell, begun: Path)
         ("", "it has no"),
         ("- a\n- b\n", "a mapping is expected"),
         ("just words", "it has no"),
-        ("seed: 0\n", "it has no amp, it has no batch_size"),
+        ("seed: 0\n", "it has no amp, it has no augment"),
         ("a: &x [1, 2]\nb: *x\n", "YAML alias"),
         ("[" * 10_000, "nested more than"),
         ("a: " + "1" * 200_000, "characters"),
@@ -356,7 +363,9 @@ def test_a_stored_job_that_is_none_says_what_it_is(tmp_path: Path, text: str, hi
 
 def test_a_stored_job_refers_to_the_environment_and_to_nothing_else(tmp_path: Path) -> None:
     for text in ("${seed}", "${oc.create:{a: 1}}", "x${now:%Y}", "${oc.decode:'${seed}'}"):
-        tree = {**{key: {} for key in KNOWN}, "choices": {}, "seed": text}
+        sections = schema.in_sections(evaluates=False)
+        keys = {key: dict.fromkeys(sections.get(key, ())) for key in KNOWN}
+        tree = {**keys, "choices": {}, "seed": text}
         (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(tree)))
         with pytest.raises(CheckpointError, match="it refers to something in seed"):
             resume.read(tmp_path, KNOWN)
@@ -370,7 +379,7 @@ def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path)
         manifest.parent.mkdir(parents=True)
         manifest.write_text(
             json.dumps(
-                {"format": 1, "files": {"last.pt": [{"step": age, "sha256": "", "size": 0}]}}
+                {"format": 2, "files": {"last.pt": [{"step": age, "sha256": "", "size": 0}]}}
             )
         )
         os.utime(manifest, (1_000 - age, 1_000 - age))

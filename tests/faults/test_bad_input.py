@@ -723,7 +723,7 @@ FOLDERS: dict[str, tuple[str, Callable[[str], str], int]] = {
     "a manifest that is a list": ("checkpoints/manifest.json", lambda text: "[]", 3),
     "an empty manifest": ("checkpoints/manifest.json", lambda text: "", 3),
     "a manifest of nonsense": (
-        "checkpoints/manifest.json", lambda text: '{"format": 1, "files": {"last.pt": 5}}', 3
+        "checkpoints/manifest.json", lambda text: '{"format": 2, "files": {"last.pt": 5}}', 3
     ),
 }  # fmt: skip
 

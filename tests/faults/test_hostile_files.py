@@ -170,7 +170,7 @@ def a_distributed_checkpoint_whose_metadata_is_a_pickle(folder: Path, run: Path)
 def a_manifest_that_points_elsewhere(folder: Path, run: Path) -> Case:
     shutil.copytree(run, folder / "run")
     entry = {"sha256": "0" * 64, "size": 1, "step": 10**9}
-    manifest = {"format": 1, "files": {"../../../x.pt": [entry], "last.pt": "x", "/etc/passwd": 7}}
+    manifest = {"format": 2, "files": {"../../../x.pt": [entry], "last.pt": "x", "/etc/passwd": 7}}
     (folder / "run" / "checkpoints" / "manifest.json").write_text(json.dumps(manifest))
     command = ["train.py", f"resume={folder}/run", "max_steps=2"]
     return Case(command, (0, 3), "")
@@ -690,7 +690,7 @@ def listening(pids: list[int]) -> set[str]:
 
 GOOD: dict[str, Any] = {
     "status": "ok", "parallel": "none", "amp": "fp32", "dataset": "digits", "model": "convnet",
-    "seed": 0, "batch_size": 64, "epochs": 1, "train_seconds": 2.0, "accuracy": 0.5,
+    "seed": 0, "batch_size": 64, "epochs": 1, "train_seconds": 2.0, "accuracy": 0.5, "no_op": False,
 }  # fmt: skip
 DEEP: Any = []
 for _ in range(900):
@@ -778,8 +778,8 @@ def test_a_report_writes_where_it_should_whatever_links_and_pipes_a_folder_holds
 
 @pytest.mark.parametrize(
     "content",
-    ["[]", "7", '{"format": 1, "files": {"last.pt": 7}}', "[" * 100_000,
-     '{"format": 1, "files": {"last.pt": [{"sha256": ["x"]}]}}'],
+    ["[]", "7", '{"format": 2, "files": {"last.pt": 7}}', "[" * 100_000,
+     '{"format": 2, "files": {"last.pt": [{"sha256": ["x"]}]}}'],
     ids=range(5),
 )  # fmt: skip
 def test_a_manifest_that_makes_no_sense_lists_nothing(tmp_path: Path, content: str) -> None:

@@ -260,15 +260,6 @@ def test_a_run_whose_configuration_was_edited_is_not_resumed(
     assert done.returncode == 0, done.stderr
 
 
-@SLOW
-def test_an_older_run_without_a_newer_key_is_resumed(shell: Shell, trained: Path) -> None:
-    subprocess.run(["cp", "-r", str(trained), "run"], cwd=shell.folder, check=True)
-    path = shell.folder / "run" / "config.yaml"
-    path.write_text(path.read_text().replace("init_partial: false\n", ""))
-    done = shell.train("resume=run", "max_steps=3", "parallel=ddp", "launch.cpu_processes=2")
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_class_folder_that_links_to_itself_is_data(shell: Shell) -> None:
     for place in ("train/a", "train/b", "test/a", "test/b"):
         (shell.folder / "data" / place).mkdir(parents=True)

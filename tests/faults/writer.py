@@ -40,7 +40,7 @@ CALLS = (
 
 def content(step: int, size: int = 10) -> dict[str, Any]:
     """A checkpoint whose tensors tell its step."""
-    return {"format": 1, "step": step, "model": {"weight": torch.full((size,), float(step))}}
+    return {"format": 2, "step": step, "model": {"weight": torch.full((size,), float(step))}}
 
 
 def require_whole(path: Path) -> int:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +26,9 @@ RUN = (
     "batch_size=8", "epochs=2", "threads=2", "launch.cpu_processes=2", "clock.warmup=0",
     "clock.probe=0", "logger=quiet", "log_every=1",
 )  # fmt: skip
+
+
+IN_MEMORY = "**Examples in memory.**"
 
 
 @pytest.fixture
@@ -58,11 +65,11 @@ def test_a_sweep_trains_bitwise_the_same_from_files_and_from_a_cache(
     shell: Shell, photos: Path
 ) -> None:
     done = shell.train(
-        "-m", *RUN, "study.burn_in=0", "dataset.cache=null,disk,bytes", "hydra.sweep.dir=sweep"
+        "-m", *RUN, "study.burn_in=0", "dataset.cache=null,disk", "hydra.sweep.dir=sweep"
     )
     assert done.returncode == 0, done.stderr
     found = runs(shell.folder / "sweep")
-    assert len(found) == 3
+    assert len(found) == 2
     same(found)
     assert done.stderr.count("cached photos: 90 files, ") == 1
     assert {path.name for path in (shell.folder / "cache").iterdir()} == {
@@ -107,10 +114,6 @@ def test_torchrun_and_inline_runs_and_resumed_ones_use_the_cache(
     assert inline.returncode == 0, inline.stderr
     begun = shell.train(*RUN, "max_steps=5", "dataset.cache=disk", "hydra.run.dir=resumed")
     assert begun.returncode == 0, begun.stderr
-    config = shell.folder / "resumed" / "config.yaml"  # as it was when memory could hold a share
-    text = config.read_text()
-    assert "  cache: disk\n" in text
-    config.write_text(text.replace("  cache: disk\n", "  cache: ram\n  cache_rate: 0.5\n"))
     resumed = shell.train("resume=resumed", "max_steps=null")
     assert resumed.returncode == 0, resumed.stderr
     same([shell.folder / name for name in ("alone", "inline", "resumed")])
@@ -128,6 +131,36 @@ def test_torchrun_and_inline_runs_and_resumed_ones_use_the_cache(
     assert "cached photos: 90 files" in again.stderr
     cached = json.loads((shell.folder / "again" / "evaluation.json").read_text())
     assert (cached["accuracy"], cached["loss"]) == (found["accuracy"], found["loss"])
+
+
+def test_the_dataset_in_memory_of_the_documentation_trains_bitwise_as_the_one_that_it_keeps(
+    shell: Shell, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "train.md").read_text().replace("\\\n", "").partition(IN_MEMORY)[2]
+    code, command = re.findall(r"```python\n(.*?)```\n\n(.*?)\n\n", page, re.DOTALL)[0]
+    setting, _, script, *words = shlex.split(command.replace("PHOTOS", "photos"))
+    assert (setting, script) == ("PYTHONPATH=.", "train.py")
+    (shell.folder / "ram.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(shell.folder))
+    monkeypatch.syspath_prepend(shell.folder)
+    reads: list[int] = []
+
+    class Counted(list[str]):
+        classes = ("a", "b")
+
+        def __getitem__(self, index: Any) -> Any:
+            reads.append(index)
+            return super().__getitem__(index)
+
+    kept = import_module("ram").RAMDataset(Counted("ab"))
+    assert ([kept[0], kept[1], kept[0]], len(kept), reads) == (["a", "b", "a"], 2, [0, 1])
+    common = (*words, "batch_size=8", "epochs=2", "logger=quiet", "log_every=1")
+    done = shell.train(*common, "hydra.run.dir=kept")
+    assert done.returncode == 0, done.stderr
+    (shell.folder / "ram.py").write_text(code.replace("return RAMDataset(", "return ("))
+    done = shell.train(*common, "hydra.run.dir=read")
+    assert done.returncode == 0, done.stderr
+    same([shell.folder / "read", shell.folder / "kept"])
 
 
 def test_the_processes_that_decode_import_no_torch() -> None:

@@ -29,7 +29,7 @@ from ninefold.report.data.curves import Point, read_curves
 from ninefold.report.data.overlay import overlay_words
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
-from ninefold.report.data.runs import Run, read_csv, upgrade
+from ninefold.report.data.runs import Run, read_csv
 from ninefold.report.stats.measures import SECONDS as SECONDS_PER_EPOCH
 from ninefold.study_record import StudyRecord
 from tests import conftest
@@ -43,7 +43,7 @@ from tests.report.studies import (
     NONE,
     NONE_AUTOCAST,
 )
-from tests.report.test_report import failure, result, sweep
+from tests.report.test_report import facts_of, failure, result, sweep
 
 
 def study(folder: Path, *results: dict, **facts: Any) -> Path:
@@ -164,13 +164,13 @@ def runs_of(
             parallel, amp, _ = cell
             replicas = 1 if parallel != "ddp" else 2
             points = common + (accuracy or {}).get(cell, 0.0) + chance.gauss(0, spread)
-            found.append(upgrade(Run(
+            found.append(Run(
                 folder=f"{cell}_{seed}", status="ok", dataset="digits", model="convnet",
                 parallel=parallel, amp=amp, seed=seed, replicas=replicas,
                 devices=["cpu"] * replicas, batch_size=64, epochs=1, accuracy=points / 100,
                 train_seconds=base * chance.gauss(1, noise), images_per_second=1000 / base,
-                **changes,
-            )))  # fmt: skip
+                **{**facts_of(parallel, amp, replicas), **changes},
+            ))  # fmt: skip
     return found
 
 
@@ -393,7 +393,7 @@ def test_a_process_that_clearly_holds_more_than_the_others_is_a_caveat(
         (["cpu"] * 2, [0.8, 1.4],
          "process 1 of dp, fp32 takes 1.40 CPU seconds a second, the idlest 0.800"),
         (["cpu", "NVIDIA H200"], [0.8, 1.4], None),  # of two kinds: nothing to compare
-        (["NVIDIA H200"] * 2, [], None),  # an older result
+        (["NVIDIA H200"] * 2, [], None),  # nothing measured it
     ],
 )  # fmt: skip
 def test_a_device_that_is_clearly_busier_than_the_others_is_a_caveat(
@@ -614,6 +614,11 @@ def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path
         rounds=[entry(0, ["{0}", "{1}", "{2}"])],
         command="python train.py -m amp=fp32,autocast hydra.sweep.dir=x",
         swept={"parallel": ["none", "ddp"], "amp": ["fp32", "autocast"], "seed": ["0", "1"]},
+        planned_rounds=2,
+        planned_cells=[
+            {"parallel": parallel, "amp": amp}
+            for parallel in ("none", "ddp") for amp in ("fp32", "autocast")
+        ],
     )  # fmt: skip
     recording = gather_recording(tmp_path)
     assert recording is not None
@@ -652,7 +657,7 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
 
 def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_end() -> None:
     done = {"swept": {"amp": ["fp32", "bf16"]}, "rounds": [entry(0, ["a", "b"])],
-            "planned_rounds": 1}  # fmt: skip
+            "planned_rounds": 1, "planned_cells": [{"amp": "fp32"}, {"amp": "bf16"}]}  # fmt: skip
     runs = [
         Run(folder=folder, status=status)
         for folder, status in (("a", "ok"), ("b", "failed"), ("old", "preempted"))
@@ -668,20 +673,9 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     assert not is_unfinished(StudyRecord.of(no_longer_planned), runs)
 
 
-WHOLE_SET, FAILED = "the whole training set fits", "error: device=x: lost; a; b"
-
-
-@pytest.mark.parametrize(
-    ("whole_set", "failed", "words"),
-    [
-        ({"status": "whole_set", "why": "any"}, {"status": "failed", "why": FAILED}, ""),
-        ({"why": WHOLE_SET}, {"why": f"there was no search: {FAILED}"}, "there was no search: "),
-    ],
-    ids=["status", "recorded before there was a status"],
-)
-def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them(
-    whole_set: dict[str, str], failed: dict[str, str], words: str
-) -> None:
+def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them() -> None:
+    whole_set = {"status": "whole_set", "why": "any"}
+    failed = {"status": "failed", "why": "error: device=x: lost; a; b"}
     runs = [
         replace(run, overrides=[f"optimizer.lr={rate}"])
         for rate in ("0.1", "0.01") for run in runs_of({PLAIN: 5.0, DDP: 3.0}, seeds=1)
@@ -706,7 +700,7 @@ def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them(
     assert "the limit is not known" in info.about
     plain, lost, _ = shown["optimizer.lr=0.01"]
     assert isinstance(lost, LargestBatch)
-    assert (plain, lost.mean, lost.why) == (None, None, f"{words}device=x: lost")
+    assert (plain, lost.mean, lost.why) == (None, None, "device=x: lost")
 
 
 def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:

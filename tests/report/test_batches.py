@@ -149,7 +149,7 @@ def test_below_the_noise_floor_no_batch_size_is_named(tmp_path: Path) -> None:
         content = json.loads((folder / "runs" / f"fp32_64_{seed}" / "result.json").read_text())
         content |= {"parallel": "dp", "train_seconds": (2.5 + seed / 50) * content["train_seconds"]}
         (copy := folder / "runs" / f"dp_64_{seed}").mkdir()
-        (copy / "result.json").write_text(json.dumps(content | {"replicas": 1}))
+        (copy / "result.json").write_text(json.dumps(content | {"replicas": 1, "no_op": True}))
     recording = gather_recording(folder)
     assert recording is not None
     answer = build(recording, evidence_of(recording)).answer

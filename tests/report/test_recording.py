@@ -1,7 +1,8 @@
-"""A recording rebuilds from its recorded files alone, also those made by earlier versions."""
+"""A recording rebuilds from its recorded files alone."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -18,8 +19,8 @@ from ninefold.report.__main__ import main
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.data import numerics
 from ninefold.report.data.recording import gather_recording, read_recording
-from ninefold.report.data.rounds import is_unfinished, largest_batch, name_of
-from ninefold.report.data.runs import Run, read_csv, row_of, run_of
+from ninefold.report.data.rounds import is_unfinished, name_of
+from ninefold.report.data.runs import Run, read_csv, row_of, run_of, run_of_result
 from ninefold.result import NUMERICS, Result
 from ninefold.study_record import StudyRecord
 from tests.report.test_report import result, sweep, table_of
@@ -138,54 +139,39 @@ def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:
     assert run_of(row_of(vars(run))) == run
 
 
-@pytest.mark.parametrize("recorded_in", ["sweep.json", "the report of before"])
-def test_what_a_cell_sets_is_taken_from_the_study_or_else_from_its_report_of_before(
-    tmp_path: Path, recorded_in: str
-) -> None:
-    """Older versions looked for it in .hydra/ when they wrote the report."""
+def test_what_a_cell_sets_is_taken_from_the_study(tmp_path: Path) -> None:
     overlay = {"choices": {"amp": "fp32"}, "values": {"epochs": 10}}
-    known = {"none-fp32": overlay} if recorded_in == "sweep.json" else {}
-    folder = sweep(tmp_path, result(), overlays=known, **FACTS)
+    folder = sweep(tmp_path, result(), overlays={"none-fp32": overlay}, **FACTS)
     report.write(folder)
-    path = folder / "report" / "environment.json"
-    if not known:
-        before = {**json.loads(path.read_text()), "overlays": {"none-fp32": overlay}}
-        path.write_text(json.dumps(before))
-        report.write(folder)
-    found = json.loads(path.read_text())
+    found = json.loads((folder / "report" / "environment.json").read_text())
     assert found["overlays"] == {"none-fp32": overlay}
     assert "overlays" not in found["sweep"]
 
 
-@pytest.mark.parametrize(
-    ("facts", "known"),
-    [
-        ({"parallel": "none"}, (1, False, None)),
-        ({"parallel": "dp"}, (1, True, None)),
-        ({"parallel": "dp", "replicas": 2}, (1, False, None)),
-        ({"parallel": "ddp"}, (None, False, "gloo")),
-        ({"parallel": "fsdp", "devices": ["NVIDIA H200"] * 2}, (None, False, "nccl")),
-        ({"parallel": "mine", "no_op": True, "backend": "mpi"}, (None, True, "mpi")),
-    ],
-)
-def test_what_older_results_told_by_the_names_of_options_is_read_from_these(
-    facts: dict[str, Any], known: tuple[object, ...]
+def test_a_run_that_an_earlier_version_recorded_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_of(row_of(result(**facts) | {"folder": "a"}))
-    assert (run.max_processes, run.no_op, run.backend) == known
+    older = {key: value for key, value in result().items() if key != "no_op"}
+    said = "an earlier version of ninefold wrote it, whose files are not read"
+    run = run_of_result({**older, "folder": "a"})
+    assert (run.status, run.error) == ("unreadable", said)
+    folder = sweep(tmp_path / "sweep", result(), **FACTS)
+    report.write(folder)
+    path = folder / "report" / "runs.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, [n for n in rows[0] if n != "no_op"], extrasaction="ignore")
+        table.writeheader()
+        table.writerows(rows)
+    capsys.readouterr()
+    assert main([str(folder / "report")]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"error: runs.csv={path}: run 1: {said}; ")
+    assert line.count("\n") == 1
 
 
-def test_whether_inputs_are_random_is_told_by_the_result_and_in_older_ones_by_the_dataset() -> None:
-    for dataset, said, known in (
-        ("synthetic", None, True),
-        ("digits", None, False),
-        ("a", True, True),
-    ):
-        run = run_of(row_of(result(dataset=dataset, random_inputs=said) | {"folder": "a"}))
-        assert run.random_inputs is known
-
-
-def test_runs_recorded_before_there_were_rounds_are_read() -> None:
+def test_runs_without_rounds_are_read() -> None:
     [recorded] = (ROOT / "experiments" / "cifar10_cpu").glob("*-cores/runs.csv")
     runs = read_csv(recorded)
     assert len(runs) == 27
@@ -202,37 +188,17 @@ def test_the_question_is_that_of_the_recording(tmp_path: Path) -> None:
     assert read_recording(tmp_path / "report").sweep.question is None
 
 
-def test_planned_cells_are_those_recorded_and_else_all_combinations() -> None:
+def test_planned_cells_may_be_fewer_than_all_combinations() -> None:
     recorded = {
         "swept": {"parallel": ["none", "ddp"], "amp": ["fp32", "bf16"]},
         "rounds": [{"round": 0, "counted": True, "runs": ["a", "b"]}],
+        "planned_rounds": 1,
     }
     runs = [Run(folder=name, status="ok") for name in ("a", "b")]
-    assert StudyRecord.of(recorded).cell_names == ["none-fp32", "none-bf16", "ddp-fp32", "ddp-bf16"]
-    assert is_unfinished(StudyRecord.of(recorded), runs)
     cells = [{"parallel": "none", "amp": "fp32"}, {"parallel": "ddp", "amp": "bf16"}]
     planned = StudyRecord.of({**recorded, "planned_cells": cells})
     assert planned.cell_names == ["none-fp32", "ddp-bf16"]
     assert not is_unfinished(planned, runs)
-    assert StudyRecord.of({**recorded, "planned_cells": []}) == StudyRecord.of(recorded)
-
-
-@pytest.mark.parametrize(
-    ("found", "status"),
-    [
-        ({"batch_size": 8, "fails_at": 16, "why": "memory"}, "found"),
-        ({"batch_size": 8, "why": "the whole training set fits"}, "whole_set"),
-        ({"batch_size": None, "why": "there was no search: error: x"}, "failed"),
-        ({"batch_size": 8, "why": "other words", "status": "failed"}, "failed"),
-    ],
-)
-def test_the_status_of_a_search_is_read_also_if_it_was_not_recorded(
-    found: dict[str, Any], status: str
-) -> None:
-    run = run_of(row_of(result() | {"folder": "a"}))
-    largest = largest_batch(run, StudyRecord.of({"max_batch": {"none-fp32": found}}))
-    assert largest is not None
-    assert largest.status == status
 
 
 def test_a_cell_swept_with_an_added_key_has_its_name() -> None:

@@ -29,10 +29,20 @@ from tests.report.sample_report import each_text, sample
 ROOT = Path(__file__).parents[2]
 
 
+def facts_of(parallel: str, amp: str, replicas: int = 1) -> dict[str, Any]:
+    """What options declare, as a run records it."""
+    one = parallel in ("none", "dp")
+    return {
+        "max_processes": 1 if one else None, "tf32": amp == "tf32", "random_inputs": False,
+        "no_op": parallel == "dp" and replicas == 1, "backend": None if one else "gloo",
+    }  # fmt: skip
+
+
 def result(parallel: str = "none", amp: str = "fp32", seed: int = 0, **changes: Any) -> dict:
     """A successful run's result.json with made-up numbers."""
     return {
         "status": "ok", "error": None, "study": "made_up", "parallel": parallel, "amp": amp,
+        **facts_of(parallel, amp, changes.get("replicas", 1)),
         "dataset": "digits", "model": "convnet", "seed": seed, "dtype": "float32",
         "grad_scaler": False, "processes": 1, "replicas": 1, "devices": ["cpu"], "threads": 2,
         "batch_size": 64, "epochs": 10, "steps": 220, "skipped_steps": 0, "accuracy": 0.9,
@@ -56,7 +66,8 @@ def failure(parallel: str, amp: str, seed: int = 0, **changes: Any) -> dict:
     return {
         "status": "failed", "error": "error: device=cuda: no GPU; found cpu; use device=cpu",
         "study": "made_up", "parallel": parallel, "amp": amp, "dataset": "digits",
-        "model": "convnet", "seed": seed, **changes,
+        "model": "convnet", "seed": seed, "max_processes": facts_of(parallel, amp)["max_processes"],
+        **changes,
     }  # fmt: skip
 
 

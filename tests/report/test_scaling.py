@@ -30,7 +30,7 @@ SWEPT = {
         "parallel": ["none", "ddp"], "parallel.processes": ["1", "2", "10"],
     },
     "planned_cells": [
-        {"parallel": "none", "amp": "fp32", "parallel.processes": "1"},
+        {"parallel": "none", "amp": "fp32"},
         *({"parallel": "ddp", "amp": "fp32", "parallel.processes": n} for n in ("1", "2", "10")),
     ],
 }  # fmt: skip

@@ -203,7 +203,7 @@ def test_what_an_optimizer_or_a_scheduler_does_not_take_is_an_error_of_the_confi
         pass
 
 
-def test_the_default_schedule_and_groups_are_those_of_older_checkpoints(tmp_path: Path) -> None:
+def test_the_default_schedule_and_groups_are_the_plain_ones(tmp_path: Path) -> None:
     with ours.training(*SMALL) as run:
         assert len(run.state.optimizer.param_groups) == 1
         assert type(run.state.schedule) is Schedule

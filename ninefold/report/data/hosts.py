@@ -11,10 +11,7 @@ COLUMN = "on_hosts"
 
 
 def names_of(result: Mapping[str, Any]) -> list[str]:
-    """Return the names of the hosts that a result.json says its run was made on, sorted.
-
-    Results of older versions name the host of rank 0 alone.
-    """
+    """Return the names of the hosts that a result.json says its run was made on, sorted."""
     environment = result.get("environment")
     if not isinstance(environment, Mapping):
         return []
@@ -23,11 +20,7 @@ def names_of(result: Mapping[str, Any]) -> list[str]:
         host.get("name") if isinstance(host, Mapping) else host
         for host in (hosts if isinstance(hosts, list) else [])
     ]
-    names = {name for name in said if isinstance(name, str) and name}
-    hostname = environment.get("hostname")
-    if not names and isinstance(hostname, str) and hostname:
-        names = {hostname}
-    return sorted(names)
+    return sorted({name for name in said if isinstance(name, str) and name})
 
 
 def numbered(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from ninefold.files import write_json
 from ninefold.report.data import numerics, words
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_environment
-from ninefold.report.data.folders import read_object, read_results, read_sweep, studies_below
+from ninefold.report.data.folders import read_results, read_sweep, studies_below
 from ninefold.report.data.hosts import names_of, numbered
 from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
@@ -107,7 +107,7 @@ def gather_recording(folder: Path) -> Recording | None:
     runs = _placed([scrubber.value(result) for result in results], study)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
-    environment["overlays"] = overlays(runs, study) or _overlays_before(folder)
+    environment["overlays"] = overlays(runs, study)
     of_cells = words.of_cells(runs, typed)
     if of_cells:
         environment["words"] = words.published(of_cells, scrubber)
@@ -118,13 +118,6 @@ def gather_recording(folder: Path) -> Recording | None:
         numerics.rows(folder, runs),
         of_cells,
     )
-
-
-def _overlays_before(folder: Path) -> dict[str, Any]:
-    """Those of the folder's report, of a study that did not record them itself."""
-    before = read_object(folder / "report" / "environment.json") or {}
-    found = before.get("overlays")
-    return found if isinstance(found, dict) else {}
 
 
 def read_runs(folder: Path) -> tuple[list[Run], StudyRecord]:

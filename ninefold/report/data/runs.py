@@ -15,7 +15,7 @@ from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
-from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result, Score, add_older_facts
+from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result, Score
 
 NAMES = (
     "status",
@@ -208,7 +208,13 @@ def _checked(run: Run) -> Run:
         one_line(name)[:LONGEST]: {key: one_line(text)[:LONGEST] for key, text in said.items()}
         for name, said in run.figures.items()
     }
-    return upgrade(run)
+    if run.ok and run.no_op is None:
+        raise ValueError("an earlier version of ninefold wrote it, whose files are not read")
+    # The time of a timing run is that of all its turns.
+    if run.turn_seconds and run.steps and (step := fmean(run.turn_seconds)) > 0:
+        run.train_seconds = run.steps * step
+        run.images_per_second = run.batch_size / step if run.batch_size else None
+    return run
 
 
 def _numbers(value: object) -> Iterator[Number]:
@@ -222,19 +228,6 @@ def _numbers(value: object) -> Iterator[Number]:
 
 def _unreadable(name: str, text: str) -> ValueError:
     return ValueError(f"cannot read {name}={text[:100]!r}")
-
-
-def upgrade(run: Run) -> Run:
-    """Return a run with the facts that older versions did not record.
-
-    The time of a timing run was a mean of its fast turns, which is not what a long run takes: it is
-    that of all its turns.
-    """
-    add_older_facts(run)
-    if run.turn_seconds and run.steps and (step := fmean(run.turn_seconds)) > 0:
-        run.train_seconds = run.steps * step
-        run.images_per_second = run.batch_size / step if run.batch_size else None
-    return run
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:

@@ -11,7 +11,7 @@ from statistics import fmean
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
-from ninefold.result import ACCURACY, IMAGES, SHARE, UNITS, Score
+from ninefold.result import ACCURACY, IMAGES, SHARE, Score
 
 MOST_FIGURES = 20  # further figures of a task that are shown
 
@@ -161,22 +161,12 @@ def in_unit(name: str, unit: str) -> str:
 
 
 def of_figures(runs: Iterable[Run]) -> list[Measure]:
-    """Return a measure for each of the first MOST_FIGURES further figures that tasks report.
-
-    Where the task does not say what a figure is, a name that ends in one of UNITS is of an error in
-    that unit. Any other is a share, in percent, or a plain number of which nothing is known if a
-    value is not between 0 and 1.
-    """
-    values: dict[str, list[float]] = {}
-    said: dict[str, Mapping[str, str]] = {}
+    """Return a measure for each of the first MOST_FIGURES further figures that tasks report."""
+    kinds: dict[str, Mapping[str, str]] = {}
     for run in runs:
-        said.update(run.figures if run.ok else {})
-        for name, value in run.scores.items() if run.ok else ():
-            values.setdefault(name, []).extend([] if (known := finite(value)) is None else [known])
-    return [
-        _figure(name, _said(name, said[name]) if name in said else _guessed(name, found))
-        for name, found in list(values.items())[:MOST_FIGURES]
-    ]
+        if run.ok:
+            kinds.update({name: run.figures.get(name, {}) for name in run.scores})
+    return [_figure(name, _said(name, kind)) for name, kind in list(kinds.items())[:MOST_FIGURES]]
 
 
 def _said(name: str, kind: Mapping[str, str]) -> Score:
@@ -184,15 +174,6 @@ def _said(name: str, kind: Mapping[str, str]) -> Score:
     better = kind.get("better")
     known = better if better in ("more", "less") else ""
     return Score(kind.get("name") or name, kind.get("unit", ""), known)
-
-
-def _guessed(name: str, values: Sequence[float]) -> Score:
-    """What a figure is, by its name and values."""
-    title, _, unit = name.rpartition(" ")
-    if title and unit in UNITS:
-        return Score(title, unit, "less")
-    share = all(0 <= value <= 1 for value in values)
-    return Score(name) if share else Score(name, "", "")
 
 
 def _figure(name: str, kind: Score) -> Measure:
