@@ -187,7 +187,6 @@ class Checked:
         composed, resolved, stored, fill_cache = self._with_data()
         _complete(stored)  # after the number of classes, which other keys may refer to
         parallel = stored["parallel"]
-        in_a_step = processes.in_a_step(parallel["processes"], resolved["launch"])
         parallel["processes"] = processes.number(
             parallel["processes"],
             parallel["max_processes"],
@@ -205,7 +204,6 @@ class Checked:
             self.overrides,
             self.resume,
             now[1],
-            in_a_step,
             fill_cache(stored["threads"]),
             resume.moved(self.before, now),
             as_yaml(stored, self.choices),
@@ -260,7 +258,7 @@ class Settled:
 
     composed: as of Asked, with the number of classes in the data.
     resolved, stored, choices, overrides, resume: as of Checked.
-    processes: how many it has. in_a_step: whether they are a step of a Slurm allocation.
+    processes: how many it has.
     cache: where its decoded examples are: the path of each file by name.
     notes: sentences for result.json.
     text: what is written to config.yaml, and read by the workers.
@@ -276,7 +274,6 @@ class Settled:
     overrides: list[str]
     resume: str | None
     processes: int
-    in_a_step: bool
     cache: dict[str, str] | None
     notes: list[str]
     text: str

@@ -117,9 +117,6 @@ class LaunchKeys(Section, kw_only=True):
 
     inline: bool = False
     """Run a job of one process inside the launcher, for a debugger."""
-    engine: Annotated[Literal["auto", "elastic", "srun"], NO_EFFECT] = "auto"
-    """What starts the processes: elastic on this host, srun in a Slurm allocation; auto: srun where
-    a run has more than this node has tasks."""
     timeout: Annotated[Seconds, NO_EFFECT] = 1800
     """Seconds that a process waits for its peers."""
     grace: Annotated[Seconds, NO_EFFECT] = 30

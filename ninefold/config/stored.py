@@ -33,7 +33,6 @@ ADDED: dict[str, Any] = {
     "clock.probe": 0,
     "clock.ceiling": 0,
     "clock.link": 0,
-    "launch.engine": "auto",
     "launch.dry": False,
     "parallel.devices": None,
     "parallel.loss_in_forward": True,

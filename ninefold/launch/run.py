@@ -130,11 +130,10 @@ def start(spec: RunSpec, job: Settled) -> None:
     from ninefold.launch.elastic import Elastic
     from ninefold.launch.inline import Inline
     from ninefold.launch.per_rank import PerRank
-    from ninefold.launch.srun import Srun
 
     settings = job.resolved["launch"]
-    launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Srun, Elastic)
-    launcher = next(kind for kind in launchers if kind.applies(settings, job.in_a_step))
+    launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Elastic)
+    launcher = next(kind for kind in launchers if kind.applies(settings))
     launcher(settings).run(spec, 1 if spec.command == DRY else job.processes)
 
 

@@ -460,12 +460,3 @@ def test_a_terminal_shows_loss_speed_and_time_left(shell: Shell) -> None:
     assert "images/s" in text
     assert "loss " in text
     assert "<00:0" in text  # the time left
-
-
-def test_without_the_program_srun_its_engine_is_one_line(shell: Shell) -> None:
-    allocation = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "2", "SLURM_TASKS_PER_NODE": "1(x2)",
-                  "SLURM_JOB_NUM_NODES": "2", "PATH": str(shell.folder)}  # fmt: skip
-    done = shell.train("launch.engine=srun", "parallel=ddp", env=allocation)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: launch.engine=srun: there is no program srun; ")
