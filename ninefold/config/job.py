@@ -208,7 +208,6 @@ class Checked:
             resume.moved(self.before, now),
             as_yaml(stored, self.choices),
             sorted(set(map(str, untrusted.targets_in(resolved).values()))),
-            options.takes_one_gpu(stored),
         )
 
     def pack(self) -> dict[str, str] | None:
@@ -263,7 +262,6 @@ class Settled:
     notes: sentences for result.json.
     text: what is written to config.yaml, and read by the workers.
     targets: the `_target_`s that it names.
-    takes_one_gpu: whether it uses one GPU, whichever it is, if there are any.
     """
 
     asked: Asked
@@ -278,7 +276,6 @@ class Settled:
     notes: list[str]
     text: str
     targets: list[str]
-    takes_one_gpu: bool
 
     @property
     def evaluates(self) -> bool:

@@ -17,7 +17,6 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Refused
 from ninefold.files import read_text, write_durably
 from ninefold.launch import Launcher, Outcome, failures
-from ninefold.launch.concurrent import seat
 from ninefold.launch.failures import Raised
 from ninefold.launch.run_folder import exclusive, record
 from ninefold.process import OWN_END
@@ -72,7 +71,6 @@ def run(
             notes=job.notes + [CONCURRENT] * concurrent,
             shares_process=job.resolved["launch"]["inline"] and in_sweep,
             quiet=quiet,
-            seat=seat() if concurrent and job.takes_one_gpu else None,
         )
         write_job(spec, job)
         start(spec, job)

@@ -33,7 +33,6 @@ from ninefold.errors import (
     Preempted,
 )
 from ninefold.launch import forkserver, mailbox
-from ninefold.launch.concurrent import show_one_gpu
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
 from ninefold.process import not_ended, open_streams, until
@@ -74,8 +73,6 @@ def work(spec: RunSpec) -> None:
     if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-    if spec.seat is not None:
-        show_one_gpu(spec.seat)
     # Adam asks in each step whether there is a GPU, and without CUDA torch would load NVML each
     # time: 40 µs. Nothing that uses CUDA is forked from here.
     if preload.told.get("asks_nvml"):

@@ -460,3 +460,16 @@ def test_a_terminal_shows_loss_speed_and_time_left(shell: Shell) -> None:
     assert "images/s" in text
     assert "loss " in text
     assert "<00:0" in text  # the time left
+
+
+def test_the_workers_of_a_command_keep_their_sockets_on_this_host(shell: Shell) -> None:
+    (shell.folder / "mine.py").write_text(
+        "import os\n"
+        "from torch import nn\n"
+        "def net(**options):\n"
+        "    print('through', os.environ['GLOO_SOCKET_IFNAME'], os.environ['NCCL_SOCKET_IFNAME'])\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
+    done = shell.train("max_steps=1", "model.net._target_=mine.net", env=env)
+    assert "through lo lo\n" in done.stdout, done.stderr
