@@ -27,7 +27,6 @@ from ninefold.config import (
     environment,
     needs,
     options,
-    own,
     processes,
     resume,
     rules,
@@ -68,7 +67,7 @@ class Asked:
     stored: the same to be written, with references to the environment as they are, so that no
         secret reaches a file.
     unresolved: why it cannot be resolved, if so; both trees are then as composed.
-    of_command: the keys that no run has, such as `study` and `find`.
+    of_command: the keys that no run has, such as `study` and `trust`.
     choices: the option of each group.
     overrides: as typed.
     in_sweep: whether it is a run of a sweep.
@@ -320,7 +319,8 @@ def asked(config: DictConfig, hydra: HydraConf) -> Asked:
                 raise
             resolves = False
             resolved = _container(composed, resolve=False)
-    of_command = {k: resolved.pop(k) for k in rules.OF_A_COMMAND if k in resolved}
+    keys = () if evaluates else rules.OF_A_COMMAND
+    of_command = {k: resolved.pop(k) for k in keys if k in resolved}
     with open_dict(composed):
         for key in of_command:
             composed.pop(key)
@@ -404,17 +404,13 @@ def _taken_up(job: Checked, place: str) -> Checked:
     try:
         with environment.noted():
             run = resume.read(folder, known)
-        targets = untrusted.targets_in(run.frozen)
-        if (origin := own.origin(folder, run.text)) is not None:
-            origin.use(targets.values(), "resume", folder)
-        else:
-            untrusted.require_known_targets(
-                run.frozen,
-                "resume",
-                folder,
-                "repeat it on the command line if you trust it",
-                user=untrusted.targets_in(job.resolved),
-            )
+        untrusted.require_known_targets(
+            run.frozen,
+            "resume",
+            folder,
+            user=untrusted.targets_in(job.resolved),
+            trusted=job.asked.of_command.get("trust") is True,
+        )
     except CheckpointError as failure:
         raise Refused([failure]) from failure
     keys = resume.named(job.overrides)

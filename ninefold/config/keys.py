@@ -231,6 +231,9 @@ class EvaluateKeys(Section, kw_only=True):
     """Device to evaluate on; auto: the GPUs if there are any."""
     threads: Threads | Literal["auto"] = "auto"
     """CPU threads of all processes on a host together; auto: all its cores."""
+    trust: bool = False
+    """Build what the checkpoint's configuration names, your own classes too; only of a run that you
+    made."""
     load: LoadKeys
     loader: Annotated[LoaderKeys, MAY_CHANGE]
     launch: Annotated[LaunchKeys, MAY_CHANGE]
@@ -247,13 +250,16 @@ class FindLRKeys(Section, kw_only=True):
     """Its steps, if the loss does not diverge before."""
 
 
-class FindKeys(Section, kw_only=True):
-    """The keys of a command that looks for a value instead of training."""
+class CommandKeys(Section, kw_only=True):
+    """The keys of a training command that are not of its run."""
 
     find: Literal["batch_size", "lr"] | None = None
     """Find the largest batch_size that fits into memory, or a learning rate, instead of training;
     null: train."""
     find_lr: FindLRKeys
+    trust: bool = False
+    """With resume: build what the run's configuration names, your own classes too; only of a run
+    that you made."""
 
 
 class StudyKeys(Section, kw_only=True):

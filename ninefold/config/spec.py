@@ -29,7 +29,6 @@ class RunSpec:
     quiet: whether what it prints goes to its log only.
     rates: of `find_lr`, its first and last learning rate, and how many there are.
     timeout: seconds that a process waits for its peers.
-    imports: folders in which its launcher found the user's code, and PYTHONPATH need not name.
     hosts: of a run on several hosts, what result.json says of each; empty: this host alone.
     """
 
@@ -48,7 +47,6 @@ class RunSpec:
     quiet: bool = False
     rates: tuple[float, float, int] | None = None
     timeout: float = 1800
-    imports: list[str] = field(default_factory=list)
     hosts: list[dict[str, Any]] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ninefold import signals
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import environment, own
+from ninefold.config import environment
 from ninefold.config.spec import RunSpec
 from ninefold.errors import (
     CheckpointError,
@@ -133,7 +133,6 @@ def tell(spec: RunSpec, failure: Failure) -> None:
 def run(spec: RunSpec, inline: bool = False) -> None:
     """Run `spec` in this process. Raises only Failure and KeyboardInterrupt."""
     rank, process = found(os.environ).rank, os.getpid()
-    own.search(spec.imports)
     with logging_to(spec.folder, rank) as file, environment.noted():
         try:
             with (

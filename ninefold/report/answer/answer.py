@@ -130,7 +130,7 @@ def _answer(
         return Answer("Not enough runs: none of them names a cell and counts.", [], [], None)
     first, best = found[0], winner(goals)
     said = caveats.caveats(first, recording.sweep)
-    if best and (words := recorded(recording.environment, str(best.cell))):
+    if best and (words := recorded(recording.environment, str(best.cell), recording.own)):
         said += [caveats.FOLDERS] if has_gaps(words) else []
     elif keys := left_out(overlay_of(recording, best) if best else None):
         said.append(caveats.values_to_give(keys))
@@ -187,7 +187,7 @@ def train_command(recording: Recording, best: Recommendation | None) -> str | No
     plain = isinstance(folder, str) and re.fullmatch(r"[\w./+=@][\w./+=@-]*", folder)
     place = str(folder) if plain else "FOLDER/report"
     typed = trained_with(recording.sweep.command)
-    if words := recorded(recording.environment, str(best.cell)):
+    if words := recorded(recording.environment, str(best.cell), recording.own):
         return command(words, place, typed)
     if (overlay := overlay_of(recording, best)) is None:
         return None
