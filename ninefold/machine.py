@@ -149,26 +149,6 @@ def gpu_models() -> list[str]:
     ]
 
 
-def gpu_count() -> int:
-    """How many GPUs CUDA shows this process; CUDA_VISIBLE_DEVICES can still be changed after it.
-
-    torch asks NVML. Where NVML does not answer, torch would start CUDA here, which reads that
-    variable only once: a subprocess counts then. 0 if that fails too.
-    """
-    import pynvml
-    import torch
-
-    if not gpu_driver():
-        return 0
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        code = "import torch; print(torch.cuda.device_count())"
-        return int(_output(sys.executable, "-I", "-c", code) or 0)
-    pynvml.nvmlShutdown()
-    return torch.cuda.device_count()
-
-
 def gpus() -> list[str]:
     """Name and memory of each GPU that this process may use. Imports torch, starts CUDA."""
     import torch

@@ -29,8 +29,8 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)  # here, as a forked process should not load anything
 
 
-def follow_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
-    """Have the kernel send a signal to this process when its parent dies (Linux only).
+def follow_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when its parent dies (Linux only).
 
     parent: its process id as the parent knows it. Without it, a parent that died before this call
     goes unnoticed: the process then already has another one.
@@ -39,10 +39,10 @@ def follow_parent(parent: int | None = None, number: int = signal.SIGKILL) -> No
         return
     if parent is None:
         parent = os.getppid()
-    if _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:  # it died before prctl took effect
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def heeded() -> dict[signal.Signals, Any]:

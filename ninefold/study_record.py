@@ -20,7 +20,6 @@ PLAIN = (
     "question",
     "command",
     "words",
-    "signature",
     "started",
     "settings",
     "swept",
@@ -97,7 +96,7 @@ class StudyRecord:
     question: that the header of its file asks.
     command: that started the study.
     words: of it, those that the command of a single run has too, with PYTHONPATH=... first where
-        cells need it. signature: of these, by the user who gave it; see config.own.
+        cells need it.
     started: when, as in result.json.
     settings: the sections of the configuration that are about the whole sweep.
     swept: the keys with several values, and those values as written.
@@ -124,7 +123,6 @@ class StudyRecord:
     question: str | None = None
     command: str | None = None
     words: list[str] | None = None
-    signature: str | None = None
     started: str | None = None
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     swept: dict[str, list[str]] = field(default_factory=dict)

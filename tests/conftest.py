@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -162,7 +161,7 @@ def end(processes: Sequence[int]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hide the GPUs of this machine, except from the tests of `-m gpu`, and who runs them.
+    """Hide the GPUs of this machine, except from the tests of `-m gpu`.
 
     What the others say of devices and processes holds on a CPU. CUDA looks at the variable when it
     is used for the first time, and commands inherit it.
@@ -171,10 +170,6 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    # Runs are signed with a key of the tests, and not with that of who runs them.
-    state = tempfile.TemporaryDirectory(prefix="nf-state-")
-    os.environ["XDG_STATE_HOME"] = state.name
-    config.add_cleanup(state.cleanup)
     Shell.forks = config.getoption("markexpr") != "gpu"
     if Shell.forks:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

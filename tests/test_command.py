@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -117,8 +116,6 @@ def test_a_run_by_the_module_finds_what_is_in_the_working_folder_and_prints_its_
     assert (done.returncode, done.stderr) == (0, "")
     run = only_run(shell.folder)
     assert result(run)["processes"] == 2
-    origin = json.loads((run / "origin.json").read_text())["jobs"]
-    assert [job["modules"] for job in origin.values()] == [{"mynet": f"{shell.folder}/mynet.py"}]
     done = shell.run("-m", "ninefold", "train", "--help")
     assert done.stdout.startswith("python -m ninefold train ")
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +17,6 @@ import torch
 from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Interrupted
-from ninefold.launch import concurrent, mailbox
 from ninefold.parallel import Place
 from ninefold.parallel.none import Single
 from ninefold.process import until
@@ -165,46 +163,6 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         assert not stop.signal
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-RUN = """
-import signal, time
-from ninefold.launch import concurrent
-def interrupt(number, frame):
-    raise KeyboardInterrupt
-signal.signal(signal.SIGTERM, interrupt)
-with concurrent.registered():
-    try:
-        print("runs", flush=True)
-        time.sleep(10)
-    except KeyboardInterrupt:
-        time.sleep(0.3)
-        print("saved", flush=True)
-signal.raise_signal(signal.SIGTERM)
-print("there still", flush=True)
-"""
-
-
-def test_runs_in_processes_of_another_launcher_are_signaled_and_waited_for_and_none_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(concurrent.VARIABLE, "")
-    assert concurrent.announced() is None
-    concurrent.announce(grace=60)
-    sweep = concurrent.announced()
-    assert sweep is not None
-    start = partial(
-        subprocess.Popen, [sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    with start() as run:
-        assert run.stdout is not None
-        assert run.stdout.readline() == "runs\n"
-        assert sweep.stop(signal.SIGINT) == 1
-        assert not mailbox.workers(sweep.mailbox)
-        assert run.communicate()[0] == "saved\nthere still\n"
-    with start() as late:
-        assert late.communicate()[0] == ""
-    assert late.returncode == Interrupted.code
 
 
 def test_a_process_whose_parent_died_before_it_could_follow_it_ends_at_once() -> None:

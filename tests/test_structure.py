@@ -51,12 +51,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "measure",
         "checkpoint",
         "config/combinations",
-        "config/own",
         "config/untrusted",
         "config/spec",
     },
     "stats": GROUND,
-    "report": GROUND | {"stats", "config/rules", "config/overlay", "config/own"},
+    "report": GROUND | {"stats", "config/rules", "config/overlay"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
     "plugins": GROUND | {"study", "launch", "config"},
@@ -184,8 +183,8 @@ def test_the_packages_stay_small_enough_to_find_things_in() -> None:
 OWN_FILES = {
     "config/conf_files", "config/fingerprint", "config/reference", "config/search_path",
     "config/untrusted",
-    "dataset/cache", "launch/concurrent", "launch/limits", "launch/mailbox", "launch/srun",
-    "launch/step", "machine", "measure/devices", "report/render/page", "study/load", "study/start",
+    "dataset/cache", "launch/concurrent", "launch/limits", "launch/mailbox", "machine",
+    "measure/devices", "report/render/page", "study/load", "study/start",
 }  # fmt: skip
 WHOLE = ("read_bytes", "read_text", "write_bytes", "write_text")
 

@@ -213,7 +213,7 @@ def test_a_command_says_that_one_device_makes_it_a_no_op_and_is_evaluated_anywhe
     assert (len(found["peak_memory_bytes"]), found["chunks"]) == (1, 2)
     assert "parallel=split is a no-op on one device" in " ".join(found["notes"])
     assert list(weights(read(run / "checkpoints" / "last.pt"))) == list(ConvNet(1, 10).state_dict())
-    done = shell.evaluate(f"ckpt={run}", "parallel=none", "threads=1")
+    done = shell.evaluate(f"ckpt={run}", "trust=true", "parallel=none", "threads=1")
     assert done.returncode == 0, done.stderr
     assert len(metrics(run, "test_loss")) == 1
 
@@ -385,5 +385,5 @@ def test_the_cpu_and_a_gpu_train_digits_to_the_losses_of_none(shell: Shell) -> N
     assert all(found["peak_memory_bytes"])
     done = shell.train(*both, "resume=split", "max_steps=35")
     assert done.returncode == 0, done.stderr
-    done = shell.evaluate("ckpt=split", "device=cpu")
+    done = shell.evaluate("ckpt=split", "trust=true", "device=cpu")
     assert done.returncode == 0, done.stderr

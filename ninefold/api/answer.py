@@ -46,13 +46,13 @@ class Answer:
     pairs: the ratio of each two cells (second / first), its interval and verdict.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        """Raises ConfigError if the folder holds no study."""
+    def __init__(self, folder: str | Path, own: bool = False) -> None:
+        """Raises ConfigError if the folder holds no study. own: whether this process made it."""
         self.folder = Path(folder)
         self._notes: list[str] = []
         with suppress(OSError, ValueError, TypeError):  # only ninefold.compare writes them
             self._notes = [one_line(str(text)) for text in read_json(self.folder / NOTES)]
-        self._read = reports.read(self.folder, "python -m ninefold train")
+        self._read = reports.read(self.folder, "python -m ninefold train", own)
         report, answer = self._read.report, self._read.report.answer
         self.best = None if answer.cell is None else str(answer.cell)
         self.chance = answer.chance

@@ -132,7 +132,7 @@ def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool)
     finally:
         screen.close()
     with suppress(ConfigError):  # no run has ended well: the failures say why
-        answer = Answer(place)
+        answer = Answer(place, own=True)
         if not ended.failures or any(cell["status"] == "ok" for cell in answer.cells.values()):
             return answer
     if ended.late:

@@ -403,10 +403,6 @@ REFUSED_COMMANDS = (
     _not_in_turns(
         lambda job: job["launch.inline"], "launch.inline=true has one process for all runs"
     ),
-    _not_in_turns(
-        lambda job: job["launch.engine"] == "srun",
-        "launch.engine=srun starts runs on several hosts",
-    ),
 )
 
 # What a sentence may say of a job besides values of its keys.

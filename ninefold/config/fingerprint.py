@@ -30,7 +30,7 @@ def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF
     for module in _worker_modules(package):
         files[f"ninefold/{module.relative_to(package).as_posix()}"] = module
     for target in targets:
-        if (path := _user_module(target)) is not None:
+        if (path := users_module(target)) is not None:
             files[target] = path
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
@@ -64,7 +64,7 @@ def _imported(path: Path) -> Iterator[str]:
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
 
 
-def _user_module(target: str) -> Path | None:
+def users_module(target: str) -> Path | None:
     """The file of a _target_; None if ninefold or an installed package has it."""
     first, *rest = target.split(".")
     spec = None if first == "ninefold" else PathFinder.find_spec(first)

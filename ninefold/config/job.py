@@ -27,7 +27,6 @@ from ninefold.config import (
     environment,
     needs,
     options,
-    own,
     processes,
     resume,
     rules,
@@ -67,7 +66,7 @@ class Asked:
     stored: the same to be written, with references to the environment as they are, so that no
         secret reaches a file.
     unresolved: why it cannot be resolved, if so; both trees are then as composed.
-    of_command: the keys that no run has, such as `study` and `find`.
+    of_command: the keys that no run has, such as `study` and `trust`.
     choices: the option of each group.
     overrides: as typed.
     in_sweep: whether it is a run of a sweep.
@@ -186,7 +185,6 @@ class Checked:
         composed, resolved, stored, fill_cache = self._with_data()
         _complete(stored)  # after the number of classes, which other keys may refer to
         parallel = stored["parallel"]
-        in_a_step = processes.in_a_step(parallel["processes"], resolved["launch"])
         parallel["processes"] = processes.number(
             parallel["processes"],
             parallel["max_processes"],
@@ -204,12 +202,10 @@ class Checked:
             self.overrides,
             self.resume,
             now[1],
-            in_a_step,
             fill_cache(stored["threads"]),
             resume.moved(self.before, now),
             as_yaml(stored, self.choices),
             sorted(set(map(str, untrusted.targets_in(resolved).values()))),
-            options.takes_one_gpu(stored),
         )
 
     def pack(self) -> dict[str, str] | None:
@@ -259,12 +255,11 @@ class Settled:
 
     composed: as of Asked, with the number of classes in the data.
     resolved, stored, choices, overrides, resume: as of Checked.
-    processes: how many it has. in_a_step: whether they are a step of a Slurm allocation.
+    processes: how many it has.
     cache: where its decoded examples are: the path of each file by name.
     notes: sentences for result.json.
     text: what is written to config.yaml, and read by the workers.
     targets: the `_target_`s that it names.
-    takes_one_gpu: whether it uses one GPU, whichever it is, if there are any.
     """
 
     asked: Asked
@@ -275,12 +270,10 @@ class Settled:
     overrides: list[str]
     resume: str | None
     processes: int
-    in_a_step: bool
     cache: dict[str, str] | None
     notes: list[str]
     text: str
     targets: list[str]
-    takes_one_gpu: bool
 
     @property
     def evaluates(self) -> bool:
@@ -325,7 +318,8 @@ def asked(config: DictConfig, hydra: HydraConf) -> Asked:
                 raise
             resolves = False
             resolved = _container(composed, resolve=False)
-    of_command = {k: resolved.pop(k) for k in rules.OF_A_COMMAND if k in resolved}
+    keys = () if evaluates else rules.OF_A_COMMAND
+    of_command = {k: resolved.pop(k) for k in keys if k in resolved}
     with open_dict(composed):
         for key in of_command:
             composed.pop(key)
@@ -409,17 +403,13 @@ def _taken_up(job: Checked, place: str) -> Checked:
     try:
         with environment.noted():
             run = resume.read(folder, known)
-        targets = untrusted.targets_in(run.frozen)
-        if (origin := own.origin(folder, run.text)) is not None:
-            origin.use(targets.values(), "resume", folder)
-        else:
-            untrusted.require_known_targets(
-                run.frozen,
-                "resume",
-                folder,
-                "repeat it on the command line if you trust it",
-                user=untrusted.targets_in(job.resolved),
-            )
+        untrusted.require_known_targets(
+            run.frozen,
+            "resume",
+            folder,
+            user=untrusted.targets_in(job.resolved),
+            trusted=job.asked.of_command.get("trust") is True,
+        )
     except CheckpointError as failure:
         raise Refused([failure]) from failure
     keys = resume.named(job.overrides)

@@ -117,9 +117,6 @@ class LaunchKeys(Section, kw_only=True):
 
     inline: bool = False
     """Run a job of one process inside the launcher, for a debugger."""
-    engine: Annotated[Literal["auto", "elastic", "srun"], NO_EFFECT] = "auto"
-    """What starts the processes: elastic on this host, srun in a Slurm allocation; auto: srun where
-    a run has more than this node has tasks."""
     timeout: Annotated[Seconds, NO_EFFECT] = 1800
     """Seconds that a process waits for its peers."""
     grace: Annotated[Seconds, NO_EFFECT] = 30
@@ -225,6 +222,9 @@ class EvaluateKeys(Section, kw_only=True):
     """Device to evaluate on; auto: the GPUs if there are any."""
     threads: Threads | Literal["auto"] = "auto"
     """CPU threads of all processes on a host together; auto: all its cores."""
+    trust: bool = False
+    """Build what the checkpoint's configuration names, your own classes too; only of a run that you
+    made."""
     load: LoadKeys
     loader: Annotated[LoaderKeys, MAY_CHANGE]
     launch: Annotated[LaunchKeys, MAY_CHANGE]
@@ -241,13 +241,16 @@ class FindLRKeys(Section, kw_only=True):
     """Its steps, if the loss does not diverge before."""
 
 
-class FindKeys(Section, kw_only=True):
-    """The keys of a command that looks for a value instead of training."""
+class CommandKeys(Section, kw_only=True):
+    """The keys of a training command that are not of its run."""
 
     find: Literal["batch_size", "lr"] | None = None
     """What to find instead of training: the largest batch_size that fits into memory, or a
     learning rate (lr); null: train."""
     find_lr: FindLRKeys
+    trust: bool = False
+    """With resume: build what the run's configuration names, your own classes too; only of a run
+    that you made."""
 
 
 class StudyKeys(Section, kw_only=True):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
@@ -90,12 +89,6 @@ def declares(target: str, fact: str) -> bool:
         for node in _classes(target, fact)
         for each in node.body
     )
-
-
-def takes_one_gpu(job: Mapping[str, Any]) -> bool:
-    """Whether a run of `job` uses one GPU, whichever it is, if there are any."""
-    single = declares(job["parallel"]["_target_"], "one_device")
-    return single and job["device"] in ("auto", "cuda")
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Any
 from ninefold import machine
 from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError
-from ninefold.ranks import found, slurm, started_by
+from ninefold.ranks import found, started_by
 
 
 def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: object) -> int:
@@ -22,12 +22,6 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
 
     Raises ConfigError if that number cannot be used.
     """
-    if in_a_step(wanted, job["launch"]):
-        asked = None if wanted == "auto" else wanted
-        given = slurm.require(job["launch"]["engine"], asked, os.environ)
-        wanted = asked or int(min(given, most or math.inf))
-        _require_fitting(wanted, most, job, strategy)
-        return int(wanted)  # each process looks for the GPUs of its host
     if wanted != "auto":  # most mistakes show before torch is imported to look for GPUs
         _require_fitting(wanted, most, job, strategy)
     device, chosen = job["device"], job["parallel"].get("devices")
@@ -74,16 +68,6 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             f"parallel.processes={gpus} or device=cpu",
         )
     return int(wanted)
-
-
-def in_a_step(wanted: Any, settings: Mapping[str, Any]) -> bool:
-    """Whether to start the worker processes with srun, as a job step of this Slurm allocation.
-
-    settings: the section `launch` of the job.
-    """
-    if started_by() or settings["inline"]:
-        return False
-    return slurm.takes(settings["engine"], None if wanted == "auto" else wanted, os.environ)
 
 
 def named_gpus(device: str, chosen: list[int | str] | str | None) -> list[int] | None:

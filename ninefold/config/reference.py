@@ -16,7 +16,7 @@ from ninefold.config.conf_files import STUDIES
 from ninefold.config.options import option_keys
 from ninefold.config.schema import (
     BY_OPTION,
-    FIND,
+    COMMAND,
     GROUPS,
     NOT_OF_A_RUN,
     SWEEP,
@@ -73,8 +73,8 @@ def table() -> str:
         "*Resume* marks the keys that may change when a run is resumed.",
         "## train.py",
         _rows(own_keys(False)),
-        "## Looking for a value instead of training",
-        _rows(FIND),
+        "## Looking for a value instead of training, and what a command trusts",
+        _rows(COMMAND),
         "## Sweeps (`train.py -m`, `experiments=NAME`)",
         _rows(SWEEP),
         "## evaluate.py",

@@ -43,13 +43,9 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stored:
-    """The frozen job of a run folder. values: the same with the environment resolved.
-
-    text: of its config.yaml.
-    """
+    """The frozen job of a run folder. values: the same with the environment resolved."""
 
     folder: Path
-    text: str
     frozen: Tree
     values: Tree
     choices: Tree
@@ -63,8 +59,7 @@ def read(folder: Path, known: set[str]) -> Stored:
     """
     path = folder / "config.yaml"
     try:
-        text = read_text(path)
-        tree = untrusted.parse(text)
+        tree = untrusted.parse(read_text(path))
         wrong = [f"it has no {key}" for key in sorted({*known, "choices"} - tree.keys())]
         wrong += [
             f"the keys of {section} are those of another version"
@@ -92,7 +87,7 @@ def read(folder: Path, known: set[str]) -> Stored:
     assert isinstance(values, dict)
     choices = tree.pop("choices")
     values.pop("choices")
-    return Stored(folder, text, tree, {str(key): value for key, value in values.items()}, choices)
+    return Stored(folder, tree, {str(key): value for key, value in values.items()}, choices)
 
 
 def named(overrides: list[str]) -> list[str]:

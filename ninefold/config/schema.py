@@ -14,7 +14,7 @@ from msgspec import NODEFAULT
 from msgspec.structs import fields
 
 from ninefold.config.group_keys import Groups
-from ninefold.config.keys import EvaluateKeys, FindKeys, SweepKeys, TrainKeys
+from ninefold.config.keys import CommandKeys, EvaluateKeys, SweepKeys, TrainKeys
 from ninefold.files import read_text
 from ninefold.types import Section
 
@@ -96,8 +96,8 @@ def documented(node: ast.ClassDef) -> Iterator[tuple[ast.AnnAssign, str]]:
 
 
 TRAIN, EVALUATE = keys_of(TrainKeys), keys_of(EvaluateKeys)
-FIND, SWEEP = keys_of(FindKeys), keys_of(SweepKeys)
-NOT_OF_A_RUN = {**FIND, **SWEEP}
+COMMAND, SWEEP = keys_of(CommandKeys), keys_of(SweepKeys)
+NOT_OF_A_RUN = {**COMMAND, **SWEEP}
 _OF_GROUPS = keys_of(Groups)
 GROUPS = {name: key for name, key in _OF_GROUPS.items() if key.is_section}
 OPTIONS = {name: key for name, key in _OF_GROUPS.items() if not key.is_section}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ninefold.config.conf_files import STUDIES, groups_of
 from ninefold.config.options import option_keys
 from ninefold.config.reference import COMMANDS, about, keys_of, options_of, spelled
-from ninefold.config.schema import BY_OPTION, FIND, KEYS, SWEEP, own_keys
+from ninefold.config.schema import BY_OPTION, COMMAND, KEYS, SWEEP, own_keys
 from ninefold.config.spelling import nearest
 from ninefold.errors import ConfigError, Failure, require_configuration
 from ninefold.files import read_text
@@ -159,7 +159,7 @@ def _conf(name: str) -> str:
 
 def _keys(pattern: str) -> str:
     """A paragraph for each key that `pattern` matches, or is a part of. Raises Failure."""
-    known = {**own_keys(True), **own_keys(False), **FIND, **SWEEP, **option_keys()}
+    known = {**own_keys(True), **own_keys(False), **COMMAND, **SWEEP, **option_keys()}
     wanted = pattern if {*"*?["} & {*pattern} else f"*{pattern}*"
     lines = []
     for name, key in known.items():

@@ -28,10 +28,7 @@ class RunSpec:
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     quiet: whether what it prints goes to its log only.
     rates: of `find_lr`, its first and last learning rate, and how many there are.
-    seat: number of the only GPU shown to its process, modulo how many there are; None: all, see
-        launch.concurrent.
     timeout: seconds that a process waits for its peers.
-    imports: folders in which its launcher found the user's code, and PYTHONPATH need not name.
     hosts: of a run on several hosts, what result.json says of each; empty: this host alone.
     """
 
@@ -49,9 +46,7 @@ class RunSpec:
     cache: dict[str, str] | None = None
     quiet: bool = False
     rates: tuple[float, float, int] | None = None
-    seat: int | None = None
     timeout: float = 1800
-    imports: list[str] = field(default_factory=list)
     hosts: list[dict[str, Any]] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:

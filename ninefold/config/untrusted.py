@@ -2,7 +2,7 @@
 
 To instantiate a `_target_` is to run code. From a stored configuration only those that `conf/`
 names at the same place are built, at `task.loss` PyTorch's own losses too, and only references to
-the environment are resolved. What this user's own command froze (`own`) may name what that named.
+the environment are resolved. With trust=true its own targets are built, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.files import flat, require_plain_yaml
 from ninefold.places import CONF
-from ninefold.types import MAY_CHANGE, NO_EFFECT
+from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts
 
 EVALUATED = (
     "model",
@@ -76,11 +76,16 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
 
 
 def require_known_targets(
-    tree: Any, field: str, path: Path, do: str, user: Mapping[str, Any] | None = None
+    tree: Any,
+    field: str,
+    path: Path,
+    user: Mapping[str, Any] | None = None,
+    trusted: bool = False,
 ) -> None:
     """Raise CheckpointError if `tree` names a target that is not `allowed` at its place.
 
     user: the targets in the configuration of this command, which are allowed at their places too.
+    trusted: whether any `_target_` that is a dotted name is allowed.
     """
     for place, node in _nodes(tree, ""):
         for key, target in node.items():
@@ -89,11 +94,15 @@ def require_known_targets(
             known = key == "_target_" and isinstance(target, str)
             if known and (target in allowed().get(place, {}) or (user or {}).get(place) == target):
                 continue
+            if known and trusted and accepts(Target, target):
+                continue
             raise CheckpointError(
                 field,
                 path,
-                f"its configuration names the target {target}; at {place or 'its top'}.{key}; "
-                f"only what conf/ names there is built; {do}",
+                f"its configuration names the target {target} at {place or 'its top'}.{key}, which "
+                "is yours or a stranger's",
+                "only what conf/ names there is built",
+                "take it out" if trusted else "add trust=true if you made it",
             )
 
 
@@ -106,18 +115,18 @@ def for_evaluation(
     text: str,
     path: Path,
     named: Mapping[str, Any],
-    use: Callable[[Iterable[Any]], object] | None = None,
+    trusted: bool = False,
 ) -> dict[str, Any]:
     """The groups that an evaluation takes from the configuration in a checkpoint.
 
     They are those that the command does not choose itself. They are checked as the module says;
-    only dataset.root may refer to the environment. `others` are the rest of it, as plain data that
-    the command's own groups may refer to, such as the seed. Raises CheckpointError.
+    only dataset.root may refer to the environment, unless it is trusted. `others` are the rest of
+    it, as plain data that the command's own groups may refer to, such as the seed. Raises
+    CheckpointError.
 
-    named: the groups as the command has them, None where it chooses nothing. A target that it
-        names itself may be in the checkpoint at the same place.
-    use: given where a command of this user froze that configuration, which then may name, give and
-        refer to what it did then: it has Python find the modules of the targets that are taken.
+    named: the groups as the command has them, None where it chooses nothing.
+    trusted: whether its own targets and their arguments are allowed, and references to the
+        environment everywhere.
     """
     try:
         tree = parse(text)
@@ -128,14 +137,8 @@ def for_evaluation(
             f"its configuration cannot be read; {error!s}; see config.yaml of a run of ours",
         ) from error
     replaced = {group for group in EVALUATED if named.get(group) is not None}
-    if use is None:
-        require_known_targets(
-            {group: node for group, node in tree.items() if group not in replaced},
-            "ckpt",
-            path,
-            "if you trust it, name it on the command line or in a yaml there",
-            user=targets_in(_plain_tree(named)),
-        )
+    others = {group: node for group, node in tree.items() if group not in replaced}
+    require_known_targets(others, "ckpt", path, trusted=trusted)
     taken = {
         group: tree[group]
         for group in EVALUATED
@@ -145,10 +148,8 @@ def for_evaluation(
     if isinstance(dataset, dict):  # a command says where examples are kept
         for key in ("cache", "cache_dir", "resident"):
             dataset.pop(key, None)
-    if use is not None:
-        use(targets_in(taken).values())
-    strange = () if use else (*_references(taken), *_foreign_keys(taken))
-    for wrong in (*strange, *_misfits(taken)):
+    foreign = () if trusted else _foreign_keys(taken)
+    for wrong in (*_references(taken, trusted), *foreign, *_misfits(taken)):
         raise CheckpointError(
             "ckpt",
             path,
@@ -263,9 +264,10 @@ def _misfits(taken: Mapping[str, Any]) -> Iterator[str]:
     yield from map(str, rules.problems(taken, taken))
 
 
-def _references(taken: Mapping[str, Any]) -> Iterator[str]:
+def _references(taken: Mapping[str, Any], trusted: bool) -> Iterator[str]:
     for place, text in strings(taken):
-        if "${" in text and not (place == "dataset.root" and only_environment(text)):
+        plain = only_environment(text) and (trusted or place == "dataset.root")
+        if "${" in text and not plain:
             yield f"it refers to something in {place}"
 
 
@@ -292,11 +294,6 @@ def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
         pairs = enumerate(tree)
     for key, value in pairs:
         yield from _nodes(value, f"{place}.{key}".lstrip("."))
-
-
-def _plain_tree(tree: Any) -> Any:
-    """A mapping of configurations as plain containers, their references as written."""
-    return OmegaConf.to_container(OmegaConf.create(dict(tree)), resolve=False)
 
 
 def _plain(key: Any) -> str:

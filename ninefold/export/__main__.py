@@ -30,7 +30,8 @@ OWN: dict[str, tuple[str, ...] | None] = {
     "prepare": ("true", "false"),
     "out": None,
 }
-PASSED_ON = ("ckpt", "weights", "load", "threads", "dataset", "task", "model")  # to an evaluation
+# Those passed on to an evaluation.
+PASSED_ON = ("ckpt", "trust", "weights", "load", "threads", "dataset", "task", "model")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -36,7 +36,7 @@ class Outcome:
 
 
 class Launcher:
-    """Base class of launchers, which start the processes of a run: elastic, inline, per_rank, srun.
+    """Base class of launchers, which start the processes of a run: elastic, inline, per_rank.
 
     settings: the section `launch` of the job.
     """
@@ -45,11 +45,8 @@ class Launcher:
         self.settings = settings
 
     @staticmethod
-    def applies(settings: Mapping[str, Any], in_allocation: bool) -> bool:
-        """Whether to use this launcher here. launch.run asks all in a fixed order.
-
-        in_allocation: whether the run is to be a step of the allocation that the command is in.
-        """
+    def applies(settings: Mapping[str, Any]) -> bool:
+        """Whether to use this launcher here. launch.run asks all in a fixed order."""
         raise NotImplementedError
 
     def run(self, spec: RunSpec, processes: int) -> None:

@@ -1,20 +1,15 @@
-"""Runs that another launcher of Hydra's makes at the same time (joblib, submitit): signals, GPUs.
+"""Runs that another launcher of Hydra's makes at the same time (joblib, submitit): signals.
 
 Hydra gives the processes of such a launcher nothing of ours. So the command makes a folder, named
 in the environment, in which concurrent runs register. A launcher kills its processes when the
 command is interrupted, so the command first tells the runs, by a file in that folder, and waits for
 them to save. They may be on other hosts, where the number of a process means another one: so each
 run looks for the file and signals itself.
-
-Each process that makes runs takes a seat there, so that runs that use one GPU share those of the
-host, and do not all take the first.
 """
 
 from __future__ import annotations
 
 import atexit
-import functools
-import itertools
 import json
 import os
 import shutil
@@ -23,12 +18,12 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from ninefold import machine, signals
+from ninefold import signals
 from ninefold.launch import mailbox
 from ninefold.process import scratch, starting, until
 
@@ -126,39 +121,6 @@ def _look(folder: Path, over: threading.Event) -> None:
             # Not SIGINT: a terminal has sent that to all, and a second one would kill.
             os.kill(os.getpid(), signal.SIGTERM)
             return
-
-
-@functools.cache
-def seat() -> int | None:
-    """Claim a number from 0 for this process, unique in its sweep, to choose its GPU with.
-
-    None if no sweep was announced on this host. It is kept for all runs of this process.
-    """
-    sweep = announced()
-    if sweep is None:
-        return None
-    for number in itertools.count():
-        with suppress(FileExistsError):
-            (sweep.mailbox / f"seat{number}").touch(exist_ok=False)
-            return number
-    raise AssertionError
-
-
-def show_one_gpu(number: int) -> None:
-    """Show this process one of the GPUs that it is shown: that of seat `number`.
-
-    CUDA looks at the variable when it is used for the first time.
-    """
-    shown = gpus_shown(os.environ.get("CUDA_VISIBLE_DEVICES"), machine.gpu_count())
-    if len(shown) > 1:
-        os.environ["CUDA_VISIBLE_DEVICES"] = shown[number % len(shown)]
-
-
-def gpus_shown(variable: str | None, count: int) -> list[str]:
-    """The names of the `count` GPUs that CUDA_VISIBLE_DEVICES=`variable` shows; None: unset."""
-    if variable is None:
-        return [str(number) for number in range(count)]
-    return [name.strip() for name in variable.split(",")][:count]
 
 
 def _wait(number: int, frame: FrameType | None) -> None:

@@ -96,7 +96,7 @@ class Elastic(Launcher):
     """Launcher for worker processes on this host, forked from the forkserver."""
 
     @staticmethod
-    def applies(settings: Mapping[str, Any], in_allocation: bool) -> bool:
+    def applies(settings: Mapping[str, Any]) -> bool:
         return True
 
     def run(self, spec: RunSpec, processes: int) -> None:

@@ -15,7 +15,7 @@ class Inline(Launcher):
     """Launcher for a single process, that of the command itself."""
 
     @staticmethod
-    def applies(settings: Mapping[str, Any], in_allocation: bool) -> bool:
+    def applies(settings: Mapping[str, Any]) -> bool:
         return bool(settings["inline"])
 
     def run(self, spec: RunSpec, processes: int) -> None:

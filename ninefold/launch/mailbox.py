@@ -3,7 +3,6 @@
 rank1.0.pid: process id of a worker, in attempt 0.
 rank1.0.json: its failure.
 stop: the signal that the launcher received.
-order.json: what the processes of a step of srun are to run, a RunSpec.
 
 A worker first registers and then looks for `stop`; the launcher writes `stop` and then looks for
 workers: so none is overlooked.
@@ -20,7 +19,7 @@ from ninefold.errors import KINDS, Failure, FailureReport
 from ninefold.files import write_json
 from ninefold.signals import failure as ending
 
-ORDER, STOP = "order.json", "stop"
+STOP = "stop"
 
 
 def register(folder: Path, rank: int, attempt: int) -> None:

@@ -36,7 +36,7 @@ class PerRank(Launcher):
     """Launcher for processes that torchrun or srun started, on one host or several."""
 
     @staticmethod
-    def applies(settings: Mapping[str, Any], in_allocation: bool) -> bool:
+    def applies(settings: Mapping[str, Any]) -> bool:
         return bool(ranks.started_by())
 
     def run(self, spec: RunSpec, processes: int) -> None:

@@ -36,7 +36,7 @@ def ready(asked: Asked, folder: Path) -> Settled:
         needs.prepare_weights(job.resolved)
     if job.resume is None and not asked.in_sweep:
         _require(_occupied(asked, folder))
-    if _forks(found) and not job.in_a_step:
+    if _forks(found):
         _require(limits.problems(job.processes))
     if started_by():
         from ninefold.launch import per_rank  # late, because it imports torch
@@ -80,9 +80,8 @@ def start_importing(job: Checked) -> None:
 
 
 def _forks(job: Checked) -> bool:
-    """Whether the job's processes are forked here, unless `in_a_step`: srun starts them then."""
-    settings = job.resolved["launch"]
-    return not started_by() and not settings["inline"] and settings["engine"] != "srun"
+    """Whether this command forks the job's processes."""
+    return not started_by() and not job.resolved["launch"]["inline"]
 
 
 def _too_little_memory() -> list[Failure]:

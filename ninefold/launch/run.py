@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ninefold import process, ranks
-from ninefold.config import overrides, own
+from ninefold.config import overrides
 from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Refused
-from ninefold.files import read_text, write_durably
+from ninefold.files import write_durably
 from ninefold.launch import Launcher, Outcome, failures
-from ninefold.launch.concurrent import seat
 from ninefold.launch.failures import Raised
 from ninefold.launch.run_folder import exclusive, record
 from ninefold.process import OWN_END
@@ -71,7 +70,6 @@ def run(
             notes=job.notes + [CONCURRENT] * concurrent,
             shares_process=job.resolved["launch"]["inline"] and in_sweep,
             quiet=quiet,
-            seat=seat() if concurrent and job.takes_one_gpu else None,
         )
         write_job(spec, job)
         start(spec, job)
@@ -108,19 +106,14 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
         "grace": job.resolved["launch"]["grace"],
         "cache": job.cache,
         "timeout": job.resolved["launch"]["timeout"],
-        "imports": own.searched,
     }
     return RunSpec(**{**given, **more})
 
 
 def write_job(spec: RunSpec, job: Settled) -> None:
-    """Write `job` to config.yaml in the folder of `spec`, that of a run signed. Raises Busy."""
+    """Write `job` to config.yaml in the folder of `spec`. Raises Busy."""
     with exclusive(spec.folder, rank=0):
-        path = spec.folder / "config.yaml"
-        if spec.command == "train":
-            before = read_text(path) if spec.resume else None
-            own.sign(spec.folder, spec.job, job.targets, before)
-        write_durably(path, spec.job.encode())
+        write_durably(spec.folder / "config.yaml", spec.job.encode())
 
 
 def start(spec: RunSpec, job: Settled) -> None:
@@ -129,11 +122,10 @@ def start(spec: RunSpec, job: Settled) -> None:
     from ninefold.launch.elastic import Elastic
     from ninefold.launch.inline import Inline
     from ninefold.launch.per_rank import PerRank
-    from ninefold.launch.srun import Srun
 
     settings = job.resolved["launch"]
-    launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Srun, Elastic)
-    launcher = next(kind for kind in launchers if kind.applies(settings, job.in_a_step))
+    launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Elastic)
+    launcher = next(kind for kind in launchers if kind.applies(settings))
     launcher(settings).run(spec, job.processes)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ninefold import signals
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import environment, own
+from ninefold.config import environment
 from ninefold.config.spec import RunSpec
 from ninefold.errors import (
     CheckpointError,
@@ -33,7 +33,6 @@ from ninefold.errors import (
     Preempted,
 )
 from ninefold.launch import forkserver, mailbox
-from ninefold.launch.concurrent import show_one_gpu
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
 from ninefold.process import not_ended, open_streams, until
@@ -74,8 +73,6 @@ def work(spec: RunSpec) -> None:
     if Path("/sys/class/net/lo").exists():  # all peers are on this host: keep sockets there
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-    if spec.seat is not None:
-        show_one_gpu(spec.seat)
     # Adam asks in each step whether there is a GPU, and without CUDA torch would load NVML each
     # time: 40 µs. Nothing that uses CUDA is forked from here.
     if preload.told.get("asks_nvml"):
@@ -136,7 +133,6 @@ def tell(spec: RunSpec, failure: Failure) -> None:
 def run(spec: RunSpec, inline: bool = False) -> None:
     """Run `spec` in this process. Raises only Failure and KeyboardInterrupt."""
     rank, process = found(os.environ).rank, os.getpid()
-    own.search(spec.imports)
     with logging_to(spec.folder, rank) as file, environment.noted():
         try:
             with (

@@ -102,13 +102,10 @@ class Parallel(ABC):
     shards: whether a process holds parts of the parameters only. Then parameters are contiguous,
     and every process must take part in each forward pass, also in evaluations.
     one_batch: whether all processes compute the whole batch, together.
-    one_device: whether it uses one device, whichever: runs at the same time then have a GPU each.
-        The launcher reads the source: `one_device: ClassVar[bool] = True` in the class itself.
     chunks: parts of a batch that it computes one after the other, so that batch normalization takes
         its statistics of a part; None: a batch is computed whole.
     """
 
-    one_device: ClassVar[bool] = False
     shards: ClassVar[bool] = False
     one_batch: ClassVar[bool] = False
     chunks: int | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import nn
 
@@ -15,8 +14,6 @@ from ninefold.parallel import Parallel, Place, resolve_device
 @dataclass(frozen=True)
 class Single(Parallel):
     """No parallelism: the baseline of the other strategies."""
-
-    one_device: ClassVar[bool] = True
 
     device: str = "auto"
     processes: int = 1

@@ -1,4 +1,4 @@
-"""Reads what Slurm tells a process: which task it is, or which allocation it may start steps in."""
+"""Reads what Slurm tells a process: which task of srun it is, and the restarts of its job."""
 
 from __future__ import annotations
 
@@ -41,20 +41,6 @@ class Task:
         return tuple(random.Random(self.name).sample(PORTS, ATTEMPTS))
 
 
-@dataclass(frozen=True)
-class Allocation:
-    """Nodes that this process may start steps on, with srun.
-
-    tasks: how many were asked for, on all nodes.
-    tasks_here: those on the first node, where a batch script runs.
-    nodes: how many.
-    """
-
-    tasks: int
-    tasks_here: int
-    nodes: int
-
-
 def task(environment: Mapping[str, str]) -> Task | None:
     """Which task of srun's this process is; None unless srun started several.
 
@@ -88,48 +74,6 @@ def in_a_task(environment: Mapping[str, str]) -> bool:
     # Steps that are started from it inherit the variable.
     shell = "SLURM_PTY_PORT" in environment and _has_terminal()
     return size is not None and size > 1 and not shell and _in_a_step(environment)
-
-
-def allocation(environment: Mapping[str, str]) -> Allocation | None:
-    """The allocation of the batch script or the shell of salloc that this is; None elsewhere."""
-    if "SLURM_JOB_ID" not in environment or _in_a_step(environment):
-        return None
-    each = tasks_per_node(environment.get("SLURM_TASKS_PER_NODE", "")) or [1]
-    tasks = _number(environment.get("SLURM_NTASKS")) or sum(each)
-    return Allocation(tasks, each[0], _number(environment.get("SLURM_JOB_NUM_NODES")) or len(each))
-
-
-def takes(engine: str, processes: int | None, environment: Mapping[str, str]) -> bool:
-    """Whether a run of so many processes is a step of this allocation, with launch.engine=`engine`.
-
-    processes: None: as many as fit. By default a run that fits on this node is started here.
-    """
-    here = allocation(environment)
-    if engine != "auto" or here is None or processes is None:
-        return engine == "srun"
-    return here.nodes > 1 and processes > here.tasks_here
-
-
-def require(engine: str, processes: int | None, environment: Mapping[str, str]) -> int:
-    """How many processes a run takes as a step; None: one for each task of the allocation.
-
-    Raises ConfigError if there is no allocation, or it has fewer tasks.
-    """
-    here = allocation(environment)
-    if here is None:
-        job = environment.get("SLURM_JOB_ID")
-        why = "SLURM_JOB_ID is unset" if job is None else "this is a task of srun itself"
-        raise ConfigError(
-            "launch.engine", engine, f"no allocation; {why}; start it with sbatch or salloc"
-        )
-    if processes is not None and processes > here.tasks:
-        raise ConfigError(
-            "parallel.processes",
-            processes,
-            f"the allocation has {here.tasks} tasks; 1 to {here.tasks} are allowed; ask for more "
-            "with --ntasks",
-        )
-    return here.tasks if processes is None else processes
 
 
 def restarts(environment: Mapping[str, str]) -> int:

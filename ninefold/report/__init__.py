@@ -57,8 +57,10 @@ __all__ = [
 DERIVED = ("figure.svg", "report.json", "report.md", "report.html")
 
 
-def write(folder: Path) -> str:
+def write(folder: Path, own: bool = False) -> str:
     """Write the report of a folder and return what the console shows of it.
+
+    own: whether this command made the study, whose words are then all repeated.
 
     The report of a study's folder is written to `report/` inside it. In a recording, which holds
     runs.csv and no run folders, the files that follow from the recorded ones are rebuilt in place.
@@ -66,13 +68,13 @@ def write(folder: Path) -> str:
     be written.
     """
     with _making_sense(folder):
-        recording, target = find_recording(folder)
+        recording, target = find_recording(folder, own)
         gathered = target != folder
         try:
             _forget_links(target, recording=gathered)
             if gathered:
                 record(recording, target)
-            return _derive(read_recording(target), target, recording.words)
+            return _derive(replace(read_recording(target), own=own), target, recording.words)
         except OSError as problem:
             raise ResourceError(
                 "folder",
@@ -136,10 +138,10 @@ class Read:
     picture: str | None
 
 
-def read(folder: Path, typed: str) -> Read:
-    """Return the report of a folder. typed: printed for `train`. Raises ConfigError as `write`."""
+def read(folder: Path, typed: str, own: bool = False) -> Read:
+    """Return the report of a folder; own, errors: as `write`. typed: printed for `train`."""
     with _making_sense(folder):
-        recording, _ = find_recording(folder)
+        recording, _ = find_recording(folder, own)
         found = evidence_of(recording)
         report = build(recording, found)
         decided = report.answer.decided or (bool(found) and not found[0].asks_time)

@@ -50,7 +50,7 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
 
 def _asked(composition: Composition) -> dict[str, Any]:
     """What a command asks for instead of a run, and what starts it, by key."""
-    keys = ("find", "resume", "launch.inline", "launch.engine", "study.ask")
+    keys = ("find", "resume", "launch.inline", "study.ask")
     found = {key: OmegaConf.select(composition.config, key) for key in keys}
     return found | {
         "hydra.mode": "MULTIRUN" if composition.sweeps else "RUN",

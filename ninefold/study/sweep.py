@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold import study_record
-from ninefold.config import own, rules
+from ninefold.config import fingerprint, rules
 from ninefold.config.composition import Composition, flags_of
 from ninefold.config.job import asked
 from ninefold.config.overlay import NOT_TAKEN
@@ -118,10 +117,9 @@ def begun(
             recording = start.begin(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
-            recording.words = words_of_a_run(argv, planned.plan, config)
-            recording.signature = own.signature_of(json.dumps(recording.words))
             write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
         asked, quiet = settings["study"]["ask"] or [], len(planned.plan.cells) > 1
+        recording.words = words_of_a_run(argv, planned.plan, config)
         turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
         yield Study(
             planned.plan,
@@ -210,7 +208,7 @@ def finish(folder: Path, study: str | None, argv: Sequence[str], started: float,
             "runs": runs,
         }
         write_json(folder / study_record.FILE, redacted(content))
-    print(report.write(folder))
+    print(report.write(folder, own=True))
     print(f"report {report.place(folder)}", flush=True)
 
 
@@ -238,7 +236,7 @@ def words_of_a_run(argv: Sequence[str], found: plan.Plan, config: DictConfig) ->
     flags, words = flags_of(argv), []
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     path = os.pathsep.join(name for name in given if name and Path(name).absolute() != ROOT)
-    if path and own.users_modules(found.targets()):
+    if path and any(map(fingerprint.users_module, found.targets())):
         words.append(f"PYTHONPATH={path}")
     for name in ("config_path", "config_name", "config_dir"):
         if value := getattr(flags, name):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold.config.job import Asked, Settled
 from ninefold.config.spec import RunSpec
-from ninefold.errors import ConfigError, Failure, ResourceError
+from ninefold.errors import Failure, ResourceError
 from ninefold.launch import Outcome
 from ninefold.launch.ready import ready_or_failure
 from ninefold.launch.run import spec_of, write_job
@@ -359,13 +359,6 @@ class Timing:
         own.mkdir(parents=True, exist_ok=True)
         if cell.name not in self._jobs:
             job = ready_or_failure(self._plan.job(cell, 0), own)
-            if job.in_a_step:
-                raise ConfigError(
-                    "parallel.processes",
-                    job.processes,
-                    "this node has fewer tasks; cells are timed in turns, in processes on one "
-                    "node; leave this cell out, or set study.ask=null",
-                )
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
         spec = spec_of(job, own, command="time", quiet=True)

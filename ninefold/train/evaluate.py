@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from ninefold.amp import verify
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weights
-from ninefold.config import own, untrusted
+from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
@@ -139,7 +138,6 @@ class Restored:
 
     path: the checkpoint. job: the part of its frozen job that is used, with the command's groups.
     weights: average or raw, whichever was loaded. report: how the file's tensors fit the model.
-    imports: folders of the user's code, where the run is this user's own.
     """
 
     model: nn.Module
@@ -147,7 +145,6 @@ class Restored:
     path: Path
     weights: str
     report: LoadReport
-    imports: Sequence[str] = ()
 
     @property
     def notes(self) -> list[str]:
@@ -208,11 +205,9 @@ def restored(
         return _read(wanted, path)
     if place.rank == 0:
         found = _read(wanted, path)
-        said = found.weights, json.dumps(found.imports), OmegaConf.to_yaml(found.job)
-        of_rank_0_text("\n".join(said), parallel, place)
+        of_rank_0_text(f"{found.weights}\n{OmegaConf.to_yaml(found.job)}", parallel, place)
     else:
-        which, imports, text = of_rank_0_text("", parallel, place).split("\n", 2)
-        own.search(json.loads(imports))
+        which, text = of_rank_0_text("", parallel, place).split("\n", 1)
         job = OmegaConf.create(text)
         assert isinstance(job, DictConfig)
         found = Restored(build.network(job), job, path, which, LoadReport([], [], [], []))
@@ -225,12 +220,11 @@ def restored(
 def _read(wanted: DictConfig, path: Path) -> Restored:
     content = read(path)
     found, which = chosen(content, wanted.weights)
-    stored, imports = stored_job(content, path, wanted)
-    job = overlay(stored, wanted, path)
+    job = overlay(stored_job(content, path, wanted), wanted, path)
     if not wanted.load.partial:
         require_room(job, found, path)
     model = build.network(job)
-    return Restored(model, job, path, which, load_weights(model, found), imports)
+    return Restored(model, job, path, which, load_weights(model, found))
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
@@ -279,28 +273,17 @@ def without_references(known: DictConfig, group: str) -> Any:
         ) from error
 
 
-def stored_job(
-    content: Mapping[str, Any], path: Path, wanted: DictConfig
-) -> tuple[DictConfig, list[str]]:
-    """The part of the job in a checkpoint that is used, empty if there is none, and the folders of
-    the user's code that it needs.
+def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> DictConfig:
+    """The part of the job in a checkpoint that is used, empty if there is none.
 
     The file may come from anyone. Raises CheckpointError if it names targets that conf/ does not,
-    unless this user's own command made the run folder that it is in.
+    unless the command trusts it.
     """
     text = content.get("config")
     if not isinstance(text, str):
-        return OmegaConf.create({}), []
+        return OmegaConf.create({})
     named = {group: wanted.get(group) for group in untrusted.EVALUATED}
-    origin = own.origin(path.parent.parent, text)
-    imports: list[str] = []
-
-    def use(targets: Iterable[Any]) -> None:
-        assert origin is not None
-        imports.extend(origin.use(targets, "ckpt", path))
-
-    taken = untrusted.for_evaluation(text, path, named, None if origin is None else use)
-    return OmegaConf.create(taken), imports
+    return OmegaConf.create(untrusted.for_evaluation(text, path, named, wanted.trust))
 
 
 def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> None:

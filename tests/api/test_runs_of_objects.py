@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch import nn
 from ninefold.api import OPTIONS
 from ninefold.api.objects import gather
 from ninefold.checkpoint.store import read
-from ninefold.config import own
 from ninefold.dataset.digits import Digits
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.model.convnet import ConvNet
@@ -74,23 +72,21 @@ class Touching(nn.Linear):
         return touching, (self.path, nn.Linear(4, 3))
 
 
-def test_objects_of_ones_own_run_are_read_and_a_strangers_are_not(shell: Shell) -> None:
+def test_objects_of_a_run_are_read_with_trust_and_not_without(shell: Shell) -> None:
     canary = shell.folder / "canary"
     pair = torch.randn(16, 4), torch.randint(0, 3, (16,))
     words = written(shell.folder, Touching(canary), pair, LOSS, test=pair)
     done = shell.train(*words, *SHORT, "batch_size=8", "hydra.run.dir=run")
     assert done.returncode == 0, done.stderr
     inline = "launch.inline=true"
-    done = shell.evaluate("ckpt=run", inline, "hydra.run.dir=eval")
+    done = shell.evaluate("ckpt=run", inline, "hydra.run.dir=eval", "trust=true")
     assert done.returncode == 0, done.stderr
     assert canary.exists()
     canary.unlink()
-    shutil.copytree(shell.folder / "run", shell.folder / "theirs")
-    (shell.folder / "theirs" / own.FILE).unlink()
     for command, field in (
-        ([str(ROOT / "evaluate.py"), "ckpt=theirs", "hydra.run.dir=two", inline], "ckpt="),
-        ([str(ROOT / "train.py"), "resume=theirs", "max_steps=4", inline], "resume="),
-        (["-m", "ninefold.export", "ckpt=theirs", "format=pt2"], "ckpt="),
+        ([str(ROOT / "evaluate.py"), "ckpt=run", "hydra.run.dir=two", inline], "ckpt="),
+        ([str(ROOT / "train.py"), "resume=run", "max_steps=4", inline], "resume="),
+        (["-m", "ninefold.export", "ckpt=run", "format=pt2"], "ckpt="),
     ):
         refused(shell.run(*command), 3, field, hint="names the target ninefold.api")
     assert not canary.exists()

@@ -77,7 +77,6 @@ WRONG_COMMANDS: list[tuple[str, dict[str, Any]]] = [
     ("hydra.mode", {**SWEEP, "started_by": "srun"}),
     ("study.ask", {**TURNS, "hydra/launcher": "submitit_slurm"}),
     ("study.ask", {**TURNS, **OURS, "launch.inline": True}),
-    ("study.ask", {**TURNS, **OURS, "launch.engine": "srun"}),
 ]
 
 

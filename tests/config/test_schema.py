@@ -92,7 +92,6 @@ def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
         "checkpoint",
         "dataset.cache_dir",
         "dataset.download",
-        "launch.engine",
         "launch.grace",
         "launch.max_restarts",
         "launch.timeout",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,21 @@ def test_a_group_that_the_command_chooses_may_have_a_target_of_ones_own_in_the_c
         others = {name: node for name, node in chosen.items() if name != group}
         with pytest.raises(CheckpointError, match="names the target mine"):
             for_evaluation(STRANGE, Path("x.pt"), others)
+
+
+def test_a_trusted_configuration_has_its_targets_and_the_environment_built_and_nothing_else() -> (
+    None
+):
+    text = STRANGE.replace("mine.Own,", "mine.Own, path: '${oc.env:HOME}/x',")
+    taken = for_evaluation(text, Path("x.pt"), {}, trusted=True)
+    assert taken["parallel"]["_target_"] == "mine.Own"
+    for smuggled, said in (
+        ("path: '${oc.create:{_target_:os.system}}'", "it refers to something in parallel.path"),
+        ("_target_: '${choices.evil}'", "at parallel._target_"),
+        ("handlers: {x: {(): os.system}}", "names the target os.system"),
+        ("x: {class: logging.FileHandler}", "names the target logging.FileHandler"),
+    ):
+        text = f"parallel: {{processes: 1, max_processes: 1, {smuggled}}}"
+        with pytest.raises(CheckpointError, match=re.escape(said)) as refused:
+            for_evaluation(text, Path("x.pt"), {}, trusted=True)
+        assert "add trust=true" not in str(refused.value)

@@ -345,7 +345,7 @@ def resuming_a_target_that_the_user_does_not_repeat(folder: Path, run: Path) -> 
     def change(tree: Any) -> None:
         tree["optimizer"]["_target_"] = "torch.optim.Adam"
 
-    return Case(resuming(folder, run, change), (3,), "repeat it on the command line")
+    return Case(resuming(folder, run, change), (3,), "add trust=true if you made it")
 
 
 @case

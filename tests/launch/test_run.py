@@ -466,10 +466,14 @@ def test_a_terminal_shows_loss_speed_and_time_left(shell: Shell) -> None:
     assert "<00:0" in text  # the time left
 
 
-def test_without_the_program_srun_its_engine_is_one_line(shell: Shell) -> None:
-    allocation = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "2", "SLURM_TASKS_PER_NODE": "1(x2)",
-                  "SLURM_JOB_NUM_NODES": "2", "PATH": str(shell.folder)}  # fmt: skip
-    done = shell.train("launch.engine=srun", "parallel=ddp", env=allocation)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: launch.engine=srun: there is no program srun; ")
+def test_the_workers_of_a_command_keep_their_sockets_on_this_host(shell: Shell) -> None:
+    (shell.folder / "mine.py").write_text(
+        "import os\n"
+        "from torch import nn\n"
+        "def net(**options):\n"
+        "    print('through', os.environ['GLOO_SOCKET_IFNAME'], os.environ['NCCL_SOCKET_IFNAME'])\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
+    done = shell.train("max_steps=1", "model.net._target_=mine.net", env=env)
+    assert "through lo lo\n" in done.stdout, done.stderr

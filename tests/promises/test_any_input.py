@@ -91,11 +91,11 @@ def test_a_network_that_samples_resumes_exactly_from_within_an_epoch_and_evaluat
 
     whole = sampling("hydra.run.dir=whole")
     parted = sampling("hydra.run.dir=parted", "max_steps=9")  # of 12: evaluated there, too
-    rest = ["train.py", "resume=parted", "max_steps=null"]
+    rest = ["train.py", "resume=parted", "trust=true", "max_steps=null"]
     for done in one_after_another(shell, whole, parted, rest):
         assert done.returncode == 0, done.stderr
     assert metrics(shell.folder / "parted", "loss") == metrics(shell.folder / "whole", "loss")
-    done = shell.evaluate("ckpt=whole", "batch_size=8", "hydra.run.dir=evaluated")
+    done = shell.evaluate("ckpt=whole", "trust=true", "batch_size=8", "hydra.run.dir=evaluated")
     assert done.returncode == 0, done.stderr
     again = json.loads((shell.folder / "evaluated" / "evaluation.json").read_text())
     trained = result(shell.folder / "whole")

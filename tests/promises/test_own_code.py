@@ -1,8 +1,9 @@
-"""A run of one's own code is evaluated, exported and resumed by its folder; a stranger's is not."""
+"""A run of one's own code is evaluated, exported and resumed by one word; no stranger's without."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -14,8 +15,7 @@ import torch
 from omegaconf import OmegaConf
 
 from ninefold.checkpoint.store import read
-from ninefold.config import own
-from tests.conftest import ROOT, Shell, result
+from tests.conftest import ROOT, Shell, result, wait_until
 from tests.faults.refusals import refused
 
 CODE = """
@@ -91,6 +91,10 @@ seed: 3
 """
 
 
+def code_of(folder: Path) -> dict[str, str]:
+    return {"PYTHONPATH": f"{ROOT}:{folder}/mine"}
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a user's code in `mine`, and a run of it in `run`."""
@@ -109,29 +113,50 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder / "mine" / "conf" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("DATA", str(data)))
-    env = {"PYTHONPATH": f"{ROOT}:{folder}/mine"}
-    done = Shell(folder).train(*TRAIN, "seed=3", INLINE, "hydra.run.dir=run", env=env)
+    done = Shell(folder).train(*TRAIN, "seed=3", INLINE, "hydra.run.dir=run", env=code_of(folder))
     assert done.returncode == 0, done.stderr
     return folder
 
 
-def test_a_run_of_ones_own_needs_its_folder_and_nothing_else(made: Path, shell: Shell) -> None:
-    """Copied, and used from another folder, without PYTHONPATH."""
+def evaluated(folder: Path) -> float:
+    return float(json.loads((folder / "evaluation.json").read_text())["loss"])
+
+
+def test_a_run_that_names_classes_that_conf_does_not_takes_the_word_trust(
+    made: Path, shell: Shell
+) -> None:
+    """Copied, and used from another folder: evaluated, exported and resumed."""
     shutil.copytree(made / "run", shell.folder / "copied")
-    loss = [json.loads(line) for line in (made / "run" / "metrics.jsonl").read_text().splitlines()]
-    done = shell.evaluate("ckpt=copied", INLINE, "hydra.run.dir=eval")
-    assert done.returncode == 0, done.stderr
-    found = json.loads((shell.folder / "eval" / "evaluation.json").read_text())
-    assert found["loss"] == pytest.approx(loss[-1]["test_loss"], rel=1e-6)
-    done = shell.evaluate("ckpt=copied/checkpoints/best.pt", "parallel=ddp",
-                          "parallel.processes=2", "hydra.run.dir=two")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    done = shell.run("-m", "ninefold.export", "ckpt=copied", "format=pt2")
-    assert done.returncode == 0, done.stderr
-    done = shell.train("resume=copied", "max_steps=3")
-    assert done.returncode == 0, done.stderr
+    losses = [json.loads(line) for line in (made / "run/metrics.jsonl").read_text().splitlines()]
+    evaluate = [str(ROOT / "evaluate.py"), "ckpt=copied"]
+    for field, *command in (
+        ("ckpt", *evaluate, INLINE, "hydra.run.dir=eval"),
+        ("ckpt", *evaluate, "parallel=ddp", "parallel.processes=2", "hydra.run.dir=two"),
+        ("ckpt", "-m", "ninefold.export", "ckpt=copied", "format=pt2"),
+        ("resume", str(ROOT / "train.py"), "resume=copied", "max_steps=3", INLINE),
+    ):
+        line = rf"error: {field}=.*: its configuration names the target stripes_of_mine\.\w+ at "
+        done = shell.run(*command, env=code_of(made))
+        refused(done, 3, f"{field}=", hint="yours or a stranger's")
+        assert re.match(line, done.stderr)
+        assert done.stderr.endswith("; add trust=true if you made it\n")
+        done = shell.run(*command, "trust=true", env=code_of(made))
+        assert done.returncode == 0, done.stderr
+    for name in ("eval", "two"):
+        assert evaluated(shell.folder / name) == pytest.approx(losses[-1]["test_loss"], rel=1e-6)
     assert result(shell.folder / "copied")["steps"] == 3
-    done = shell.evaluate("ckpt=copied", INLINE, "hydra.run.dir=later")
+    assert "trust" not in (shell.folder / "copied" / "config.yaml").read_text()
+
+
+def test_a_command_that_is_repeated_names_its_own_classes_itself(made: Path, shell: Shell) -> None:
+    shutil.copytree(made / "run", shell.folder / "runs" / "first")
+    (shell.folder / "runs" / "first" / "result.json").unlink()  # as of one that was killed
+    words = [word.replace("mine/", f"{made}/mine/") for word in TRAIN]
+    more = ["seed=3", INLINE, "max_steps=3"]
+    done = shell.train(*words, *more, "resume=auto", "hydra.run.dir=runs/second", env=code_of(made))
+    assert done.returncode == 0, done.stderr
+    assert result(shell.folder / "runs" / "first")["steps"] == 3
+    done = shell.train(*words, "max_steps=4", INLINE, "resume=runs/first", env=code_of(made))
     assert done.returncode == 0, done.stderr
 
 
@@ -143,7 +168,7 @@ def test_a_project_in_one_yaml_is_trained_resumed_and_evaluated(made: Path, shel
     conf.mkdir(parents=True)
     shutil.copytree(made / "mine" / "data", shell.folder / "data")
     (conf / "whole.yaml").write_text(WHOLE.replace("MINE/data", "data"))
-    env = {"PYTHONPATH": f"{ROOT}:{made}/mine"}
+    env = code_of(made)
     done = shell.train("--config-dir", "conf", "experiments=whole", "max_steps=2", "batch_size=8",
                        INLINE, "hydra.run.dir=run", env=env)  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -152,7 +177,7 @@ def test_a_project_in_one_yaml_is_trained_resumed_and_evaluated(made: Path, shel
     away = Shell(shell.folder / "away")
     run = shell.folder / "run"
     for command in (["train.py", f"resume={run}", "max_steps=3"], ["evaluate.py", f"ckpt={run}"]):
-        done = away.run(str(ROOT / command[0]), *command[1:])
+        done = away.run(str(ROOT / command[0]), *command[1:], "trust=true", env=env)
         assert done.returncode == 0, done.stderr
     found = result(shell.folder / "run")
     assert (found["steps"], found["model"]) == (3, "Net")
@@ -163,9 +188,9 @@ def test_groups_of_ones_own_may_refer_to_each_other_and_to_the_run_in_an_evaluat
 ) -> None:
     """Their dataset refers to its root and to the seed, which an evaluation has not."""
     groups = [word.replace("mine/", f"{made}/mine/") for word in GROUPS]
-    env = {"PYTHONPATH": f"{ROOT}:{made}/mine"}
+    env = code_of(made)
     evaluate = (str(ROOT / "evaluate.py"), *groups, INLINE, "hydra.run.dir=eval")
-    done = shell.run(*evaluate, f"ckpt={made}/run", env=env)
+    done = shell.run(*evaluate, f"ckpt={made}/run", "trust=true", env=env)  # of its optimizer
     assert done.returncode == 0, done.stderr
     bare = shell.folder / "bare.pt"
     torch.save(read(made / "run" / "checkpoints" / "last.pt")["model"], bare)
@@ -174,19 +199,11 @@ def test_groups_of_ones_own_may_refer_to_each_other_and_to_the_run_in_an_evaluat
     refused(done, 2, "dataset.train.seed=", hint="neither the command nor the checkpoint has it")
 
 
-def test_code_that_is_gone_is_missed_in_one_line(made: Path, shell: Shell) -> None:
-    shutil.copytree(made / "mine", shell.folder / "mine")
-    env = {"PYTHONPATH": f"{ROOT}:{shell.folder}/mine"}
-    done = shell.train(*TRAIN, "seed=3", INLINE, "hydra.run.dir=run", env=env)
-    assert done.returncode == 0, done.stderr
-    (shell.folder / "mine").rename(shell.folder / "moved")
-    gone = f"it needs your module stripes_of_mine, which is not found; it was in {shell.folder}/m"
-    for command in (["evaluate.py", "ckpt=run", "hydra.run.dir=a"], ["train.py", "resume=run"]):
-        done = shell.run(str(ROOT / command[0]), *command[1:], INLINE)
-        refused(done, 3, "ckpt=" if "ckpt=run" in command else "resume=", hint=gone)
-    env = {"PYTHONPATH": f"{ROOT}:{shell.folder}/moved"}
-    evaluate = (str(ROOT / "evaluate.py"), "ckpt=run", INLINE, "hydra.run.dir=b")
-    assert shell.run(*evaluate, env=env).returncode == 0
+def test_code_that_is_not_found_is_missed_in_one_line(made: Path, shell: Shell) -> None:
+    for word in (f"ckpt={made}/run", f"resume={made}/run"):
+        program = "evaluate.py" if word.startswith("ckpt") else "train.py"
+        done = shell.run(str(ROOT / program), word, "trust=true", INLINE)
+        refused(done, 2, "", hint="No module named 'stripes_of_mine'")
 
 
 # Strangers
@@ -206,60 +223,32 @@ def named(run: Path, place: str, target: str) -> None:
     (run / "config.yaml").write_text(content["config"])
 
 
-def without_a_mark(run: Path, ours: Path) -> None:
-    (run / own.FILE).unlink()
-
-
-def with_another_argument(run: Path, ours: Path) -> None:
-    named(run, "model.net", "stripes_of_mine.Net")
-
-
-def with_an_optimizer_of_its_own(run: Path, ours: Path) -> None:
+def an_optimizer(run: Path) -> None:
     named(run, "optimizer", "os.system")
 
 
-def with_a_forged_mark(run: Path, ours: Path) -> None:
-    with_another_argument(run, ours)
-    content = json.loads((run / own.FILE).read_text())
-    text = (run / "config.yaml").read_text()
-    content["jobs"] = {own._sha256(text): next(iter(content["jobs"].values()))}
-    (run / own.FILE).write_text(json.dumps(content))
+def another_network(run: Path) -> None:
+    named(run, "model.net", "torch.nn.Identity")
 
 
-def with_a_link_to_ones_own_mark(run: Path, ours: Path) -> None:
-    with_another_argument(run, ours)
-    (run / own.FILE).unlink()
-    (run / own.FILE).symlink_to(ours / own.FILE)
+def its_own_word(run: Path) -> None:
+    another_network(run)
+    with (run / "config.yaml").open("a") as file:
+        file.write("trust: true\n")
 
 
-def with_a_link_to_ones_own_configuration(run: Path, ours: Path) -> None:
-    with_another_argument(run, ours)
-    (run / "config.yaml").unlink()
-    (run / "config.yaml").symlink_to(ours / "config.yaml")
-
-
-def signed_by_another_user(run: Path, ours: Path) -> None:
-    content = json.loads((run / own.FILE).read_text())
-    content["signature"] = own._hmac(bytes(own.SIZE), own._plain(content["jobs"]))
-    (run / own.FILE).write_text(json.dumps(content))
-
-
-STRANGERS = [without_a_mark, with_another_argument, with_an_optimizer_of_its_own,
-             with_a_forged_mark, with_a_link_to_ones_own_mark,
-             with_a_link_to_ones_own_configuration, signed_by_another_user]  # fmt: skip
-
-
-@pytest.mark.parametrize("change", STRANGERS)
-def test_a_strangers_folder_still_names_nothing_that_conf_does_not(
-    change: Callable[[Path, Path], None], made: Path, shell: Shell
+@pytest.mark.parametrize("change", [an_optimizer, another_network, its_own_word])
+def test_a_changed_configuration_builds_nothing_that_the_command_does_not_name(
+    change: Callable[[Path], None], made: Path, shell: Shell
 ) -> None:
     run = shell.folder / "run"
     shutil.copytree(made / "run", run)
-    change(run, made / "run")
-    done = shell.evaluate("ckpt=run", INLINE, "hydra.run.dir=eval")
-    refused(done, 3, "ckpt=", hint="names the target ")
-    if change is not with_a_link_to_ones_own_configuration:  # that is what one made oneself
-        refused(shell.train("resume=run", "max_steps=3", INLINE), 3, "resume=", hint="names the")
+    change(run)
+    words = [word.replace("mine/", f"{made}/mine/") for word in TRAIN]
+    evaluate = (str(ROOT / "evaluate.py"), "ckpt=run", INLINE, "hydra.run.dir=eval")
+    done = shell.train(*words, "resume=run", "max_steps=3", INLINE, env=code_of(made))
+    refused(done, 3, "resume=", hint="names the target ")
+    refused(shell.run(*evaluate, env=code_of(made)), 3, "ckpt=", hint="names the target ")
     assert not (run / "canary").exists()
 
 
@@ -306,3 +295,23 @@ def test_the_printed_command_of_a_study_of_ones_own_code_works_pasted(
     assert (
         "train.py --config-dir mine/conf " in (shell.folder / "study/report/report.md").read_text()
     )
+
+
+@pytest.mark.slow
+def test_a_study_of_ones_own_code_resumes_its_runs_by_its_own_command(
+    made: Path, shell: Shell
+) -> None:
+    words = [word.replace("mine/", f"{made}/mine/") for word in TRAIN if "max_steps" not in word]
+    long = ("epochs=100000", "max_steps=1500", "checkpoint.every=50", "study.burn_in=0")
+    study = ("-m", *words, *long, "seed=3", "amp=fp32,autocast")
+    command = (str(ROOT / "train.py"), *study, "hydra.sweep.dir=study")
+    begun = shell.start(*command, env=code_of(made))
+    wait_until(lambda: [*shell.folder.glob("study/*/checkpoints/last.pt")], process=begun)
+    begun.terminate()
+    _, stderr = begun.communicate(timeout=60)
+    assert begun.returncode == 75, stderr
+    (run,) = shell.folder.glob("study/*/checkpoints")
+    assert 0 < read(run / "last.pt")["step"] < 1500
+    done = shell.train(*study, "study.resume=study", env=code_of(made))
+    assert done.returncode == 0, done.stderr
+    assert result(run.parent)["steps"] == 1500

@@ -23,7 +23,6 @@ from ninefold.study.screen import Announcements
 from ninefold.study.timing import Timing
 from ninefold.study.turn_plan import planned_seconds, steps_of_turn, stretch_steps
 from tests.conftest import ROOT, Shell, result, wait_until
-from tests.test_ranks import BATCH
 
 DEFAULTS = {
     "dataset.limit": "128", "batch_size": "32", "epochs": "1", "threads": "1",
@@ -360,17 +359,6 @@ def test_rounds_fill_the_budget_or_train_as_long_as_their_start_takes_if_enough_
     assert planned_seconds(180, apart=9) == 18  # of which 9 are training
     assert planned_seconds(48, apart=9) == 12  # 4 rounds: one more than the first look takes
     assert planned_seconds(0.0, apart=9) > 0
-
-
-def test_a_cell_that_is_larger_than_this_node_of_an_allocation_is_not_timed(shell: Shell) -> None:
-    done = shell.train(*study("parallel=ddp", "amp=fp32,bf16", "parallel.processes=4"), env=BATCH)
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "error: parallel.processes=4: this node has fewer tasks; cells are timed in turns, in "
-        "processes on one node; leave this cell out, or set study.ask=null",
-        "error: parallel.processes=4: the same as above; in ddp-bf16; see above",
-    ]
-    assert not list(shell.folder.glob("study/timing/*/*/run.log"))
 
 
 @pytest.mark.parametrize(

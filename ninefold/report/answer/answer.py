@@ -172,7 +172,10 @@ def _answer(
     )
     if cell is None or not decision.decided:
         return answer
-    words, overlay = recorded(recording.environment, str(cell)), overlay_of(recording, cell)
+    words, overlay = (
+        recorded(recording.environment, str(cell), recording.own),
+        overlay_of(recording, cell),
+    )
     if has_gaps(words):
         said.append(caveats.FOLDERS)
     elif not words and (keys := left_out(overlay)):
@@ -192,7 +195,8 @@ def train_command(recording: Recording, cell: Cell, typed: str | None = None) ->
     """
     typed = typed or trained_with(recording.sweep.command)
     overlay = overlay_of(recording, cell)
-    if words := recording.words.get(str(cell)) or recorded(recording.environment, str(cell)):
+    told = recorded(recording.environment, str(cell), recording.own)
+    if words := recording.words.get(str(cell)) or told:
         return command(words, overlay, typed)
     return command(overlay_words(overlay), None, typed) if overlay else None
 

@@ -92,8 +92,8 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         whole += ["parallel.sync_batchnorm=true"] * (not all(chunked))
         found.append(
             "Batch norm computes its statistics over a part of each batch in "
-            f"{_simplest_first(evidence, evidence.batch_norm)}: their {evidence.group.score} shows whether "
-            f"that costs anything ({' or '.join(whole)} uses the whole batch)."
+            f"{_simplest_first(evidence, evidence.batch_norm)}: their {evidence.group.score} shows "
+            f"whether that costs anything ({' or '.join(whole)} uses the whole batch)."
         )
     if evidence.bad:
         found.append(f"Not every run ended well: {_simplest_first(evidence, evidence.bad)}.")
@@ -148,8 +148,8 @@ def _uneven_memory(evidence: Evidence) -> list[str]:
         ("process", UNEVEN_WORK, "and the memory of a host has to hold the fullest process"),
     ):
         said = [
-            f"{kind} {number} of {evidence.label(cell)} holds {most / low:.2g} times what the one with the least "
-            f"does ({three_digits(most / GIB)} and {three_digits(low / GIB)} GiB)"
+            f"{kind} {number} of {evidence.label(cell)} holds {most / low:.2g} times what the one "
+            f"with the least does ({three_digits(most / GIB)} and {three_digits(low / GIB)} GiB)"
             for cell, number, most, low in _uneven(
                 evidence.group.runs, kind, lambda run: run.peak_memory_bytes, least
             )
@@ -163,7 +163,8 @@ def _uneven_load(evidence: Evidence) -> list[str]:
     """Which cells have a GPU or a process that is busier than others are."""
     runs = evidence.group.runs
     said = [
-        f"GPU {number} of {evidence.label(cell)} is at work {most:.0%} of the time, the idlest {low:.0%}"
+        f"GPU {number} of {evidence.label(cell)} is at work {most:.0%} of the time, the idlest "
+        f"{low:.0%}"
         for cell, number, most, low in _uneven(runs, "GPU", lambda run: run.load, UNEVEN_WORK)
     ]
     said += [

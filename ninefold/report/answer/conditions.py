@@ -35,7 +35,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         phrases.append(counted(len(hosts), "host"))
     phrases += _torch(about)
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
-    if processes := sorted({run.processes for run in runs if run.ok and (run.processes or 1) > 1}):
+    if processes := sorted({run.processes or 1 for run in runs if run.ok} - {1}):
         phrases.append(f"{listed(processes)} processes where there are several")
     training, timing = ([run for run in runs if run.timed is timed] for timed in (False, True))
     if timing:

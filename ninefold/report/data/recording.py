@@ -37,6 +37,7 @@ class Recording:
     points: the evaluations during training
     numerics: the comparison of the first steps, the rows of numerics.csv
     words: those that train each cell, as typed, with the folders that are not recorded
+    own: whether this command made it, and may repeat all words of it
     """
 
     runs: Sequence[Run]
@@ -44,6 +45,7 @@ class Recording:
     points: Sequence[Point]
     numerics: Sequence[numerics.Row]
     words: words.Words = field(default_factory=dict)
+    own: bool = False
 
     @functools.cached_property
     def sweep(self) -> StudyRecord:
@@ -51,7 +53,7 @@ class Recording:
         return StudyRecord.of(self.environment.get("sweep") or {})
 
 
-def find_recording(folder: Path) -> tuple[Recording, Path]:
+def find_recording(folder: Path, own: bool = False) -> tuple[Recording, Path]:
     """Return the recording of a folder and the folder of its report.
 
     That is `report/` inside a sweep's folder, and the folder itself if it holds recorded files.
@@ -64,7 +66,7 @@ def find_recording(folder: Path) -> tuple[Recording, Path]:
             "there is no such folder; the folder of a sweep, of a run or of a recording; give the "
             "folder that the sweep wrote, below outputs/",
         )
-    gathered = gather_recording(folder)
+    gathered = gather_recording(folder, own)
     if gathered is None and not (folder / "runs.csv").is_file():
         raise ConfigError(
             "folder",
@@ -75,8 +77,8 @@ def find_recording(folder: Path) -> tuple[Recording, Path]:
     return (gathered, folder / "report") if gathered else (read_recording(folder), folder)
 
 
-def gather_recording(folder: Path) -> Recording | None:
-    """Return the recording of a sweep's run folders, None if there is no run.
+def gather_recording(folder: Path, own: bool = False) -> Recording | None:
+    """Return the recording of a sweep's run folders, None if there is no run. own: see Recording.
 
     ConfigError for a folder that holds studies: each says by itself which of its runs count.
     """
@@ -102,13 +104,13 @@ def gather_recording(folder: Path) -> Recording | None:
     typed = StudyRecord.of(found := read_sweep(folder))
     sweep = scrubber.value(found)
     study = StudyRecord.of(sweep)
-    for key in ("overlays", "words", "signature"):  # those of the answer stand by themselves
+    for key in ("overlays", "words"):  # those of the answer stand by themselves
         sweep.pop(key, None)
     runs = _placed([scrubber.value(result) for result in results], study)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
     environment["overlays"] = overlays(runs, study)
-    of_cells = words.of_cells(runs, typed)
+    of_cells = words.of_cells(runs, typed, own)
     if of_cells:
         environment["words"] = words.published(of_cells, scrubber)
     return Recording(
@@ -117,6 +119,7 @@ def gather_recording(folder: Path) -> Recording | None:
         read_metrics(folder, [run.folder for run in runs]),
         numerics.rows(folder, runs),
         of_cells,
+        own,
     )
 
 

@@ -1,12 +1,11 @@
 """The words of a study's command, as those of the command that trains with its answer.
 
 A study's command may name folders and things to call, and a report may come from anybody: such
-words are repeated only if this user's own command has signed them (config.own).
+words are repeated only by the command itself.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -14,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import own
 from ninefold.config.overlay import can_be_repeated
 from ninefold.places import PROGRAMS
 from ninefold.report.data.cells import groups, largest_first
@@ -34,10 +32,13 @@ HOME = "$HOME"  # in a word: the shell puts the folder there, and no report does
 Words = dict[str, list[str]]  # by the names of cells
 
 
-def of_cells(runs: Sequence[Run], sweep: StudyRecord) -> Words:
-    """The words that train each cell of the largest group, if they may be repeated."""
+def of_cells(runs: Sequence[Run], sweep: StudyRecord, own: bool) -> Words:
+    """The words that train each cell of the largest group, if they may be repeated.
+
+    own: whether they are this command's own, and not a folder's.
+    """
     words = sweep.words or []
-    if not words or not _may_be_repeated(words, sweep.signature):
+    if not words or not (own or _all_harmless(words)):
         return {}
     planned = {_name(cell): cell for cell in sweep.planned_cells}
     found = {}
@@ -60,19 +61,17 @@ def published(words: Words, scrubber: Scrubber) -> dict[str, Any]:
     Those are inside of the working folder, and of the user's home.
     """
     cells = {cell: [_portable(word, scrubber) for word in found] for cell, found in words.items()}
-    return {"cells": cells, "signature": own.signature_of(_text(cells))} if cells else {}
+    return {"cells": cells} if cells else {}
 
 
-def recorded(environment: Mapping[str, Any], cell: str) -> list[str]:
+def recorded(environment: Mapping[str, Any], cell: str, own: bool) -> list[str]:
     """The words of a cell in an environment.json, empty if there are none to be repeated."""
     found = environment.get("words")
     cells = found.get("cells") if isinstance(found, dict) else None
     words = cells.get(cell) if isinstance(cells, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return []
-    assert isinstance(found, dict)
-    signed = own.is_signed(_text(cells), found.get("signature"))
-    return words if signed or _all_harmless(words) else []
+    return words if own or _all_harmless(words) else []
 
 
 def trained_with(command: str | None) -> str:
@@ -104,10 +103,6 @@ def command(words: Sequence[str], overlay: Mapping[str, Any] | None, typed: str)
 def has_gaps(words: Sequence[str]) -> bool:
     """Whether folders are left out of them."""
     return any(re.search(r"\.\.\.(/|$|[^\w.])", word) for word in words)
-
-
-def _may_be_repeated(words: Sequence[str], signature: object) -> bool:
-    return _all_harmless(words) or own.is_signed(_text(words), signature)
 
 
 def _all_harmless(words: Sequence[str]) -> bool:
@@ -143,7 +138,3 @@ def _name(cell: Mapping[str, str]) -> str:
     if keys.get(PROCESSES, "").isdigit():
         parallel = strategy_name(parallel, keys.pop(PROCESSES))
     return " ".join([f"{parallel}-{amp}", *(f"{key}={text}" for key, text in keys.items())])
-
-
-def _text(tree: Any) -> str:
-    return json.dumps(tree, sort_keys=True)
