@@ -44,7 +44,7 @@ from ninefold.parallel import Parallel, Place
 from ninefold.result import Counted, Score, option_name
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task, scoring
-from ninefold.task.loss import explained, require_usable
+from ninefold.task.loss import explained, require_untrained, require_usable
 from ninefold.train import initial
 from ninefold.train.activations import checkpoint_activations
 from ninefold.train.average import Average
@@ -56,8 +56,10 @@ from ninefold.train.generators import seed_generators
 from ninefold.train.kernels import AUTO, choose_kernels, memory_format
 from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.optimizer import (
+    name_parameters,
     parameter_groups,
     require_options,
+    require_same_groups,
     returned_groups,
     start_momentum,
 )
@@ -227,7 +229,8 @@ def training(
     verify(amp, amp.grad_scaler(place.device), place.device)
     score, counted = scoring(task), counted_in(dataset, task, train)
     state = initial_state(job, model, amp, place, batches.steps_per_epoch, score)
-    state.origin = origin
+    state.origin, state.task = origin, task
+    require_same_groups(state.optimizer, parallel, place)
     seed_generators(job.seed * 1_000_003 + place.data_rank, place.gpus)  # each its own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
@@ -270,7 +273,11 @@ def training(
         log_every=job.log_every,
         checkpoint_every=job.checkpoint.every,
         save_or_stop=job.checkpoint.on_error == "stop",
-        warmup_steps=job.clock.warmup if mode is None else max(job.clock.warmup, GRAPHS_FROM),
+        warmup_steps=max(
+            job.clock.warmup,
+            0 if mode is None else GRAPHS_FROM,
+            parallel.first_steps(place) if state.step else 0,
+        ),
         compiles=mode is not None,
         layout=layout,
         profile=Profile(folder / "profile", place) if job.profile is True else None,
@@ -338,6 +345,7 @@ def checked_task(
 def fitting_task(job: DictConfig, model: nn.Module, batch: tuple[Any, Any]) -> Task:
     """The job's task. Raises ConfigError if it does not fit the model and this prepared batch."""
     task, loss = built_task(job)
+    require_untrained("task", job.task._target_, task)
     scoring(task)
     inputs, targets = batch
     called = task.loss if loss is None else explained(task.loss, loss)
@@ -444,6 +452,7 @@ def initial_state(
     else:
         parameters = parameter_groups(model, own)
     optimizer: torch.optim.Optimizer = make(options, "optimizer", parameters, _partial_=False)
+    name_parameters(optimizer, model)
     require_options(own, optimizer)
     start_momentum(optimizer)
     if metric == "score":
