@@ -356,7 +356,7 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
                 key,
                 _given(key, given),
                 f"no such key; another option of {key.partition('.')[0]} has it, not the chosen "
-                "one; choose that option, or leave it out",
+                f"one; choose that option, leave it out, or +{key}=... if the chosen one takes it",
             )
         return ConfigError(
             key,

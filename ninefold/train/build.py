@@ -53,7 +53,7 @@ from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.generators import seed_generators
-from ninefold.train.kernels import AUTO, choose_kernels, memory_format
+from ninefold.train.kernels import CONTIGUOUS, choose_kernels, memory_format
 from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.optimizer import (
     name_parameters,
@@ -132,8 +132,8 @@ def weight_bytes(job: DictConfig) -> int | None:
 
 
 def wanted_format(job: DictConfig) -> str:
-    """The key model.memory_format, which a model need not have."""
-    wanted: str = job.model.get("memory_format", AUTO)
+    """The key model.memory_format; a model that has none computes as PyTorch does by itself."""
+    wanted: str = job.model.get("memory_format", CONTIGUOUS)
     return wanted
 
 
