@@ -26,7 +26,7 @@ from ninefold.types import Key
 Ask = Callable[[Rows, int, int], Sequence[npt.NDArray[Any]]]
 Empty = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 
-LOOKED_AT = 8  # items whose masks are looked at before the start
+LOOKED_AT = 8  # items that are looked at before the start
 DIVIDE = "divide black and white masks by 255 in the class"
 CHANNELS = (1, 3, 4)  # that an image may have, where nothing says its shape
 NOTHING = np.empty(0, np.float32)  # the target of an item that has none
@@ -202,6 +202,11 @@ class Items:
             values = self._as_the_first(item) or leaves(self._checked(number, item))
             for array, value in zip(arrays, values, strict=True):
                 array[place] = value
+
+    def require_alike(self) -> None:
+        """Raise DataError if one of some items, from all over the set, cannot be used."""
+        rows = np.linspace(0, len(self) - 1, min(LOOKED_AT, len(self))).astype(np.int64)
+        self._read(rows, 0, 0)
 
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs from one epoch to the next, which a cache would end.
@@ -437,11 +442,7 @@ class Items:
             elif (1, *array.shape) == shape:
                 array = array[None]
             else:
-                raise self._wrong(
-                    f"{item} is {list(array.shape)}, dataset.shape {list(shape)}",
-                    "all have one shape; channels of images may come first or last",
-                    "resize, crop or pad it in the class, or correct dataset.shape",
-                )
+                raise self._of_another_shape(item, array, shape)
         array = as_it_is(array)
         if self.inputs is not None:
             first = dict(named(self.inputs, "input"))[name].dtype
@@ -452,6 +453,18 @@ class Items:
                     "convert them in the class",
                 )
         return array
+
+    def _of_another_shape(
+        self, item: str, array: npt.NDArray[Any], shape: tuple[int, ...]
+    ) -> DataError:
+        one, do = "all have one shape", "pad or cut it in the class"
+        if is_image(shape, array.dtype):
+            one += "; channels of images may come first or last"
+            do = "resize, crop or pad it in the class"
+        if self.inputs is not None:  # item 0 has the shape
+            return self._wrong(f"{item} is {list(array.shape)}, item 0 {list(shape)}", one, do)
+        wrong = f"{item} is {list(array.shape)}, dataset.shape {list(shape)}"
+        return self._wrong(wrong, one, f"{do}, or correct dataset.shape")
 
     def _label(self, number: int, value: Any, inputs: Tree) -> npt.NDArray[Any]:
         """The target as an array: a class and a mask of an image are checked, others are not."""

@@ -185,11 +185,12 @@ def training(
     stop: Stop,
     resume: bool,
     cache: Mapping[str, str] | None = None,
+    evaluates: bool = True,
 ) -> Training:
     """The parts of the run that `job` describes.
 
     text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
-    cache: where decoded examples are, see RunSpec.
+    cache: where decoded examples are, see RunSpec. evaluates: whether an evaluation is tried, too.
     """
     mode = job.compile.mode
     if mode is not None:
@@ -214,13 +215,14 @@ def training(
     checkpoint_activations(model, job.checkpoint_activations)
     few = first(train)
     inputs, targets = each(torch.clone, few)
-    task = fitting_task(job, model, plain(inputs, targets, None))
+    task = fitting_task(job, model, plain(inputs, targets, None)) if evaluates else built_task(job)
     if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
         task.require_targets(train.targets)
     size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
     trial = trial_of(job, kept_frozen(model, job.freeze), task, place.device)
     try_step(job, trial, train, few, moved, place)
-    try_evaluation(trial, test, plain, size, place)
+    if evaluates:
+        try_evaluation(trial, test, plain, size, place)
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
@@ -344,9 +346,7 @@ def checked_task(
 
 def fitting_task(job: DictConfig, model: nn.Module, batch: tuple[Any, Any]) -> Task:
     """The job's task. Raises ConfigError if it does not fit the model and this prepared batch."""
-    task, loss = built_task(job)
-    require_untrained("task", job.task._target_, task)
-    scoring(task)
+    task, loss = built_task(job), own_loss(job)
     inputs, targets = batch
     called = task.loss if loss is None else explained(task.loss, loss)
     check(model, job.model.get("output"), called, inputs, targets, model_name(job))
@@ -371,9 +371,8 @@ def model_name(job: DictConfig) -> str:
 
 
 def trial_of(job: DictConfig, network: nn.Module, task: Task, device: torch.device) -> Trial:
-    own, name = job.task.get("loss"), model_name(job)
-    target = str(own.get("_target_")) if isinstance(own, DictConfig) else None
-    return Trial(network, job.model.get("output"), name, task, job.choices.task, target, device)
+    part, name, option = job.model.get("output"), model_name(job), job.choices.task
+    return Trial(network, part, name, task, option, own_loss(job), device)
 
 
 def try_step(
@@ -410,24 +409,33 @@ def try_evaluation(
     trial.evaluation(prepare(*first(test), None), targets, sizes, names)
 
 
-def built_task(job: DictConfig) -> tuple[Task, str | None]:
-    """The job's task, and the target of the user's own loss. Raises ConfigError."""
-    options = job.task.copy()
+def built_task(job: DictConfig) -> Task:
+    """The job's task. Raises ConfigError."""
+    options, target = job.task.copy(), own_loss(job)
     own = options.get("loss")
     with open_dict(options):
-        if own is None or isinstance(own, DictConfig):  # a task need not have this argument
+        if own is None or target is not None:  # a task need not have this argument
             options.pop("loss", None)
         if not options.get("label_smoothing"):  # nor this one
             options.pop("label_smoothing", None)
-    if not isinstance(own, DictConfig):
-        return make(options, "task"), None
-    loss, target = make(own, "task.loss"), str(own.get("_target_"))
-    require_usable(loss, target)
-    try:
-        return make(options, "task", _partial_=True)(loss=loss), target
-    except TypeError as error:
-        do = "choose another task, or leave task.loss out"
-        raise ConfigError("task.loss", target, f"the task takes none; {error!s}; {do}") from error
+    if target is None:
+        task: Task = make(options, "task")
+    else:
+        require_usable(loss := make(own, "task.loss"), target)
+        try:
+            task = make(options, "task", _partial_=True)(loss=loss)
+        except TypeError as error:
+            wrong = f"the task takes none; {error!s}; choose another task, or leave task.loss out"
+            raise ConfigError("task.loss", target, wrong) from error
+    require_untrained("task", options._target_, task)
+    scoring(task)
+    return task
+
+
+def own_loss(job: DictConfig) -> str | None:
+    """The target of the user's own loss."""
+    own = job.task.get("loss")
+    return str(own.get("_target_")) if isinstance(own, DictConfig) else None
 
 
 def initial_state(

@@ -61,7 +61,7 @@ def share_of(job: DictConfig, parallel: Parallel, processes: int) -> Share:
     with pretended(processes) as place:
         model = build.network(job)
         freeze(model, job.freeze)
-        task, _ = build.built_task(job)
+        task = build.built_task(job)
         parallel.wrap(Objective(kept_frozen(model, job.freeze), task), place)
         amp = build.make(job.amp, "amp").on(place.device)
         state = build.initial_state(job, model, amp, place, 1, scoring(task))

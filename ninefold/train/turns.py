@@ -109,7 +109,10 @@ def without_files(
         torch.set_num_threads(place.share_of(job.threads))
         amp = amp.on(place.device)
         run = build.training(
-            job, spec.job, spec.folder, parallel, amp, place, stop, resume=False, cache=spec.cache
+            *(job, spec.job, spec.folder, parallel, amp, place, stop),
+            resume=False,
+            cache=spec.cache,
+            evaluates=False,
         )
         yield job, run, amp
 

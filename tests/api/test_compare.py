@@ -139,6 +139,55 @@ def test_where_all_cells_fail_the_first_failure_is_raised_with_the_callers_line(
     assert "raise KeyError(" in line
 
 
+OF_MANY_SHAPES = """
+class Boxes:
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, number):
+        return X[number], torch.zeros(number % 3 + 1, 4)
+
+try:
+    ninefold.compare(Net, Boxes(), loss, folder="made", show=True)
+except Exception as error:
+    print('raised', error)
+"""
+
+
+def test_items_of_other_shapes_are_one_line_before_anything_starts(shell: Shell) -> None:
+    done = shell.run(*as_file(shell, DEFINED + OF_MANY_SHAPES), env=environment())
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
+    assert "the target of item 2 is float32 [3, 4]; that of item 0 is float32 [1, 4]; give" in line
+    assert done.stderr.count("error:") == 1
+    assert not [*(shell.folder / "made").glob("*/*/run*.log")]
+    assert "Not enough runs" not in done.stdout + done.stderr
+
+
+DETECTOR = """
+class Detector(Net):
+    def forward(self, rows, targets=None):
+        if not self.training:
+            return [super().forward(rows)]
+        return {"loss": nn.functional.cross_entropy(super().forward(rows), targets)}
+
+
+def forward(model, batch):
+    return sum(model(*batch).values())
+
+
+few = {"parallel": ("none", "ddp"), "amp": "fp32", "minutes": 0.02, "folder": "made"}
+print("best", ninefold.compare(Detector, Rows(), None, forward=forward, **few).best)
+"""
+
+
+def test_a_question_of_time_evaluates_nothing(shell: Shell) -> None:
+    """A detector, of which a loss is known in training mode alone."""
+    done = shell.run(*as_file(shell, DEFINED + DETECTOR), env=environment())
+    assert done.returncode == 0, done.stderr
+    assert "best " in done.stdout
+
+
 def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: Shell) -> None:
     page = (ROOT / "docs" / "migrate.md").read_text()
     block = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[1]
