@@ -204,9 +204,10 @@ class Items:
                 array[place] = value
 
     def require_alike(self) -> None:
-        """Raise DataError if one of some items, from all over the set, cannot be used."""
-        rows = np.linspace(0, len(self) - 1, min(LOOKED_AT, len(self))).astype(np.int64)
-        self._read(rows, 0, 0)
+        """Raise DataError if one of the first items, or of some all over the set, is no use."""
+        last = len(self) - 1
+        first, spread = np.arange(LOOKED_AT // 2), np.linspace(0, last, LOOKED_AT // 2)
+        self._read(np.unique(np.append(first.clip(max=last), spread.astype(np.int64))), 0, 0)
 
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs from one epoch to the next, which a cache would end.
