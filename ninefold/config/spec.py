@@ -30,6 +30,7 @@ class RunSpec:
     rates: of `find_lr`, its first and last learning rate, and how many there are.
     seat: number of the only GPU shown to its process, modulo how many there are; None: all, see
         launch.concurrent.
+    tries_one_thread: of `time`, whether steps with one CPU thread are tried before the turns.
     timeout: seconds that a process waits for its peers.
     imports: folders in which its launcher found the user's code, and PYTHONPATH need not name.
     hosts: of a run on several hosts, what result.json says of each; empty: this host alone.
@@ -50,6 +51,7 @@ class RunSpec:
     quiet: bool = False
     rates: tuple[float, float, int] | None = None
     seat: int | None = None
+    tries_one_thread: bool = False
     timeout: float = 1800
     imports: list[str] = field(default_factory=list)
     hosts: list[dict[str, Any]] = field(default_factory=list)

@@ -368,7 +368,8 @@ class Timing:
                 )
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
-        spec = spec_of(job, own, command="time", quiet=True)
+        first = cell is self._plan.cells[0] and not self._recording.timing_rounds()
+        spec = spec_of(job, own, command="time", quiet=True, tries_one_thread=first)
         write_job(spec, job)
         return spec
 

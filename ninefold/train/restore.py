@@ -41,8 +41,8 @@ def restore(
         saved = handed_out(found, parallel, place)
         groups = saved["optimizer"]["param_groups"]
         if names_in(groups) != names_in(state.optimizer.param_groups):
-            wrong = "its optimizer has other groups of parameters, or in another order"
-            raise CheckpointError("resume", path, wrong, SAME_ORDER)
+            said = "its optimizer has other groups of parameters, or in another order"
+            raise CheckpointError("resume", path, said, SAME_ORDER)
         state.restore(saved, parallel, place)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         if memory_failure(error, "a run was being resumed"):

@@ -32,7 +32,7 @@ from ninefold.train import build
 from ninefold.train.loop import between_steps, stepper
 from ninefold.train.run import announce, conditions, facts, in_epochs, total_joules
 from ninefold.train.training import Training, mean_loss
-from ninefold.train.warmup import warm_up
+from ninefold.train.warmup import one_thread, warm_up
 from ninefold.tree import Tree
 
 
@@ -54,6 +54,8 @@ def take_turns(spec: RunSpec) -> None:
         run.forward.train()
         step = repeated(run, stepper(run))
         warm_up(run, step)
+        if spec.tries_one_thread:
+            notes += one_thread(run, step)
         batches = endless(run)
         joules, steps = 0.0, 0
         launcher.send({"stoppable": make_stoppable(place), "free": free_memory(place)})
