@@ -6,6 +6,7 @@ import atexit
 import errno
 import fcntl
 import io
+import logging
 import math
 import multiprocessing
 import os
@@ -360,6 +361,8 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
     signals.handle(lambda number, first: _exit(code))
     signals.later(patience, late)
     threading._shutdown()  # type: ignore[attr-defined]
+    # If its import was interrupted, torch logs figures of its caches wherever all is logged.
+    logging.getLogger("torch").setLevel(logging.WARNING)
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()

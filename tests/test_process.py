@@ -131,6 +131,13 @@ def test_an_exit_calls_what_was_registered_for_it_and_keeps_its_code(temporary: 
     assert (done.returncode, done.stdout) == (3, "bye\n")
 
 
+def test_an_exit_prints_no_figures_of_a_torch_whose_import_was_interrupted(temporary: Path) -> None:
+    code = "import atexit, logging\nlogging.basicConfig(level=logging.INFO)\n"
+    code += "atexit.register(logging.getLogger('torch._subclasses').info, 'cache stats')\n"
+    done = python(f"{code}process.exit_process(3)", temporary)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
 def test_a_signal_during_the_exit_does_not_change_its_code(temporary: Path) -> None:
     code = "import atexit, os, time\nprocess.scratch()\n"
     code += "atexit.register(lambda: (os.kill(os.getpid(), 15), time.sleep(20)))\n"

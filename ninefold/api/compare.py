@@ -125,9 +125,11 @@ def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool)
             seconds=None if at_most is None else 60 * at_most,
         )
     except KeyboardInterrupt:
+        known = "nothing is measured yet"
+        if (place / STUDY).exists():
+            known = f"ninefold.Answer({str(place)!r}) has what is known"
         raise KeyboardInterrupt(
-            f"nothing of it runs any more; to resume it in a shell: {_resume(command, place)}; "
-            f"ninefold.Answer({str(place)!r}) has what is known"
+            f"nothing of it runs any more; {known}; to go on in a shell: {_go_on(command, place)}"
         ) from None
     finally:
         screen.close()
@@ -140,7 +142,7 @@ def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool)
             "at_most",
             at_most,
             "no cell has a time after so many minutes; two rounds of all cells take longer; raise "
-            f"it, or resume it in a shell: {_resume(command, place)}",
+            f"it, or go on in a shell: {_go_on(command, place)}",
         )
     for failure in ended.failures:
         raise shown.explained(failure)
@@ -179,14 +181,16 @@ def _new_folder(folder: str | Path | None) -> Path:
         raise ConfigError(
             "folder",
             place,
-            "it holds a comparison already; a new folder is needed; read that one with "
-            "ninefold.Answer(FOLDER), or resume it in a shell: study.resume=FOLDER",
+            "it holds a comparison already; a new folder is needed; name another, or read that "
+            "one with ninefold.Answer(FOLDER)",
         )
     return place
 
 
-def _resume(command: Sequence[str], place: Path) -> str:
-    """The command that resumes a comparison."""
+def _go_on(command: Sequence[str], place: Path) -> str:
+    """The command that resumes a comparison, or begins it if it was stopped before that."""
+    if not (place / STUDY).exists():
+        return shlex.join(["python", *child.TRAIN, *command])
     words = [word for word in command if not word.startswith("hydra.sweep.dir=")]
     return shlex.join(["python", *child.TRAIN, *words, f"study.resume={_value(str(place))}"])
 

@@ -179,6 +179,13 @@ def _measured(ask: Sequence[str], test: Any, metric: Any, forward: Any) -> str |
 def _require_model(model: Any) -> None:
     name = name_of(model)
     if not isinstance(model, nn.Module):
+        if hasattr(type(model), "__getitem__") and not isinstance(model, str):
+            raise ConfigError(
+                "model",
+                name,
+                "it has items, as a dataset; the model comes first, then the dataset, then the "
+                "loss; give them in this order",
+            )
         _require_callable(
             "model", model, "a function that returns one, first in compare(model, dataset, loss),"
         )

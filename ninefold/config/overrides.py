@@ -259,6 +259,8 @@ def _wrong_key(
     if override.is_sweep_override():
         return []
     option = _plain(override.value())
+    if option is None:
+        return [_of_null(key, "null", groups[key])]
     several = option if key in SEVERAL and isinstance(option, list) else [option]
     names = [each.removesuffix(".yaml") for each in several if isinstance(each, str)]
     if names and len(names) == len(several) and set(names) <= set(groups[key]):
@@ -292,13 +294,18 @@ def _of_nulls(given: Sequence[str]) -> ConfigError | None:
     for word in given:
         key, _, value = word.partition("=")
         if key in groups and value in ("null", "[]", "{}"):
-            return ConfigError(
-                key,
-                value,
-                f"no such option; {', '.join(groups[key])} are allowed, and those of your own "
-                "folder; leave it out, or name one",
-            )
+            return _of_null(key, value, groups[key])
     return None
+
+
+def _of_null(key: str, value: str, options: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        key,
+        value,
+        f"no such option; {', '.join(options)} are allowed, and those of your own folder; name "
+        f"one, or write `override /{key}: null` in the defaults of an overlay that has a section "
+        f"{key}",
+    )
 
 
 def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
@@ -356,7 +363,7 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
                 key,
                 _given(key, given),
                 f"no such key; another option of {key.partition('.')[0]} has it, not the chosen "
-                "one; choose that option, or leave it out",
+                f"one; choose that option, leave it out, or +{key}=... if the chosen one takes it",
             )
         return ConfigError(
             key,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence

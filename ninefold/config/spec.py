@@ -28,6 +28,7 @@ class RunSpec:
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     quiet: whether what it prints goes to its log only.
     rates: of `find_lr`, its first and last learning rate, and how many there are.
+    tries_one_thread: of `time`, whether steps with one CPU thread are tried before the turns.
     timeout: seconds that a process waits for its peers.
     hosts: of a run on several hosts, what result.json says of each; empty: this host alone.
     """
@@ -46,6 +47,7 @@ class RunSpec:
     cache: dict[str, str] | None = None
     quiet: bool = False
     rates: tuple[float, float, int] | None = None
+    tries_one_thread: bool = False
     timeout: float = 1800
     hosts: list[dict[str, Any]] = field(default_factory=list)
 

@@ -26,7 +26,7 @@ from ninefold.types import Key
 Ask = Callable[[Rows, int, int], Sequence[npt.NDArray[Any]]]
 Empty = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 
-LOOKED_AT = 8  # items whose masks are looked at before the start
+LOOKED_AT = 8  # items that are looked at before the start
 DIVIDE = "divide black and white masks by 255 in the class"
 CHANNELS = (1, 3, 4)  # that an image may have, where nothing says its shape
 NOTHING = np.empty(0, np.float32)  # the target of an item that has none
@@ -202,6 +202,12 @@ class Items:
             values = self._as_the_first(item) or leaves(self._checked(number, item))
             for array, value in zip(arrays, values, strict=True):
                 array[place] = value
+
+    def require_alike(self) -> None:
+        """Raise DataError if one of the first items, or of some all over the set, is no use."""
+        last = len(self) - 1
+        first, spread = np.arange(LOOKED_AT // 2), np.linspace(0, last, LOOKED_AT // 2)
+        self._read(np.unique(np.append(first.clip(max=last), spread.astype(np.int64))), 0, 0)
 
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs from one epoch to the next, which a cache would end.
@@ -437,11 +443,7 @@ class Items:
             elif (1, *array.shape) == shape:
                 array = array[None]
             else:
-                raise self._wrong(
-                    f"{item} is {list(array.shape)}, dataset.shape {list(shape)}",
-                    "all have one shape; channels of images may come first or last",
-                    "resize, crop or pad it in the class, or correct dataset.shape",
-                )
+                raise self._of_another_shape(item, array, shape)
         array = as_it_is(array)
         if self.inputs is not None:
             first = dict(named(self.inputs, "input"))[name].dtype
@@ -452,6 +454,18 @@ class Items:
                     "convert them in the class",
                 )
         return array
+
+    def _of_another_shape(
+        self, item: str, array: npt.NDArray[Any], shape: tuple[int, ...]
+    ) -> DataError:
+        one, do = "all have one shape", "pad or cut it in the class"
+        if is_image(shape, array.dtype):
+            one += "; channels of images may come first or last"
+            do = "resize, crop or pad it in the class"
+        if self.inputs is not None:  # item 0 has the shape
+            return self._wrong(f"{item} is {list(array.shape)}, item 0 {list(shape)}", one, do)
+        wrong = f"{item} is {list(array.shape)}, dataset.shape {list(shape)}"
+        return self._wrong(wrong, one, f"{do}, or correct dataset.shape")
 
     def _label(self, number: int, value: Any, inputs: Tree) -> npt.NDArray[Any]:
         """The target as an array: a class and a mask of an image are checked, others are not."""

@@ -61,11 +61,12 @@ class Mapped(Dataset):
     )
 
     def prepare(self) -> None:
-        """Build both classes and read their first items, in the launcher: what they download is
-        there before several processes build them. Raises DataError, ConfigError.
+        """Build both classes and read some items, in the launcher: what they download is there
+        before several processes build them. Raises DataError, ConfigError.
         """
         for split in ("train", "test"):
             items = self._items(split, "HYDRA_FULL_ERROR=1 shows the traceback")
+            items.require_alike()
             items.require_several_classes()
             if self.thread_safe:
                 items.require_no_draws()

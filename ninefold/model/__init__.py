@@ -97,7 +97,7 @@ def check(
         raise ConfigError(
             "model",
             name,
-            f"it cannot be trained on examples of {shapes(inputs)}; "
+            f"it fails in evaluation mode on examples of {shapes(inputs)}; "
             f"{located(error, str(error).strip() or type(error).__name__)}; choose another model, "
             "dataset or task, or set model.input_size",
         ) from error

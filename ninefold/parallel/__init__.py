@@ -196,6 +196,13 @@ class Parallel(ABC):
         """
         return Traffic()
 
+    def first_steps(self, place: Place) -> int:
+        """Steps until it adds gradients in the order in which it goes on.
+
+        A resumed run takes them before its own and undoes them: its sums are rounded the same then.
+        """
+        return 0
+
     def no_op(self, place: Place) -> bool:
         """Whether at this place it computes what the plain model does on one device."""
         return False

@@ -361,7 +361,8 @@ class Timing:
             job = ready_or_failure(self._plan.job(cell, 0), own)
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
-        spec = spec_of(job, own, command="time", quiet=True)
+        first = cell is self._plan.cells[0] and not self._recording.timing_rounds()
+        spec = spec_of(job, own, command="time", quiet=True, tries_one_thread=first)
         write_job(spec, job)
         return spec
 

@@ -78,7 +78,7 @@ class Task(Protocol):
         dict where its items have one.
 
     A task that holds tensors, such as weights of classes, is an nn.Module: they are then moved and
-    replicated with the network.
+    replicated with the network, and its buffers are saved with a run's state.
 
     It may also have `require_targets(targets)`, which is called before a run with the array of all
     training targets, where that is in memory, and raises DataError for what they cannot be; and
@@ -154,6 +154,14 @@ class Objective(nn.Module):
             yield
         finally:
             self._recorded = False
+
+
+def buffers(task: object) -> dict[str, Tensor]:
+    """The live buffers in the state_dict of a task, such as a running mean that its loss keeps."""
+    if not isinstance(task, nn.Module):
+        return {}
+    saved, found = task.state_dict(), dict(task.named_buffers())
+    return {name: value for name, value in found.items() if name in saved}
 
 
 @contextmanager

@@ -26,14 +26,25 @@ def unreduced(loss: Loss) -> Loss:
 def require_usable(loss: object, target: str) -> None:
     """Raise ConfigError if `loss`, built from `target`, cannot be called or has parameters."""
     if not callable(loss):
-        wrong, found = "it builds nothing to call", f"it is of type {type(loss).__name__}"
-    elif isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
-        names = ", ".join(name for name, _ in loss.named_parameters())
-        wrong, found = "its parameters would not be trained", f"it has {names}"
-    else:
-        return
-    do = "name a class without parameters that is called with outputs and targets"
-    raise ConfigError("task.loss", target, f"{wrong}; {found}; {do}")
+        raise ConfigError(
+            "task.loss",
+            target,
+            f"it builds nothing to call; it is of type {type(loss).__name__}; name a class without "
+            "parameters that is called with outputs and targets",
+        )
+    require_untrained("task.loss", target, loss)
+
+
+def require_untrained(field: str, target: str, built: object) -> None:
+    """Raise ConfigError if a loss or a task has parameters to train: only the network's are."""
+    parameters = built.named_parameters() if isinstance(built, nn.Module) else ()
+    if names := [name for name, value in parameters if value.requires_grad]:
+        raise ConfigError(
+            field,
+            target,
+            f"its parameters would not be trained; it has {', '.join(names)}; move them into the "
+            "network, or turn their requires_grad off",
+        )
 
 
 def explained(loss: Loss, target: str) -> Loss:

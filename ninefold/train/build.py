@@ -41,7 +41,7 @@ from ninefold.parallel import Parallel, Place
 from ninefold.result import Counted, Score, option_name
 from ninefold.signals import Stop
 from ninefold.task import Objective, Task, scoring
-from ninefold.task.loss import explained, require_usable
+from ninefold.task.loss import explained, require_untrained, require_usable
 from ninefold.train import initial
 from ninefold.train.activations import checkpoint_activations
 from ninefold.train.average import Average
@@ -50,11 +50,13 @@ from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.generators import seed_generators
-from ninefold.train.kernels import AUTO, choose_kernels, memory_format
+from ninefold.train.kernels import CONTIGUOUS, choose_kernels, memory_format
 from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.optimizer import (
+    name_parameters,
     parameter_groups,
     require_options,
+    require_same_groups,
     returned_groups,
     start_momentum,
 )
@@ -127,8 +129,8 @@ def weight_bytes(job: DictConfig) -> int | None:
 
 
 def wanted_format(job: DictConfig) -> str:
-    """The key model.memory_format, which a model need not have."""
-    wanted: str = job.model.get("memory_format", AUTO)
+    """The key model.memory_format; a model that has none computes as PyTorch does by itself."""
+    wanted: str = job.model.get("memory_format", CONTIGUOUS)
     return wanted
 
 
@@ -180,11 +182,12 @@ def training(
     stop: Stop,
     resume: bool,
     cache: Mapping[str, str] | None = None,
+    evaluates: bool = True,
 ) -> Training:
     """The parts of the run that `job` describes.
 
     text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
-    cache: where decoded examples are, see RunSpec.
+    cache: where decoded examples are, see RunSpec. evaluates: whether an evaluation is tried, too.
     """
     mode = job.compile.mode
     if mode is not None:
@@ -209,13 +212,14 @@ def training(
     checkpoint_activations(model, job.checkpoint_activations)
     few = first(train)
     inputs, targets = each(torch.clone, few)
-    task = fitting_task(job, model, plain(inputs, targets, None))
+    task = fitting_task(job, model, plain(inputs, targets, None)) if evaluates else built_task(job)
     if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
         task.require_targets(train.targets)
     size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
     trial = trial_of(job, kept_frozen(model, job.freeze), task, place.device)
     try_step(job, trial, train, few, moved, place)
-    try_evaluation(trial, test, plain, size, place)
+    if evaluates:
+        try_evaluation(trial, test, plain, size, place)
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
@@ -224,7 +228,8 @@ def training(
     verify(amp, amp.grad_scaler(place.device), place.device)
     score, counted = scoring(task), counted_in(dataset, task, train)
     state = initial_state(job, model, amp, place, batches.steps_per_epoch, score)
-    state.origin = origin
+    state.origin, state.task = origin, task
+    require_same_groups(state.optimizer, parallel, place)
     seed_generators(job.seed * 1_000_003 + place.data_rank, place.gpus)  # each its own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
@@ -266,7 +271,11 @@ def training(
         log_every=job.log_every,
         checkpoint_every=job.checkpoint.every,
         save_or_stop=job.checkpoint.on_error == "stop",
-        warmup_steps=job.clock.warmup if mode is None else max(job.clock.warmup, GRAPHS_FROM),
+        warmup_steps=max(
+            job.clock.warmup,
+            0 if mode is None else GRAPHS_FROM,
+            parallel.first_steps(place) if state.step else 0,
+        ),
         compiles=mode is not None,
         layout=layout,
         profile=Profile(folder / "profile", place) if job.profile else None,
@@ -325,8 +334,7 @@ def checked_task(
 
 def fitting_task(job: DictConfig, model: nn.Module, batch: tuple[Any, Any]) -> Task:
     """The job's task. Raises ConfigError if it does not fit the model and this prepared batch."""
-    task, loss = built_task(job)
-    scoring(task)
+    task, loss = built_task(job), own_loss(job)
     inputs, targets = batch
     called = task.loss if loss is None else explained(task.loss, loss)
     check(model, job.model.get("output"), called, inputs, targets, model_name(job))
@@ -351,9 +359,8 @@ def model_name(job: DictConfig) -> str:
 
 
 def trial_of(job: DictConfig, network: nn.Module, task: Task, device: torch.device) -> Trial:
-    own, name = job.task.get("loss"), model_name(job)
-    target = str(own.get("_target_")) if isinstance(own, DictConfig) else None
-    return Trial(network, job.model.get("output"), name, task, job.choices.task, target, device)
+    part, name, option = job.model.get("output"), model_name(job), job.choices.task
+    return Trial(network, part, name, task, option, own_loss(job), device)
 
 
 def try_step(
@@ -390,24 +397,33 @@ def try_evaluation(
     trial.evaluation(prepare(*first(test), None), targets, sizes, names)
 
 
-def built_task(job: DictConfig) -> tuple[Task, str | None]:
-    """The job's task, and the target of the user's own loss. Raises ConfigError."""
-    options = job.task.copy()
+def built_task(job: DictConfig) -> Task:
+    """The job's task. Raises ConfigError."""
+    options, target = job.task.copy(), own_loss(job)
     own = options.get("loss")
     with open_dict(options):
-        if own is None or isinstance(own, DictConfig):  # a task need not have this argument
+        if own is None or target is not None:  # a task need not have this argument
             options.pop("loss", None)
         if not options.get("label_smoothing"):  # nor this one
             options.pop("label_smoothing", None)
-    if not isinstance(own, DictConfig):
-        return make(options, "task"), None
-    loss, target = make(own, "task.loss"), str(own.get("_target_"))
-    require_usable(loss, target)
-    try:
-        return make(options, "task", _partial_=True)(loss=loss), target
-    except TypeError as error:
-        do = "choose another task, or leave task.loss out"
-        raise ConfigError("task.loss", target, f"the task takes none; {error!s}; {do}") from error
+    if target is None:
+        task: Task = make(options, "task")
+    else:
+        require_usable(loss := make(own, "task.loss"), target)
+        try:
+            task = make(options, "task", _partial_=True)(loss=loss)
+        except TypeError as error:
+            wrong = f"the task takes none; {error!s}; choose another task, or leave task.loss out"
+            raise ConfigError("task.loss", target, wrong) from error
+    require_untrained("task", options._target_, task)
+    scoring(task)
+    return task
+
+
+def own_loss(job: DictConfig) -> str | None:
+    """The target of the user's own loss."""
+    own = job.task.get("loss")
+    return str(own.get("_target_")) if isinstance(own, DictConfig) else None
 
 
 def initial_state(
@@ -432,6 +448,7 @@ def initial_state(
     else:
         parameters = parameter_groups(model, own)
     optimizer: torch.optim.Optimizer = make(options, "optimizer", parameters, _partial_=False)
+    name_parameters(optimizer, model)
     require_options(own, optimizer)
     start_momentum(optimizer)
     if metric == "score":

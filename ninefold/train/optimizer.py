@@ -14,6 +14,9 @@ import torch
 from torch import nn
 
 from ninefold.errors import ConfigError
+from ninefold.parallel import Parallel, Place, of_rank_0_text
+
+SAME_ORDER = "the same groups in the same order are needed in every process; return them so"
 
 
 def parameter_groups(
@@ -82,6 +85,46 @@ def returned_groups(
         if trained:
             found.append({**options, "params": trained})
     return [{"params": list(left.values())}, *found] if left else found
+
+
+def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """Sort the parameters of each group as `model` has them, and put their names beside them.
+
+    A state_dict of torch's knows parameters by their position, and functions that collect them in
+    a set return them by their addresses: in another order in each process. The names, under
+    torch's own key, are saved with the state.
+    Raises ConfigError for a parameter that is none of the model's.
+    """
+    known = {id(value): (n, name) for n, (name, value) in enumerate(model.named_parameters())}
+    for group in optimizer.param_groups:
+        if any(id(value) not in known for value in group["params"]):
+            raise ConfigError(
+                "optimizer",
+                type(optimizer).__name__,
+                "it has a parameter that is none of the network's, which no checkpoint would hold; "
+                "those that it is built with are allowed; take them from its first argument",
+            )
+        group["params"] = sorted(group["params"], key=lambda value: known[id(value)][0])
+        group["param_names"] = [known[id(value)][1] for value in group["params"]]
+
+
+def names_in(groups: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The names of the parameters in each group of an optimizer or of its state_dict."""
+    return [list(group.get("param_names", ())) for group in groups]
+
+
+def require_same_groups(optimizer: torch.optim.Optimizer, parallel: Parallel, place: Place) -> None:
+    """Raise ConfigError where a function made other groups than on rank 0, or in another order.
+
+    Every process must call it. A scheduler's lists and a checkpoint know groups by their position.
+    """
+    mine = str(names_in(optimizer.param_groups))
+    if of_rank_0_text(mine, parallel, place) != mine:
+        raise ConfigError(
+            "optimizer.groups",
+            f"process {place.rank}",
+            f"its groups of parameters are other ones than in process 0; {SAME_ORDER}",
+        )
 
 
 def require_options(

@@ -7,6 +7,7 @@ from ninefold.config import untrusted
 from ninefold.errors import CheckpointError, ConfigError, memory_failure
 from ninefold.parallel import Parallel, Place
 from ninefold.train.hand_out import handed_out
+from ninefold.train.optimizer import SAME_ORDER, names_in
 from ninefold.train.state import State
 
 
@@ -37,7 +38,12 @@ def restore(
                 "resume", path, f"{damaged[0]} in it is damaged; {damaged[1]}; {do}"
             )
     try:
-        state.restore(handed_out(found, parallel, place), parallel, place)
+        saved = handed_out(found, parallel, place)
+        groups = saved["optimizer"]["param_groups"]
+        if names_in(groups) != names_in(state.optimizer.param_groups):
+            said = "its optimizer has other groups of parameters, or in another order"
+            raise CheckpointError("resume", path, said, SAME_ORDER)
+        state.restore(saved, parallel, place)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         if memory_failure(error, "a run was being resumed"):
             raise

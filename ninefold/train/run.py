@@ -78,7 +78,7 @@ def train(spec: RunSpec, stop: Stop) -> None:
 def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
     """Sentences about what is a no-op, or not comparable with other cells, at this place."""
     place = run.place
-    wanted = job.model.get("memory_format", kernels.AUTO)
+    wanted = build.wanted_format(job)
     if kernels.channels_last(job.dataset.shape) == kernels.CONTIGUOUS:
         wanted = run.layout  # of inputs that are no images there is no other
     found = [

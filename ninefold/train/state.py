@@ -14,6 +14,7 @@ from ninefold.amp import CountingScaler
 from ninefold.checkpoint.trees import copied
 from ninefold.errors import one_line
 from ninefold.parallel import Parallel, Place, gather
+from ninefold.task import buffers
 from ninefold.train import generators
 from ninefold.train.average import Average
 from ninefold.train.loss_tracker import LossTracker
@@ -31,6 +32,7 @@ class State:
 
     model: the plain network; after `Parallel.wrap`, which may have replaced its parameters.
     losses: the loss tracker of this process, for the current epoch.
+    task: the task, whose loss may change buffers of its own.
     step: optimizer steps so far, which is also the position in the data.
     measured: the step of the latest evaluation. best_step: of the best one.
     best_accuracy: the score of the best evaluation; -1 before the first.
@@ -46,6 +48,7 @@ class State:
     scaler: CountingScaler
     average: Average
     losses: LossTracker
+    task: object = None
     step: int = 0
     measured: int = 0
     best_step: int = 0
@@ -85,6 +88,7 @@ class State:
             "skipped": int(self.scaler.skipped),
             "rng": [gather(rng, parallel, place) for rng in generators.states(place)],
             "losses": gather(self._losses(place), parallel, place),
+            "task": buffers(self.task),
             "step": self.step,
             "measured": self.measured,
             "best_step": self.best_step,
@@ -139,6 +143,9 @@ class State:
         """
         parallel.load(saved, self.model, self.optimizer, self.average.named())
         self.average.updates = saved["step"]
+        with _restoring("task"):
+            for name, value in buffers(self.task).items():
+                value.copy_(saved["task"][name])
         with _restoring("scheduler"):
             self.schedule.load_state_dict(saved["scheduler"])
         with _restoring("scaler"):

@@ -32,7 +32,7 @@ from ninefold.train import build
 from ninefold.train.loop import between_steps, stepper
 from ninefold.train.run import announce, conditions, facts, in_epochs, total_joules
 from ninefold.train.training import Training, mean_loss
-from ninefold.train.warmup import warm_up
+from ninefold.train.warmup import one_thread, warm_up
 from ninefold.tree import Tree
 
 
@@ -54,6 +54,8 @@ def take_turns(spec: RunSpec) -> None:
         run.forward.train()
         step = repeated(run, stepper(run))
         warm_up(run, step)
+        if spec.tries_one_thread:
+            notes += one_thread(run, step)
         batches = endless(run)
         joules, steps = 0.0, 0
         launcher.send({"stoppable": make_stoppable(place), "free": free_memory(place)})
@@ -109,7 +111,10 @@ def without_files(
         torch.set_num_threads(place.share_of(job.threads))
         amp = amp.on(place.device)
         run = build.training(
-            job, spec.job, spec.folder, parallel, amp, place, stop, resume=False, cache=spec.cache
+            *(job, spec.job, spec.folder, parallel, amp, place, stop),
+            resume=False,
+            cache=spec.cache,
+            evaluates=False,
         )
         yield job, run, amp
 

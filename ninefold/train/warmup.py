@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
+from statistics import median
 
 import torch
 
@@ -17,6 +18,9 @@ from ninefold.train.training import Training
 from ninefold.tree import Tree
 
 ALONE = 5, 500  # steps without communication: at least, at most
+LEAST_STEPS, MOST_STEPS = 3, 20  # that are tried with one CPU thread, and with several
+TRIED_SECONDS = 0.5  # after which there are no more than the least
+FASTER = 2  # times, from which on the one thread is recommended
 
 
 def warm_up(run: Training, step: Callable[[Tree, Tree], None]) -> None:
@@ -119,6 +123,39 @@ def alone(
         each = seconds_of(least)
         count = min(max(least, round(run.link_seconds / each)), most)
         return max(0.0, seconds_of(count) - seconds_of(count, steps=False))
+
+
+def one_thread(run: Training, step: Callable[[Tree, Tree], None]) -> list[str]:
+    """A sentence if steps of this process are FASTER times as fast with one CPU thread, or more.
+
+    Small networks and busy machines make threads wait for each other. The steps alternate, and are
+    undone.
+    """
+    threads = torch.get_num_threads()
+    alone = run.place.world_size == 1 and run.place.device.type == "cpu"
+    if threads == 1 or not alone or run.compiles:  # to another number it would be compiled anew
+        return []
+    before = run.state.capture(run.parallel, run.place)
+    seconds: dict[int, list[float]] = {threads: [], 1: []}
+    with contextlib.closing(first_batches(run.batches)) as batches:
+        for number, (inputs, targets) in enumerate(islice(batches, 2 * MOST_STEPS)):
+            count = (threads, 1)[number % 2]
+            torch.set_num_threads(count)
+            began = time.perf_counter()
+            step(inputs, targets)
+            seconds[count].append(time.perf_counter() - began)
+            enough = sum(map(sum, seconds.values())) > TRIED_SECONDS
+            if enough and number >= 2 * LEAST_STEPS - 1 and count == 1:
+                break
+    torch.set_num_threads(threads)
+    run.state.restore(before, run.parallel, run.place)
+    several, one = (median(each) for each in seconds.values())
+    if several < FASTER * one:
+        return []
+    return [
+        f"One CPU thread is faster here: a step took {1000 * one:.3g} ms with threads=1, and "
+        f"{1000 * several:.3g} ms with threads={threads}. Add threads=1 and compare again."
+    ]
 
 
 def start_measuring(run: Training) -> None:

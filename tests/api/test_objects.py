@@ -64,6 +64,7 @@ REFUSED: list[tuple[str, Call]] = [
     ("model=OptimizedModule: .*; give the plain", comparing_compiled),
     ("model=Linear: it does not work without .*pass lambda", comparing(nn.Linear, (X, Y), LOSS)),
     ("model=str: it cannot be called", comparing("resnet18", (X, Y), LOSS)),
+    ("model=TensorDataset: .*; the model comes first", comparing(TensorDataset(X, Y), net, LOSS)),
     ("dataset=Endless: it cannot be shuffled alike", comparing(net, Endless(), LOSS)),
     ("dataset=generator: it cannot be shuffled alike", comparing(net, (x for x in X), LOSS)),
     ("dataset=tensors on meta: .*tensor.cpu", comparing(net, (X.to("meta"), Y), LOSS)),

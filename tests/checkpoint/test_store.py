@@ -690,7 +690,8 @@ def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_faul
     def full(*arguments: Any) -> None:
         raise RuntimeError(text)
 
-    run, checkpoints = fresh(0), saved(tmp_path, 1)
+    run, checkpoints = fresh(0), Checkpoints(tmp_path, keep=1)
+    checkpoints.save(run.capture(Single(), ALONE), best=False)
     monkeypatch.setattr(run, "restore", full)
     text = "CUDA error: out of memory"
     with pytest.raises(RuntimeError, match=text):

@@ -62,3 +62,15 @@ def test_a_key_of_a_group_that_an_evaluation_takes_whole_says_what_to_add() -> N
         "changes a key of it names its option too; add task=OPTION"
     )
     assert "as a whole" not in str(overrides._of_composition(error, ["task.loss=mse"]))
+
+
+def test_a_key_that_another_option_of_its_group_has_is_offered_with_a_plus() -> None:
+    error = ConfigCompositionException("Could not override 'model.memory_format'.")
+    found = str(overrides._of_composition(error, ["model.memory_format=auto"]))
+    assert "or +model.memory_format=... if the chosen one takes it" in found
+
+
+def test_a_group_of_no_option_is_told_how_an_overlay_says_so() -> None:
+    (found,) = overrides.of_arguments(["model=null"], "train")
+    assert str(found).startswith("error: model=null: no such option; alexnet, convnet, ")
+    assert "write `override /model: null` in the defaults of an overlay" in str(found)

@@ -123,7 +123,7 @@ def test_keys_count_the_places_of_inputs_and_target_in_longer_tuples() -> None:
         ("features", "table", "the input of item 17 is one value; dataset.shape has a dict"),
         ("table", "features", "the input of item 17 is a dict of x_cont, x_cat; dataset.shape"),
         ("pair", "three in a tuple", "the input of item 17 is a tuple of 3; dataset.shape has a"),
-        ("features", "longer", "x_cont of item 17 is [7], dataset.shape [6]; all have one shape;"),
+        ("features", "longer", "x_cont of item 17 is [7], item 0 [6]; all have one shape;"),
         ("features", "floats", "x_cat of item 17 is float32, item 0 int64; all have one dtype;"),
         ("features", "text inside", "the x_cat of item 17 is a str; a PIL image, an array"),
         ("features", "none inside", "the x_cat of item 17 is a NoneType; a PIL image, an array"),
@@ -206,7 +206,9 @@ def test_a_network_that_does_not_take_the_inputs_is_one_line(
     keys = [["ids", "mask"], "label"] if kind == "words" else None
     found = items(kind, keys=keys).load("train").first(2)
     inputs, targets = next(shard(Gathered(found), 2, TypedPreparation(channels=None), ALONE))
-    with pytest.raises(ConfigError, match=expected or "it cannot be trained on examples of") as e:
+    with pytest.raises(
+        ConfigError, match=expected or "fails in evaluation mode on examples of"
+    ) as e:
         check(model, None, OwnLoss(nn.MSELoss()).loss, inputs, targets, "own")
     assert "\n" not in str(e.value)
 

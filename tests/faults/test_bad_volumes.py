@@ -292,7 +292,7 @@ KEYS: list[Key] = [
     ("model.memory_format=channels_last", 2, "model.memory_format=channels_last",
      "channels_last_3d", False),
     ("model.input_size=32", 2, "model.input_size=32", "images only", False),
-    ("model=unet", 2, "model=unet", "cannot be trained on examples of [1, 18, 18, 14]", False),
+    ("model=unet", 2, "model=unet", "evaluation mode on examples of [1, 18, 18, 14]", False),
     ("dataset.shape=[1,2,18,14] dataset.spacing=[20,2,2]", 2, "model=unet3d", "", False),
 ]  # fmt: skip
 

@@ -41,7 +41,7 @@ ITEMS = [
     (
         "other shape",
         [],
-        "item 17 is [6, 3, 3], dataset.shape [3, 6, 4]; all have one shape; "
+        "item 17 is [6, 3, 3], item 0 [3, 6, 4]; all have one shape; "
         "channels of images may come first",
     ),
     ("no target", [], "item 17 has no target; item 0 has one"),

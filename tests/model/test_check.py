@@ -53,7 +53,7 @@ def test_a_model_that_fits_passes_in_little_time_and_is_left_as_it_was() -> None
 
 
 def test_images_too_small_for_a_model_are_refused() -> None:
-    line = r"^error: model=own: it cannot be trained on examples of \[3, 8, 8\]; .*too small"
+    line = r"^error: model=own: it fails in evaluation mode on examples of \[3, 8, 8\]; .*too small"
     with pytest.raises(ConfigError, match=line):
         fits(alexnet(num_classes=10), (3, 8, 8))
 
@@ -81,7 +81,7 @@ def test_a_part_of_the_output_can_be_the_prediction() -> None:
 
 
 def test_an_output_that_the_task_cannot_take_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^error: model=own: it cannot be trained on"):
+    with pytest.raises(ConfigError, match=r"^error: model=own: it fails in evaluation mode on"):
         fits(nn.Conv2d(1, 10, 1), (1, 2, 2))
 
 
@@ -106,7 +106,9 @@ def test_a_run_with_images_too_small_for_its_model_ends_with_one_line(shell: She
     done = shell.train("model=alexnet", "model.input_size=null")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: model=alexnet: it cannot be trained on examples of [3, 8, 8]; ")
+    assert line.startswith(
+        "error: model=alexnet: it fails in evaluation mode on examples of [3, 8, 8]; "
+    )
 
 
 @pytest.mark.slow
@@ -122,7 +124,7 @@ def test_a_run_with_a_segmentation_model_and_a_classification_ends_with_one_line
     )
     for part, said in (
         ("null", "error: model=seg: the model's output is not a tensor; it returns OrderedDict"),
-        ("out", "error: model=seg: it cannot be trained on examples of [3, 32, 32]; "),
+        ("out", "error: model=seg: it fails in evaluation mode on examples of [3, 32, 32]; "),
     ):
         done = shell.train("--config-dir=own", "model=seg", f"model.output={part}")
         assert done.returncode == 2

@@ -67,6 +67,21 @@ def test_the_final_weights_are_bitwise_those_of_the_raw_loop(amp: str, kind: str
         assert torch.equal(ours_, theirs)
 
 
+def test_a_model_that_says_no_memory_format_is_trained_as_the_raw_loop_does_without_one() -> None:
+    said = "~model.memory_format"
+    with ours.training(*SMALL, said, "epochs=1") as run, ours.training(*SMALL, said) as other:
+        model = other.state.model
+        assert {type(part) for part in model.modules()} >= {nn.Conv2d}
+        examples = ours.examples_of(other.batches.source)
+        rows = epoch_order(0, 0, len(examples)).reshape(-1, 16)
+        optimizer = OPTIMIZERS["adamw"](model.parameters())
+        raw.train(model, optimizer, examples, rows, torch.contiguous_format)
+        train(run)
+    for ours_, theirs in zip(run.state.model.parameters(), model.parameters(), strict=True):
+        assert ours_.is_contiguous()
+        assert torch.equal(ours_, theirs)
+
+
 @pytest.mark.parametrize("warmup", [0, 2])
 def test_steps_that_are_skipped_at_the_start_leave_no_trace_in_the_momentum(warmup: int) -> None:
     """Memory that nobody has written to is NaN here, as deterministic=true fills it."""

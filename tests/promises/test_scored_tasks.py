@@ -130,7 +130,7 @@ def test_masks_are_labels_of_each_pixel() -> None:
         (["task.loss=mape"], "task.loss=mape: no such loss; mse, l1, huber"),
         (["+task.better=sideways"], "task"),
         (["model.net.outputs=2"], "task=regression: the model's output is [2, 2], the targets"),
-        (["model=unet"], "model=unet: it cannot be trained on examples of [10]; "),
+        (["model=unet"], "model=unet: it fails in evaluation mode on examples of [10]; "),
         (["dataset.classes=3"], "dataset.classes=3: diabetes has 10 numbers and one target"),
         (["dataset.shape=[1,1,11]"], "dataset.shape=[1, 1, 11]: diabetes has 10 numbers"),
         (["dataset.shape=[11]"], "dataset.shape=[11]: "),

@@ -41,11 +41,18 @@ def study(*given: str) -> list[str]:
 SLOW = """
 import os, signal, time
 from pathlib import Path
+import torch
 from ninefold.model.convnet import ConvNet
+SEVERAL = float(os.environ.get("SEVERAL", "0"))
 
 class Slow(ConvNet):
     def forward(self, inputs):
         time.sleep(0.05)
+        return super().forward(inputs)
+
+class Threaded(ConvNet):
+    def forward(self, inputs):
+        time.sleep(0.01 if torch.get_num_threads() == 1 else SEVERAL)
         return super().forward(inputs)
 
 class Bad(ConvNet):
@@ -181,6 +188,27 @@ def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
     )  # fmt: skip
     least = min(min(seconds) for seconds in slow) - min(min(seconds) for seconds in plain)
     assert 0.045 < least < 0.09
+
+
+@pytest.mark.parametrize(("several", "told"), [("0.2", True), ("0.01", False)])
+def test_a_cell_whose_steps_are_twice_as_fast_with_one_thread_says_so_once(
+    timed: Shell, several: str, told: bool
+) -> None:
+    done = timed.train(
+        *study("parallel=none,ddp", "model.net._target_=own.Threaded", "threads=2"),
+        env={"PYTHONPATH": str(timed.folder), "SEVERAL": several},
+    )
+    assert done.returncode == 0, done.stderr
+    notes = [
+        (name, note)
+        for name, results in turns(timed.folder).items()
+        for each in results
+        for note in each["notes"]  # type: ignore[attr-defined]
+        if "One CPU thread is faster here" in note
+    ]
+    assert [name for name, _ in notes] == ["none-fp32"] * told
+    assert "with threads=1, and 2" in "".join(note for _, note in notes) or not told
+    assert ("Add threads=1 and compare again." in done.stdout) == told
 
 
 @pytest.mark.slow

@@ -18,7 +18,12 @@ from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task import Objective, Task
 from ninefold.task.classification import Classification
 from ninefold.task.landmarks import Landmarks
-from ninefold.task.loss import explained, mean_over_examples, require_usable
+from ninefold.task.loss import (
+    explained,
+    mean_over_examples,
+    require_untrained,
+    require_usable,
+)
 from ninefold.task.segmentation import Segmentation
 from tests.conftest import ROOT, Shell, metrics
 
@@ -97,6 +102,13 @@ def test_a_loss_without_a_number_for_each_example_is_one_line(values: Any, found
 def test_what_cannot_be_a_loss_is_refused(loss: object, found: str) -> None:
     with pytest.raises(ConfigError, match=rf"^error: task.loss=a.b: .*{found}"):
         require_usable(loss, "a.b")
+
+
+def test_a_task_whose_parameters_would_not_be_trained_is_refused() -> None:
+    task = nn.Linear(2, 2)
+    with pytest.raises(ConfigError, match=r"^error: task=a.b: .*not be trained; it has weight, b"):
+        require_untrained("task", "a.b", task)
+    require_untrained("task", "a.b", task.requires_grad_(False))
 
 
 def test_a_loss_that_fails_is_named_with_the_shapes_that_it_got() -> None:

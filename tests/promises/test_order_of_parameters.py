@@ -1,0 +1,169 @@
+"""A run is resumed bitwise whatever order a function of the user's gives parameters, or is refused.
+
+A set of tensors is ordered by their addresses: in another way in each process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ninefold.checkpoint.store import read
+from tests.conftest import Shell, metrics
+from tests.faults.runs import leaves
+
+
+class Net(nn.Module):
+    """Layers of equal shapes: an optimizer's state fits each of them."""
+
+    def __init__(self, channels: int, classes: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(64 * channels, width), *(Layer(width) for _ in range(6))
+        )
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = self.last(self.layers(inputs))
+        return output
+
+
+class Layer(nn.Linear):
+    def __init__(self, width: int) -> None:
+        super().__init__(width, width)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + super().forward(inputs).relu()
+
+
+class Relative(nn.Module):
+    """A loss relative to its running mean, which is a buffer."""
+
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.ones(()))
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(output, target, reduction="none")
+        if self.training:
+            self.mean.lerp_(losses.detach().mean(), 0.3)
+        return losses / self.mean
+
+
+def shuffled(values: Iterable[Any]) -> list[Any]:
+    """In another order in each process, as of a set."""
+    found = list(values)
+    random.Random(os.getpid()).shuffle(found)
+    return found
+
+
+def groups(model: nn.Module) -> list[dict[str, Any]]:
+    weights = [value for value in model.parameters() if value.ndim > 1]
+    biases = [value for value in model.parameters() if value.ndim == 1]
+    return [
+        {"params": shuffled(weights), "weight_decay": 0.1},
+        {"params": shuffled(biases), "lr": 0.002},
+    ]
+
+
+def optimizer(given: Iterable[Mapping[str, Any]], **options: Any) -> torch.optim.Optimizer:
+    """One with groups of its own."""
+    parameters = [value for group in given for value in group["params"]]
+    half = [value for value in parameters if value.ndim > 1]
+    rest = [value for value in parameters if value.ndim == 1]
+    return torch.optim.Adam([{"params": shuffled(half)}, {"params": shuffled(rest), "lr": 0.002}])
+
+
+def swapped(model: nn.Module) -> list[dict[str, Any]]:
+    """Groups in an order that the test names."""
+    return groups(model)[:: int(os.environ["ORDER"])]
+
+
+def by_rank(model: nn.Module) -> list[dict[str, Any]]:
+    return groups(model)[:: 1 if os.environ.get("RANK") == "0" else -1]
+
+
+def named(function: str) -> list[str]:
+    if function == "optimizer":
+        return [*NET, f"optimizer._target_={__name__}.optimizer"]
+    return [*NET, f"optimizer.groups={{_target_: {__name__}.{function}}}"]
+
+
+NET = [f"model.net._target_={__name__}.Net", "model.net.width=16"]
+JOB = ["dataset=synthetic", "dataset.train_count=96", "dataset.test_count=16", "device=cpu",
+       "dataset.shape=[1,8,8]", "batch_size=6", "log_every=1", "clock.probe=0",
+       "logger=quiet"]  # fmt: skip
+STRATEGY = {
+    "none": ["parallel=none", "threads=1", "clock.warmup=1"],
+    "ddp": ["parallel=ddp", "parallel.processes=2", "threads=2", "clock.warmup=1"],
+}
+
+
+@pytest.mark.parametrize("function", ["groups", "optimizer"])
+@pytest.mark.parametrize("strategy", STRATEGY)
+def test_a_run_whose_parameters_come_in_another_order_is_resumed_bitwise(
+    shell: Shell, strategy: str, function: str
+) -> None:
+    require_same_end(shell, named(function), STRATEGY[strategy])
+
+
+@pytest.mark.parametrize("strategy", STRATEGY)
+def test_a_run_whose_loss_has_a_state_is_resumed_bitwise(shell: Shell, strategy: str) -> None:
+    own = [*NET, "optimizer=sgd", f"task.loss={{_target_: {__name__}.Relative}}"]
+    require_same_end(shell, own, STRATEGY[strategy])
+
+
+def test_a_run_of_three_processes_without_warm_up_is_resumed_bitwise(shell: Shell) -> None:
+    """DDP sorts its buckets anew after its first step, so that sums are rounded in another way."""
+    three = ["parallel=ddp", "parallel.processes=3", "threads=3", "clock.warmup=0"]
+    require_same_end(shell, NET, three)
+
+
+def require_same_end(shell: Shell, own: list[str], strategy: list[str]) -> None:
+    """20 steps in a row, and 10 that are resumed for 10 more, must be the same to the last bit."""
+    job = [*own, *JOB, *strategy]
+    for words in (
+        [*job, "max_steps=20", "hydra.run.dir=straight"],
+        [*job, "max_steps=10", "hydra.run.dir=stopped"],
+        ["resume=stopped", *own, "max_steps=20"],
+    ):
+        done = shell.train(*words)
+        assert done.returncode == 0, done.stderr
+    straight, stopped = shell.folder / "straight", shell.folder / "stopped"
+    assert metrics(stopped, "loss") == metrics(straight, "loss")
+    assert state_of(stopped) == state_of(straight)
+
+
+def state_of(run: Path) -> list[tuple[str, str]]:
+    content = read(run / "checkpoints" / "last.pt")
+    found = [*leaves({key: content[key] for key in ("model", "optimizer", "task")})]
+    assert any(".optimizer.state." in name for name, _ in found)
+    return found
+
+
+def test_groups_in_another_order_than_the_checkpoints_are_refused(shell: Shell) -> None:
+    given = named("swapped")
+    options = [*given, *JOB, *STRATEGY["none"], "max_steps=2", "hydra.run.dir=run"]
+    assert shell.train(*options, env={"ORDER": "1"}).returncode == 0
+    done = shell.train("resume=run", *given, "max_steps=4", env={"ORDER": "-1"})
+    assert done.returncode == 3, done.stderr
+    assert "its optimizer has other groups of parameters, or in another order; " in done.stderr
+    assert done.stderr.count("\n") == 1
+    done = shell.train("resume=run", *given, "max_steps=4", env={"ORDER": "1"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_groups_in_another_order_on_another_process_are_refused(shell: Shell) -> None:
+    done = shell.train(*named("by_rank"), *JOB, *STRATEGY["ddp"], "max_steps=2")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: optimizer.groups=process 1: its groups of parameters ")
+    assert done.stderr.count("\n") == 1
