@@ -19,6 +19,7 @@ PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a traini
 SCORE = "accuracy"  # the score's name in results that name none
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
+ONE_THREAD = "Add threads=1 and compare again."  # how a note ends that reports show first
 TIMING_LOOKS = (3, 4, 6, 8, 11, 15, 20)  # after which of these a study looks at the times so far
 SHARE = "share"  # the unit of a number from 0 to 1, which is shown in percent
 

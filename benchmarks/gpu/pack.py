@@ -86,7 +86,7 @@ def recorded(experiment: str, report: Path) -> list[str]:
     gpu = re.sub(r"\W+", "-", ", ".join(environment["hosts"][0]["gpus"]) or "no gpu").lower()
     folder = ROOT / "experiments" / experiment / f"{environment['time']['first'][:10]}_{gpu}"
     shutil.copytree(report, folder, dirs_exist_ok=True)
-    return [f"{folder.relative_to(ROOT)}:", f"  {found['machine']} {found['answer']['sentence']}"]
+    return [f"{folder.relative_to(ROOT)}:", f"  {found['machine']} {found['answer']['lead']}"]
 
 
 def _git(*command: str) -> bytes:

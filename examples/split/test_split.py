@@ -32,6 +32,7 @@ from ninefold.errors import ConfigError
 from ninefold.model.convnet import ConvNet
 from ninefold.model.unet import UNet
 from ninefold.parallel import Place
+from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import run_of_result
 from ninefold.task import Objective
@@ -43,7 +44,6 @@ from ninefold.types import accepts
 from tests.conftest import ROOT, Shell, metrics, only_run, result
 from tests.parallel.test_dp import classification, landmarks, segmentation
 from tests.report.test_report import result as reported
-from tests.report.test_report import row, table_of
 from tests.train.test_cuda_graph import same, trained
 
 CPU = torch.device("cpu")
@@ -360,8 +360,9 @@ def test_autocast_is_not_entered_for_one_of_two_kinds_of_device() -> None:
 def test_a_report_has_a_row_for_it() -> None:
     runs = [reported(parallel, seed=seed) for parallel in ("none", "split") for seed in (0, 1)]
     found = [run_of_result({**run, "folder": str(n)}) for n, run in enumerate(runs)]
-    text = table_of(Recording(found, {}, (), ()))
-    assert row(text, "Seconds per epoch", "split") == ["2.00 ± 0.00 (×1.00)"]
+    recording = Recording(found, {}, (), ())
+    [group] = build(recording, evidence_of(recording)).groups
+    assert [cell.label for cell in group.shown] == ["none, fp32", "split, fp32"]
 
 
 @pytest.mark.gpu

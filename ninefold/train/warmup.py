@@ -13,6 +13,7 @@ import torch
 from ninefold.dataset.batches import Batches
 from ninefold.measure.link import time_link
 from ninefold.parallel import gather
+from ninefold.result import ONE_THREAD
 from ninefold.signals import held_back
 from ninefold.train.training import Training
 from ninefold.tree import Tree
@@ -154,7 +155,7 @@ def one_thread(run: Training, step: Callable[[Tree, Tree], None]) -> list[str]:
         return []
     return [
         f"One CPU thread is faster here: a step took {1000 * one:.3g} ms with threads=1, and "
-        f"{1000 * several:.3g} ms with threads={threads}. Add threads=1 and compare again."
+        f"{1000 * several:.3g} ms with threads={threads}. {ONE_THREAD}"
     ]
 
 

@@ -96,7 +96,7 @@ REFUSED: list[tuple[str, Call]] = [
         comparing((X, Y), net(), LOSS),
     ),
     ("dataset=Linear: it is a model", comparing((X, Y), nn.Linear, LOSS)),
-    ("model=tuple: .* first in compare.model, dataset, loss.", comparing((X, Y), net, LOSS)),
+    ("model=tuple: .*; the model comes first", comparing((X, Y), net, LOSS)),
     ("loss=str: it cannot be called", comparing(net, (X, Y), "mse")),
     ("loss=cross_entropy: there is a forward=", comparing(net, (X, Y), LOSS, forward=LOSS)),
     (

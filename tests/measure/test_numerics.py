@@ -154,8 +154,8 @@ def test_two_processes_compute_what_one_does_and_say_so(shell: Shell) -> None:
     found = result(folder / "ddp")
     row = {key: str(found[key]) for key in ("status", "parallel", "amp", "dataset", "model",
                                             "dtype", "seed", "replicas", "batch_size")}  # fmt: skip
-    ddp = run_of(row | {"folder": "ddp"})
-    none = run_of(row | {"folder": "none", "parallel": "none", "replicas": "1"})
+    ddp = run_of(row | {"folder": "ddp", "no_op": "false"})
+    none = run_of(row | {"folder": "none", "parallel": "none", "replicas": "1", "no_op": "false"})
     with ours.training(*SMALL, "numerics=2") as run:
         train(run)
         (folder / "none").mkdir()

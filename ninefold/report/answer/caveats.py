@@ -15,6 +15,7 @@ from ninefold.report.data.rounds import others, round_number
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, plural, three_digits
 from ninefold.report.stats.measures import SECONDS
+from ninefold.result import ONE_THREAD
 from ninefold.stats.verdicts import FAILED, OTHER_HOSTS, Steady
 from ninefold.study_record import StudyRecord
 
@@ -28,7 +29,9 @@ BUSY = 0.05  # share of the CPU time from which on what other programs used is t
 def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     """Return what limits the answer."""
     label = evidence.label
-    found = [
+    notes = dict.fromkeys(note for run in evidence.group.runs for note in run.notes)
+    found = [note for note in notes if note.endswith(ONE_THREAD)][:1]
+    found += [
         _not_steady(each, evidence) for each in evidence.comparison.steady if each.state == FAILED
     ]
     if evidence.group.timing and not evidence.stretches:

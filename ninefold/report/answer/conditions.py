@@ -35,8 +35,12 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         phrases.append(counted(len(hosts), "host"))
     phrases += _torch(about)
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
-    if processes := sorted({run.processes or 1 for run in runs if run.ok} - {1}):
-        phrases.append(f"{listed(processes)} processes where there are several")
+    several = [run for run in runs if run.ok and (run.processes or 1) > 1 and not run.scaling]
+    if several:
+        counts, names = (
+            {getattr(run, key) for run in several} for key in ("processes", "parallel")
+        )
+        phrases.append(f"{listed(sorted(counts))} processes under {listed(sorted(names))}")
     training, timing = ([run for run in runs if run.timed is timed] for timed in (False, True))
     if timing:
         rounds = {(run.round, run.part) for run in timing if run.counts}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.data.cell import Cell
+from ninefold.report.data.cell import PLAIN, Cell
 
 WRAPS = {
     "dp": "model = torch.nn.DataParallel(model)",
@@ -17,7 +17,7 @@ def own_loop(evidence: Evidence, cell: Cell) -> list[str]:
     Empty where nothing is to be changed, or where a few lines are not enough.
     """
     runs = [run for run in evidence.runs(cell) if run.ok]
-    if cell.parallel not in ("none", *WRAPS) or not runs:
+    if cell.parallel not in (PLAIN.parallel, *WRAPS) or not runs:
         return []
     run = runs[0]
     device = "cpu" if set(run.devices) <= {"cpu"} else "cuda"
