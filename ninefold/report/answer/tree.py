@@ -23,7 +23,7 @@ from ninefold.stats.verdicts import OTHER_HOSTS, Control, Pair, Safety, Steady
 FORMAT = 2
 _WHERE_USED = {
     *("score_confidence", "timing_rounds", "others", "scaling", "outside", "own_margin"),
-    *("repeats", "speed", "excluded", "surer", "speedup"),
+    *("repeats", "speed", "excluded", "surer"),
 }
 
 
