@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import re
 import shlex
 import sys
@@ -36,7 +35,6 @@ from tests.forked import ROOT
 STANDS_FOR = re.compile(r"(.*/)?[A-Z][A-Z0-9]*")  # such as FOLDER, which the reader fills in
 ELIDED = "..."
 FILLED = {"experiments=NAME": "experiments=nine_way", "K": "0", "PATTERN": "*", "[PATTERN]": "*"}
-ALLOCATION = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "16", "SLURM_TASKS_PER_NODE": "8(x2)"}
 
 
 def python(words: Sequence[str]) -> None:
@@ -173,10 +171,6 @@ PROGRAMS = {
 def wrong(program: str, words: Sequence[str]) -> str | None:
     """What the command says before it would start; None if it would."""
     filled = [FILLED.get(word, word) for word in words]
-    for key, value in ALLOCATION.items():
-        os.environ.pop(key, None)
-        if "launch.engine=srun" in " ".join(words):
-            os.environ[key] = value
     try:
         PROGRAMS[program](filled)
     except Refused as refused:

@@ -33,8 +33,3 @@ class Pairs:
             high = 1 / pair.low if pair.low else None
             return 1 / pair.estimate, low, high
         return None
-
-    def needed(self, first: Name, second: Name) -> int | None:
-        """Return how many seeds in all would settle it, where that is known."""
-        pair = self._pairs.get((first, second)) or self._pairs.get((second, first))
-        return pair.needed if pair else None
