@@ -644,7 +644,9 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
     }  # fmt: skip
     surer = answer_of(runs, sweep=sweep, report_folder="outputs/a b/report").surer
     assert surer is not None
-    assert surer.command == "ninefold train experiments=mine 'study.resume=outputs/a b'"
+    assert surer.command == (
+        "ninefold train experiments=mine 'study.resume=outputs/a b' study.time_budget=6"
+    )
     assert surer.minutes == 3
     recorded = answer_of(runs, sweep=sweep, report_folder="experiments/mine/here").surer
     assert recorded is not None

@@ -173,7 +173,7 @@ def test_an_answer_that_is_not_decided_says_what_would_make_it_surer(reader: Rea
     shown = reader.open(sample(decided=False)).page
     assert shown.locator("#answer h2").all_inner_texts() == ["To be surer"]
     assert shown.locator("#surer").inner_text() == "python train.py study.time_budget=10"
-    assert shown.get_by_text("So it is. It takes about 10 minutes.").is_visible()
+    assert shown.get_by_text("So it is. It takes about 10 min.").is_visible()
     assert shown.locator(".named").count() == 0
 
 

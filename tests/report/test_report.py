@@ -440,7 +440,7 @@ def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines() -> None:
     rows = [line for line in lines if re.match(r"\w+, \w+ ", line)]
     assert len(rows) == 9
     assert not [line for line in rows if line.startswith("dp")]
-    assert "to be surer (10 minutes): python train.py" in console_text(sample(decided=False))
+    assert "to be surer (about 10 min): python train.py" in console_text(sample(decided=False))
 
 
 def test_the_figure_is_one_picture_of_all_that_does_work_of_its_own() -> None:

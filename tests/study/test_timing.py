@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -503,3 +504,22 @@ def test_processes_train_a_long_stretch_after_their_turns_in_rotation(
     sweep = json.loads((shell.folder / "study" / "sweep.json").read_text())
     assert sweep["timing_ended"] in ("budget", "settled")
     assert all(0 <= entry["others"] <= 1 for entry in sweep["timing"])
+
+
+@pytest.mark.slow
+def test_the_command_that_makes_an_answer_surer_adds_rounds_to_the_study(shell: Shell) -> None:
+    """autocast and bf16 compute the same on a CPU: a few rounds never show which is faster."""
+    done = shell.train(
+        "-m", "parallel=none", "amp=autocast,bf16", "study.ask=[time]", "study.time_budget=0.1",
+        "dataset.limit=128", "batch_size=32", "hydra.sweep.dir=study",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    [line] = [
+        each for each in done.stdout.splitlines() if each.startswith("to be surer (about 6 s)")
+    ]
+    first = json.loads((shell.folder / "study" / "sweep.json").read_text())
+    _, _, command = line.partition(": ")
+    again = shell.train(*shlex.split(command)[2:])
+    assert again.returncode == 0, again.stderr
+    second = json.loads((shell.folder / "study" / "sweep.json").read_text())
+    assert len(second["timing"]) > len(first["timing"])

@@ -42,12 +42,12 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     if budget is None or (live and sweep.timing_ended == "rounds"):
         return None
     done = counted(len(sweep.timing_of(evidence.group.part)), "timing round")
+    words["study.time_budget"] = f"{2 * budget:g}"  # of all commands of a study together
+    command = _with(sweep.command, words)
     if live:
-        text = f"{done} so far: the same time again adds to them."
-        return Surer(_with(sweep.command, words), budget, text)
+        return Surer(command, budget, f"{done} so far: the same time again adds to them.")
     text = f"{done} were made: a study of twice the time tells more."
-    words["study.time_budget"] = f"{2 * budget:g}"
-    return Surer(_with(sweep.command, words), 2 * budget, text)
+    return Surer(command, 2 * budget, text)
 
 
 def _seeds(evidence: Evidence) -> list[int]:

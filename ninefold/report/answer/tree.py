@@ -68,6 +68,17 @@ class Surer:
     minutes: float | None
     text: str
 
+    @property
+    def takes(self) -> str:
+        """How long it takes: `about 5 min`, empty where that is not known."""
+        if self.minutes is None:
+            return ""
+        if self.minutes >= 120:
+            return f"about {self.minutes / 60:.0f} h"
+        if self.minutes < 2:
+            return f"about {60 * self.minutes:.0f} s"
+        return f"about {self.minutes:.0f} min"
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -89,9 +89,12 @@ def lead_of_scores(evidence: Evidence) -> str:
         verdict: [cell for cell in others if evidence.safe[cell] == verdict]
         for verdict in ("safe", "worse", OPEN)
     }
+    if len(others) == 1:
+        name, of = evidence.label(others[0]), with_article(score)
+        kept = {"safe": f"{name} keeps {of}.", "worse": f"{name} loses {of}."}
+        open_ = f"Whether {name} keeps {of} is still open."
+        return capitalized(kept.get(evidence.safe[others[0]], open_))
     if len(by_verdict["safe"]) == len(others):
-        if len(others) == 1:
-            return f"{capitalized(evidence.label(others[0]))} keeps {with_article(score)}."
         return f"All {len(others)} other configurations keep {with_article(score)}."
     words = (("safe", "kept by"), ("worse", "lost by"), (OPEN, "still open for"))
     parts = [f"{said} {len(cells)}" for verdict, said in words if (cells := by_verdict[verdict])]

@@ -74,8 +74,8 @@ def console_text(report: Report) -> str:
     if answer.train:
         said.append(f"train with it: {answer.train}")
     elif answer.surer:
-        minutes = "" if answer.surer.minutes is None else f" ({answer.surer.minutes:g} minutes)"
-        said.append(f"to be surer{minutes}: {answer.surer.command}")
+        takes = answer.surer.takes and f" ({answer.surer.takes})"
+        said.append(f"to be surer{takes}: {answer.surer.command}")
     return "\n".join(said)
 
 
