@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ninefold.report.data.cell import Cell
 from ninefold.report.stats.recordings import changes
 from ninefold.stats.differences import _moderated, _moments, differences
 from ninefold.stats.statistics import compare
@@ -247,7 +248,7 @@ def test_who_stops_at_the_first_difference_is_seldom_wrong(noise: str) -> None:
 
 
 def test_a_control_of_equal_cells_seldom_fails() -> None:
-    controls = [(f"none-{amp}", f"dp-{amp}") for amp in ("fp32", "autocast", "scaler")]
+    controls = [(Cell("none", amp), Cell("dp", amp)) for amp in ("fp32", "autocast", "scaler")]
     count, failed = 2000, 0
     for study in Truth().studies(count):
         control = compare(*study, Settings(), controls).control

@@ -641,6 +641,7 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
     sweep = {
         "command": "ninefold train experiments=mine study.resume=x", "timing": rounds,
         "settings": {"study": {"ask": ["time"], "time_budget": 3}}, "timing_ended": "budget",
+        "timing_seconds": 180.0,
     }  # fmt: skip
     surer = answer_of(runs, sweep=sweep, report_folder="outputs/a b/report").surer
     assert surer is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from statistics import fmean
 
@@ -42,12 +43,15 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     if budget is None or (live and sweep.timing_ended == "rounds"):
         return None
     done = counted(len(sweep.timing_of(evidence.group.part)), "timing round")
-    words["study.time_budget"] = f"{2 * budget:g}"  # of all commands of a study together
-    command = _with(sweep.command, words)
-    if live:
-        return Surer(command, budget, f"{done} so far: the same time again adds to them.")
+    if live:  # study.time_budget is that of all commands of a study together
+        spent = sweep.timing_seconds / 60
+        more = max(budget, 2 * spent / max(len(sweep.timing), 1))  # at least two rounds fit
+        words["study.time_budget"] = f"{math.ceil(100 * (spent + more)) / 100:g}"
+        text = f"{done} so far: further ones are added to them."
+        return Surer(_with(sweep.command, words), more, text)
+    words["study.time_budget"] = f"{2 * budget:g}"
     text = f"{done} were made: a study of twice the time tells more."
-    return Surer(command, 2 * budget, text)
+    return Surer(_with(sweep.command, words), 2 * budget, text)
 
 
 def _seeds(evidence: Evidence) -> list[int]:
