@@ -159,12 +159,12 @@ def _best(series: Series, points: Sequence[ScalingPoint], kind: str, confidence:
     if more and all(point.verdict == OTHER_HOSTS for point in more):
         best = max(more, key=lambda point: point.speedup or 0.0)
         text = (
-            f"Its times are of different hosts than those of {series.base}, or of more hosts: no "
-            "speed-up has a verdict"
+            f"Its times are of different hosts than those of {series.base}, or of more hosts: "
+            "judged by the interval of its seeds"
         )
         if best.speedup is None:
-            return f"{text}."
-        return f"{text}; at best {_speed(series, best, kind, '95 % interval of its seeds')}."
+            return f"{text}, of which there is none."
+        return f"{text}, at best {_speed(series, best, kind, '95 % interval of its seeds')}."
     faster = [point for point in others if point.verdict == "faster" and point.speedup]
     if not faster:
         return f"No number of its processes is shown to be faster than {series.base}."

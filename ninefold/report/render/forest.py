@@ -126,7 +126,7 @@ def caption(group: Group, report: Report) -> str:
     else:
         better = "Left" if scores and group.better == "less" else "Right"
         intervals = f"{count}, {confidence or 95:.3g} % intervals"
-        how = f"{better} is better. {intervals}; band: {band}; hollow: open"
+        how = f"{better} is better. {intervals}; band: {band}; hollow: open or left out"
     return f"{how}. {machine}."
 
 
