@@ -207,7 +207,7 @@ def test_the_fastest_configuration_whose_accuracy_is_safe_is_named() -> None:
     assert [(chip.name, chip.state) for chip in chips(found)] == [
         ("confidence", "good"), ("accuracy", "good"),
     ]  # fmt: skip
-    assert chips(found)[0].text == "more than 99.9 %"
+    assert chips(found)[0].text == "more than 99.9 % that nothing is 2 % faster"
     assert "It is 2.51 times as fast as none, fp32 (95 % interval 2.4" in " ".join(
         reasons_of(found)
     )

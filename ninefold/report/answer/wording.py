@@ -114,7 +114,9 @@ def chips(found: Recommendation) -> list[Chip]:
         ]
     said = []
     if found.chance is not None:
-        said.append(Chip("confidence", percent(found.chance), "good"))
+        same = f"{100 * evidence.settings.same:g} %"
+        sure = f"{percent(found.chance)} that nothing is {same} faster"
+        said.append(Chip("confidence", sure, "good"))
     if not evidence.scored:
         said.append(Chip(evidence.group.score, "not asked for", "open"))
     elif score := _score_of(evidence, cell):
