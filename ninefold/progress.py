@@ -1,4 +1,4 @@
-"""What a run prints while it runs: lines and progress bars, or in a quiet run its log alone."""
+"""What a terminal shows of a run: lines and progress bars, or in a quiet run its log alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import logging
 import sys
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,3 +47,12 @@ class ToLog(io.TextIOBase):
         for line in filter(str.strip, lines):
             log.info("%s", line)
         return len(text)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, with the columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

@@ -1,4 +1,4 @@
-"""Rows as text for a terminal, and as a pandas.DataFrame."""
+"""Rows as a pandas.DataFrame."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from ninefold.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each row, with the columns below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def data_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -8,7 +8,8 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ninefold.api.tables import aligned, data_frame
+from ninefold.api.tables import data_frame
+from ninefold.progress import aligned
 from ninefold.stats.statistics import compare, stand
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 

@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from itertools import combinations, product
 from typing import Any, get_args, get_origin, get_type_hints
 
+from ninefold.report.answer.recommend import COPY, FAILED_RUN, NEEDLESS
 from ninefold.report.answer.tree import (
     Answer,
     CellReport,
@@ -189,7 +190,8 @@ def _cell(cell: Cell, cells: Sequence[Cell], seeds: int, ok: bool) -> CellReport
         measures={key: _figures(mean, seeds) if ok else None for key, mean in means.items()},
         phases=PHASES if ok else None, notes=[], ok=seeds * ok, ok_seeds=seeds * ok,
         speed=None if not ok else Speed(1.0, None, None, "baseline") if cell == BASE else speed,
-        excluded=f"{label} is left out." if cell.amp == "scaler" or repeats or not ok else None,
+        excluded=FAILED_RUN if not ok else COPY if repeats
+        else NEEDLESS if cell.amp == "scaler" else None,
     )  # fmt: skip
 
 

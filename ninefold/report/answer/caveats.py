@@ -204,7 +204,7 @@ def _uneven(
 
 
 def _simplest_first(evidence: Evidence, cells: Iterable[Cell]) -> str:
-    return "; ".join(evidence.label(cell) for cell in sorted(cells, key=plainness))
+    return evidence.labels(sorted(cells, key=plainness))
 
 
 def _no_control(evidence: Evidence) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -88,12 +88,15 @@ class Evidence:
         shown = f" ({' or '.join(sorted(filter(None, formats)))})" if formats else ""
         return f"{cell.strategy}, {cell.amp}{shown}"
 
+    def labels(self, cells: Iterable[Cell]) -> str:
+        """Return several labels; as each has a comma of its own, a semicolon is between them."""
+        return "; ".join(map(self.label, cells))
+
     def speed(self, cell: Cell) -> Speed | None:
         """Return how many times as fast as the baseline a configuration is; None: not known."""
         if cell == PLAIN:
             return Speed(1.0, None, None, "baseline") if self.values(SECONDS).get(cell) else None
-        pairs = Pairs(self.comparison)
-        ratio, verdict = pairs.ratio(PLAIN, cell), pairs.verdict(PLAIN, cell)
+        ratio, verdict = self.pairs.ratio(PLAIN, cell), self.pairs.verdict(PLAIN, cell)
         if ratio is None or not ratio[0]:
             return None
         value, low, high = ratio
@@ -185,6 +188,11 @@ class Evidence:
             self.hosts(SECONDS),
             self.stretches,
         )
+
+    @functools.cached_property
+    def pairs(self) -> Pairs:
+        """The verdicts on seconds per epoch of two cells, in either order."""
+        return Pairs(self.comparison)
 
     @functools.cached_property
     def stretches(self) -> dict[Cell, dict[int, float]]:

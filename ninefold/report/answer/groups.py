@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from ninefold import study_record
 from ninefold.errors import one_line
@@ -23,7 +23,7 @@ from ninefold.report.answer.tree import (
     PairVerdicts,
     Round,
 )
-from ninefold.report.answer.wording import check, exclusion
+from ninefold.report.answer.wording import check
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import others
@@ -76,10 +76,8 @@ def describe(
         planned=list(evidence.planned),
         measures=[info for info, _ in measures],
         cells=[
-            replace(described, standing=described.standing if compares and not scales else "")
-            for described in (
-                _cell(found, cell, measures, notes[cell], every) for cell in evidence.cells
-            )
+            _cell(found, cell, measures, notes[cell], every, compares and not scales)
+            for cell in evidence.cells
         ],
         pairs=PairVerdicts(evidence.comparison.seconds, evidence.comparison.accuracy),
         safety=evidence.comparison.safety,
@@ -107,9 +105,14 @@ def _cell(
     measures: list[MeasureFigures],
     notes: list[int],
     every: set[int],
+    compares: bool,
 ) -> CellReport:
-    """A cell. notes: numbers of those that hold for it; every: of those that hold for all cells."""
+    """A cell. notes: numbers of those that hold for it; every: of those that hold for all cells.
+
+    compares: whether the answer names one of these cells.
+    """
     evidence = found.evidence
+    why = excluded(cell, evidence)
     trained = [run for run in evidence.runs(cell) if not run.timed]
     seeds = [run.seed for run in trained if run.ok]
     return CellReport(
@@ -128,10 +131,10 @@ def _cell(
         ok=len(seeds),
         ok_seeds=len(set(seeds)),
         label=evidence.label(cell),
-        repeats=evidence.copies.get(cell) if excluded(cell, evidence) == COPY else None,
+        repeats=evidence.copies[cell] if why == COPY else None,
         speed=evidence.speed(cell),
-        standing=_standing(found, cell),
-        excluded=exclusion(cell, evidence),
+        standing=_standing(found, cell) if compares else "",
+        excluded=why,
     )
 
 

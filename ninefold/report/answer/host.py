@@ -25,7 +25,7 @@ def host_caveat(evidence: Evidence) -> str | None:
     if not found:
         return None
     every = found == evidence.cells
-    who = "Every configuration" if every else "; ".join(map(evidence.label, found))
+    who = "Every configuration" if every else evidence.labels(found)
     waits = plural(1 if every else found, "waits", "wait")
     graphs = any(run.graph for run in evidence.group.runs)
     change = "a larger batch_size" + ("" if graphs else " or graph=true")

@@ -92,7 +92,7 @@ def fastest(evidence: Evidence, candidates: Sequence[Cell]) -> tuple[Cell, list[
 
     Named is the one of this module's rule; where it finds none, the fastest so far.
     """
-    stand, pairs = evidence.standing(candidates), Pairs(evidence.comparison)
+    stand, pairs = evidence.standing(candidates), evidence.pairs
     slower = [
         cell
         for cell in candidates
@@ -110,7 +110,7 @@ def recommend(evidence: Evidence) -> Recommendation:
     seconds = evidence.values(SECONDS)
     if not seconds:
         return Recommendation(evidence, why_none=NO_RUNS)
-    pairs = Pairs(evidence.comparison)
+    pairs = evidence.pairs
     possible = [cell for cell in seconds if excluded(cell, evidence) is None]
     safe = sorted((cell for cell in possible if evidence.safe[cell] == "safe"), key=plainness)
     unknown = [cell for cell in possible if evidence.safe[cell] == OPEN]

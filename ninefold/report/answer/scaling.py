@@ -34,7 +34,7 @@ def _series(evidence: Evidence, cells: Sequence[Cell]) -> Series:
     """The cells of one strategy and precision, the fewest processes first."""
     parallel, amp, _ = cells[0]
     plain = Cell(PLAIN.parallel, amp)
-    base, pairs = plain if _timed(evidence, plain) else cells[0], Pairs(evidence.comparison)
+    base, pairs = plain if _timed(evidence, plain) else cells[0], evidence.pairs
     points = [_point(evidence, pairs, base, cell) for cell in cells]
     enough = _enough(pairs, [point for point in points if not point.oversubscribed])
     found = Series(parallel, amp, base, points, enough, said=[])

@@ -196,7 +196,8 @@ class CellReport:
     repeats: the configuration whose work it does under another name; None: it does its own.
     standing: "named" by the answer; "open", if it may be the fastest that is safe; "out"; ""
         where times were not asked for.
-    excluded: why it is out whatever its time is, in a sentence; None where only its time counts.
+    excluded: why it is out whatever its time is, as `recommend.excluded` says; None where only its
+        time counts.
     status: of the first run that did not end well, None where all did.
     seeds: seeds that were run.
     marks: numbers of the notes that hold for this cell and not for all.

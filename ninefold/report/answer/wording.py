@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import (
     APART,
-    COPY,
     FAILED_RUN,
     NEEDLESS,
     NO_RUNS,
@@ -18,7 +16,7 @@ from ninefold.report.answer.recommend import (
     excluded,
 )
 from ninefold.report.answer.tree import Chip
-from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.numbers import (
     capitalized,
     counted,
@@ -61,7 +59,7 @@ def lead(found: Recommendation) -> str:
             return f"Use {name}: no other configuration is acceptable."
         if (speed := evidence.speed(cell)) and speed.verdict == "faster":
             return f"Use {name}: {how_many(speed.times)} times as fast as {_base(cell)}."
-        same = f"{100 * evidence.settings.same:g} %"
+        same = _same(evidence)
         if cell == PLAIN:
             return f"Use {name}: nothing acceptable is more than {same} faster."
         return f"Use {name}: at most {same} slower than the fastest."
@@ -114,8 +112,7 @@ def chips(found: Recommendation) -> list[Chip]:
         ]
     said = []
     if found.chance is not None:
-        same = f"{100 * evidence.settings.same:g} %"
-        sure = f"{percent(found.chance)} that nothing is {same} faster"
+        sure = f"{percent(found.chance)} that nothing is {_same(evidence)} faster"
         said.append(Chip("confidence", sure, "good"))
     if not evidence.scored:
         said.append(Chip(evidence.group.score, "not asked for", "open"))
@@ -139,16 +136,15 @@ def reasons(found: Recommendation) -> list[str]:
     """Return what the lead rests on."""
     evidence, cell, pairs = found.evidence, found.cell, found.pairs
     if cell is None or pairs is None:
-        return [f"{_why_nothing(found)}"] if found.why_none else []
-    name, settings = evidence.label(cell), evidence.settings
-    known = found.seconds[cell]
+        return [_why_nothing(found)] if found.why_none else []
+    name, known = evidence.label(cell), found.seconds[cell]
     said = [
         f"{name} takes {three_digits(found.means[cell])} s per epoch "
         f"({_uncertainty(estimate(known), evidence.unit)})."
     ]
     speed = evidence.speed(cell)
     if cell != PLAIN and speed is not None:
-        said.append(f"It is {_interval(found, PLAIN)}.")
+        said.append(f"It is {_interval(found)}.")
     if found.decided and cell != PLAIN and evidence.scored:
         said.append(_why_safe(evidence, cell))
     others = [other for other in _rivals(found) if other != cell]
@@ -157,9 +153,9 @@ def reasons(found: Recommendation) -> list[str]:
     if slower:
         ends = [f"{end(ratios[other][0] for other in slower):.2f}" for end in (min, max)]
         span = " to ".join(dict.fromkeys(ends))
-        said.append(f"Shown to be slower: {_names(evidence, slower)} ({span} times as long).")
+        said.append(f"Shown to be slower: {evidence.labels(slower)} ({span} times as long).")
     if tied := [other for other in ratios if pairs.verdict(cell, other) == "tie"]:
-        said.append(f"As fast: {_names(evidence, tied)}.")
+        said.append(f"As fast: {evidence.labels(tied)}.")
     faster = [other for other in ratios if pairs.verdict(cell, other) == "faster"]
     for other in faster:
         why = "worse" if evidence.safe[other] == "worse" else "not shown to be kept"
@@ -177,11 +173,10 @@ def reasons(found: Recommendation) -> list[str]:
     said += _exclusions(evidence)
     if found.decided and found.chance is not None:
         closest = min(ratios.items(), key=lambda item: item[1][0], default=None)
-        same = f"{100 * settings.same:g} %"
         text = (
-            f"The confidence is that no acceptable configuration is more than {same} faster: on "
-            "this machine, with this model, batch size and version of torch. It says nothing about "
-            "longer training or other hardware."
+            f"The confidence is that no acceptable configuration is more than {_same(evidence)} "
+            "faster: on this machine, with this model, batch size and version of torch. It says "
+            "nothing about longer training or other hardware."
         )
         if evidence.comparison.floor and closest is not None:
             text += (
@@ -194,11 +189,13 @@ def reasons(found: Recommendation) -> list[str]:
 
 def reasons_of_scores(evidence: Evidence) -> list[str]:
     """Return how the score of each configuration compares with the baseline's."""
-    return [
+    words = {"safe": "kept", "worse": "lost"}
+    said = [
         f"{evidence.label(cell)}: {_score_of(evidence, cell) or 'not known'} "
-        f"({ {'safe': 'kept', 'worse': 'lost'}.get(evidence.safe[cell], 'open') })."
+        f"({words.get(evidence.safe[cell], 'open')})."
         for cell in _scored(evidence)
-    ] + _exclusions(evidence)
+    ]
+    return said + _exclusions(evidence)
 
 
 def check(evidence: Evidence) -> str:
@@ -211,7 +208,7 @@ def check(evidence: Evidence) -> str:
             "No two configurations do the same work here, so nothing checks the measurement itself."
         )
     doubles = listed_and(list(dict.fromkeys(second.parallel for _, second in control.pairs)))
-    same = f"{100 * evidence.settings.same:g} %"
+    same = _same(evidence)
     noisy = f" (too noisy for {same})" if control.state not in (PASSED, FAILED) else ""
     text = f"A/A check {control.state}{noisy}: {doubles} does the work of none here and took "
     text += f"{control.ratio:.3f} times as long"
@@ -231,24 +228,6 @@ def floor_text(evidence: Evidence) -> str:
     return f"{100 * evidence.comparison.floor:.1f} %"
 
 
-def exclusion(cell: Cell, evidence: Evidence) -> str | None:
-    """Return why a cell is not recommended whatever its numbers are, or None."""
-    why, name = excluded(cell, evidence), evidence.label(cell)
-    if why == FAILED_RUN:
-        return f"{name} is left out: a run of it ended as {evidence.bad[cell]}."
-    if why == COPY:
-        return f"On one device {name} does what {evidence.label(evidence.copies[cell])} does."
-    if why == NEEDLESS:
-        return (
-            f"{name} is left out: it does what {evidence.label(evidence.needless[cell])} does, and "
-            "has a GradScaler besides, which only float16 needs."
-        )
-    if why == OTHER_NUMERICS:
-        sentence = evidence.different[cell]
-        return f"{name} is left out: its first steps do not compute the same. {sentence}".strip()
-    return None
-
-
 def how_many(times: float) -> str:
     """Return a speed-up as people say it: `1.7`, `1.04`, `12`."""
     return f"{times:.2f}" if times < 1.2 else f"{times:.2g}" if times < 100 else f"{times:.0f}"
@@ -259,9 +238,14 @@ def percent(chance: float) -> str:
     return "more than 99.9 %" if chance > 0.999 else f"{math.floor(1000 * chance) / 10:g} %"
 
 
+def _same(evidence: Evidence) -> str:
+    """The share of time that counts as equal, in percent."""
+    return f"{100 * evidence.settings.same:g} %"
+
+
 def _base(cell: Cell) -> str:
     """What the baseline is called beside a configuration."""
-    return PLAIN.amp if cell.strategy == PLAIN.parallel else f"{PLAIN.parallel}, {PLAIN.amp}"
+    return PLAIN.amp if cell.strategy == PLAIN.parallel else BASELINE
 
 
 def _rivals(found: Recommendation) -> list[Cell]:
@@ -279,24 +263,20 @@ def _rounds(found: Recommendation) -> int:
     return max(map(len, found.seconds.values()), default=0)
 
 
-def _names(evidence: Evidence, cells: Sequence[Cell]) -> str:
-    """Labels have commas of their own, so a semicolon is between them."""
-    return "; ".join(map(evidence.label, cells))
-
-
 def _exclusions(evidence: Evidence) -> list[str]:
     """Why configurations are left out, but for those that do another one's work: see `check`."""
-    said = [
-        text
-        for cell in evidence.cells
-        if excluded(cell, evidence) not in (None, COPY, NEEDLESS)
-        and (text := exclusion(cell, evidence))
-    ]
-    needless = [cell for cell in evidence.cells if excluded(cell, evidence) == NEEDLESS]
-    if needless:
-        said.append(
-            f"Never named, as only float16 needs a GradScaler: {_names(evidence, needless)}."
-        )
+    why = {cell: excluded(cell, evidence) for cell in evidence.cells}
+    said = []
+    for cell, reason in why.items():
+        name = evidence.label(cell)
+        if reason == FAILED_RUN:
+            said.append(f"{name} is left out: a run of it ended as {evidence.bad[cell]}.")
+        elif reason == OTHER_NUMERICS:
+            text = f"{name} is left out: its first steps do not compute the same."
+            said.append(f"{text} {evidence.different[cell]}".strip())
+    if needless := [cell for cell, reason in why.items() if reason == NEEDLESS]:
+        names = evidence.labels(needless)
+        said.append(f"Never named, as only float16 needs a GradScaler: {names}.")
     return said
 
 
@@ -314,12 +294,12 @@ def _why_nothing(found: Recommendation) -> str:
     return "More seeds may show it."
 
 
-def _interval(found: Recommendation, base: Cell) -> str:
-    """How many times as fast as `base` the named configuration is, with its interval."""
+def _interval(found: Recommendation) -> str:
+    """How many times as fast as the baseline the named configuration is, with its interval."""
     evidence, cell = found.evidence, found.cell
     speed = evidence.speed(cell) if cell else None
     assert speed is not None
-    text = f"{speed.times:.2f} times as fast as {evidence.label(base)}"
+    text = f"{speed.times:.2f} times as fast as {evidence.label(PLAIN)}"
     if speed.low is None or speed.high is None:
         return f"{text} (interval not known yet)"
     ends = f"{evidence.settings.confidence:.3g} % interval {speed.low:.2f} to {speed.high:.2f}"

@@ -36,6 +36,7 @@ def plainness(cell: Cell) -> tuple[object, ...]:
 
 
 PLAIN = Cell("none", "fp32")  # the cell that the others are compared with
+BASELINE = f"{PLAIN.parallel}, {PLAIN.amp}"  # what a reader calls it
 
 
 def position(name: str, known: tuple[str, ...]) -> tuple[int, str]:

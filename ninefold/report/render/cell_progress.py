@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.pairs import Pairs
 from ninefold.report.data.cell import PLAIN
 from ninefold.report.data.cells import groups
 from ninefold.report.data.rounds import name_of
@@ -57,7 +56,7 @@ def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
 def _rows(evidence: Evidence, sweep: StudyRecord) -> list[CellProgress]:
     seconds, scores = evidence.values(SECONDS), evidence.accuracy
     decimals = decimals_for(min((min(known.values()) for known in seconds.values()), default=1.0))
-    pairs, unit = Pairs(evidence.comparison), evidence.group.scoring.mark
+    pairs, unit = evidence.pairs, evidence.group.scoring.mark
     means = [estimate(known) for known in scores.values()]
     of_score = decimals_of_score(unit, [one.mean for one in means], [one.sd for one in means])
     rows = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ninefold.report.answer.tree import CellReport, Group, Report
-from ninefold.report.data.cell import PLAIN
+from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
     MISSING,
     counted,
@@ -41,6 +41,7 @@ from ninefold.report.render.results import (
     two_decimals,
 )
 from ninefold.report.render.tables import word
+from ninefold.report.stats.measures import SCORE_KEY, SECONDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,7 +132,7 @@ def caption(group: Group, report: Report) -> str:
 
 
 def _key(group: Group) -> str:
-    return "accuracy" if scores_alone(group) else "seconds"
+    return SCORE_KEY if scores_alone(group) else SECONDS.key
 
 
 def _margin(group: Group, report: Report) -> str:
@@ -142,7 +143,7 @@ def _rows(group: Group, report: Report) -> tuple[Scale, list[Row]]:
     """The rows of the plot and its scale."""
     if scores_alone(group):
         margin, unit = margin_of(group, report), unit_of_difference(group.unit)
-        title = f"{group.score}, difference to {PLAIN.parallel}, {PLAIN.amp}"
+        title = f"{group.score}, difference to {BASELINE}"
         scale = Scale(
             f"{title}, {unit}" if unit else title,
             0.0,
@@ -151,49 +152,48 @@ def _rows(group: Group, report: Report) -> tuple[Scale, list[Row]]:
             group.better == "more",
         )
         return scale, [_of_score(cell, group) for cell in ordered(group)]
-    found = [_of_speed(cell, group) for cell in ordered(group)]
+    found = [_of_speed(cell) for cell in ordered(group)]
     values = [row.value for row in found if row.value] or [1.0]
     same = report.settings.same or 0.0
-    name = f"times as fast as {PLAIN.parallel}, {PLAIN.amp}"
+    name = f"times as fast as {BASELINE}"
     log = max(values) / min(values) > _SPAN
     return Scale(name, 1.0, (1 / (1 + same), 1 + same), log, True), found
 
 
-def _of_speed(cell: CellReport, group: Group) -> Row:
-    speed, why = cell.speed, reason(cell, group)
+def _of_speed(cell: CellReport) -> Row:
+    speed = cell.speed
     if speed is None:
-        return _empty(cell, group)
-    text = two_decimals(speed.times)
+        return _empty(cell)
     return Row(
         cell.label or str(cell.cell),
         speed.times,
         speed.low,
         speed.high,
-        text,
+        two_decimals(speed.times),
         speed.verdict,
-        style(cell, group),
-        why,
+        style(cell),
+        reason(cell),
     )
 
 
 def _of_score(cell: CellReport, group: Group) -> Row:
     """A row of the plot of scores; its interval ends at the test's bound on the side of a loss."""
-    label, why = cell.label or str(cell.cell), reason(cell, group)
-    found = cell.measures.get("accuracy")
+    label, why = cell.label or str(cell.cell), reason(cell)
+    found = cell.measures.get(SCORE_KEY)
     if cell.cell == PLAIN and found and found.mean is not None:
-        return Row(label, 0.0, None, None, "0", "baseline", style(cell, group), why)
+        return Row(label, 0.0, None, None, "0", "baseline", style(cell), why)
     test, pair = safety_of(group, cell), score_pair(group, cell)
     if test is None or test.difference is None:
-        return _empty(cell, group)
+        return _empty(cell)
     low, high = (pair.low, pair.high) if pair else (None, None)
     if test.low is not None:
         low, high = (test.low, high) if group.better == "more" else (low, test.low)
     text = typeset(difference(test.difference, group.unit))
-    return Row(label, test.difference, low, high, text, test.verdict, style(cell, group), why)
+    return Row(label, test.difference, low, high, text, test.verdict, style(cell), why)
 
 
-def _empty(cell: CellReport, group: Group) -> Row:
-    why = reason(cell, group) or "not known"
+def _empty(cell: CellReport) -> Row:
+    why = reason(cell) or "not known"
     return Row(cell.label or str(cell.cell), None, None, None, MISSING, "", "out", why)
 
 

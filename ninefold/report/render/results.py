@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
 from ninefold.report.answer.tree import CellReport, Figures, Group, Report
-from ninefold.report.data.cell import PLAIN
+from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
     MISSING,
     between,
@@ -18,11 +19,10 @@ from ninefold.report.numbers import (
 )
 from ninefold.report.render.tables import NONE, Column, Field, Table, Word, filled, word
 from ninefold.report.stats.measures import BYTES, ENERGY, SCORE_KEY, SECONDS, THROUGHPUT
-from ninefold.report.stats.numerics import OTHER
 from ninefold.stats.verdicts import OTHER_HOSTS, Pair, Safety
 
-WAITS = 10  # percent of a step from which on waiting for data is told
-BASELINE = Word("baseline", "")
+_REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
+_BASELINE = Word("baseline", "")
 Show = Callable[[CellReport], Field]
 
 
@@ -39,8 +39,8 @@ def ordered(group: Group) -> list[CellReport]:
     def key(cell: CellReport) -> tuple[bool, float]:
         if scores_alone(group):
             score = _mean(cell, SCORE_KEY)
-            return reason(cell, group) != "", math.inf if score is None else sign * score
-        return reason(cell, group) != "", -cell.speed.times if cell.speed else math.inf
+            return reason(cell) != "", math.inf if score is None else sign * score
+        return reason(cell) != "", -cell.speed.times if cell.speed else math.inf
 
     return sorted(group.shown, key=key)
 
@@ -50,23 +50,14 @@ def scores_alone(group: Group) -> bool:
     return not group.asks_time and group.scored and group.scaling is None
 
 
-def reason(cell: CellReport, group: Group) -> str:
+def reason(cell: CellReport) -> str:
     """Return in a word or two why a configuration is out whatever its time is; else nothing."""
-    if cell.status:
-        return cell.status
-    if cell.excluded is None:
-        return ""
-    rows = (group.numerics or {}).get("rows") or []
-    other = any(
-        row["cell"] == cell.cell and row["verdict"] == OTHER and not row.get("by_design")
-        for row in rows
-    )
-    return "other numerics" if other else "scaler not needed"
+    return cell.status or _REASONS.get(cell.excluded or "", "")
 
 
-def style(cell: CellReport, group: Group) -> str:
+def style(cell: CellReport) -> str:
     """Return how a row of a configuration is set apart."""
-    return "named" if cell.standing == "named" else "out" * bool(reason(cell, group))
+    return "named" if cell.standing == "named" else "out" * bool(reason(cell))
 
 
 def margin_of(group: Group, report: Report) -> float:
@@ -84,13 +75,13 @@ def results(group: Group) -> Table:
     ]
     score: list[tuple[Column, Show]] = [(Column(name), _score(group))]
     columns: list[tuple[Column, Show]] = [
-        (Column("configuration", number=False), lambda cell: _name(cell, group)),
+        (Column("configuration", number=False), _name),
         *([*score, *time[:1]] if scores_alone(group) else [*time, *score]),
         (Column("memory, MiB"), _of(group, BYTES.key, 2.0**-20)),
         *_further_columns(group),
     ]
     rows = [[show(cell) for _, show in columns] for cell in cells]
-    styles = [style(cell, group) for cell in cells]
+    styles = [style(cell) for cell in cells]
     return filled(Table("Results", [column for column, _ in columns], rows, styles))
 
 
@@ -108,9 +99,8 @@ def _further_columns(group: Group) -> list[tuple[Column, Show]]:
     return found
 
 
-def _name(cell: CellReport, group: Group) -> Field:
-    why = reason(cell, group)
-    return Field(cell.label or str(cell.cell), why)
+def _name(cell: CellReport) -> Field:
+    return Field(cell.label or str(cell.cell), reason(cell))
 
 
 def _of(group: Group, key: str, factor: float = 1.0, spread: bool = False) -> Show:
@@ -143,7 +133,7 @@ def _speed(cell: CellReport, group: Group) -> Field:
         apart = frozenset((PLAIN, cell.cell)) in group.apart
         return Field(MISSING, word=word(OTHER_HOSTS)) if apart else NONE
     if cell.cell == PLAIN:
-        return Field("1.00", word=BASELINE)
+        return Field("1.00", word=_BASELINE)
     ends = between(cell.speed.low, cell.speed.high, two_decimals, "")
     return Field(two_decimals(cell.speed.times), ends, word(cell.speed.verdict))
 
@@ -165,7 +155,7 @@ def _score(group: Group) -> Show:
             return NONE
         text = number(found.mean, decimals)
         if cell.cell == PLAIN and scores_alone(group):
-            return Field(text, word=BASELINE)
+            return Field(text, word=_BASELINE)
         if test is None or test.difference is None:
             return Field(text)
         return Field(text, difference(test.difference, group.unit), word(test.verdict))
@@ -174,8 +164,9 @@ def _score(group: Group) -> Show:
 
 
 def _waits(cell: CellReport) -> Field:
-    share = sum((cell.phases or {}).get(phase, 0.0) for phase in ("data", "transfer"))
-    return Field(f"{share:.0f} %") if share >= WAITS else NONE
+    if not cell.data_bound or cell.phases is None:
+        return NONE
+    return Field(f"{cell.phases['data'] + cell.phases['transfer']:.0f} %")
 
 
 def _of_ideal(cell: CellReport) -> Field:
@@ -201,15 +192,14 @@ def _mean(cell: CellReport, key: str) -> float | None:
     return None if found is None else found.mean
 
 
-def about(group: Group, report: Report) -> str:
+def about(table: Table, group: Group, report: Report) -> str:
     """Return what the fields of the table of results are."""
     said = ["± is half of the 95 % interval of the mean."]
     if group.timing_rounds:
         said.append(f"Times are of {group.timing_rounds} timing rounds, whose turns alternate.")
-    table = results(group)
     if any(column.title == "times as fast" for column in table.columns):
         said.append(
-            f"“times as fast” is against {PLAIN.parallel}, {PLAIN.amp}, with the "
+            f"“times as fast” is against {BASELINE}, with the "
             f"{report.settings.confidence or 95:.3g} % interval."
         )
     words = {field.word.text for row in table.rows for field in row if field.word}

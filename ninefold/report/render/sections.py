@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import CellReport, Figures, Group, Report, RunLine
-from ninefold.report.data.cell import Cell
+from ninefold.report.data.cell import BASELINE, Cell
 from ninefold.report.data.cells import score_of, unit_of
 from ninefold.report.numbers import (
     MISSING,
@@ -38,7 +38,6 @@ from ninefold.report.stats.measures import SCORE_KEY, SECONDS, TO_TARGET
 from ninefold.result import PHASES
 from ninefold.stats.verdicts import OPEN, Pair, Safety
 
-BASE = "none, fp32"
 _NUMERICS = {
     numerics.SAME: Word("the same", "good"),
     numerics.WITHIN: Word("within its precision", "even"),
@@ -125,7 +124,7 @@ def _safety(group: Group, report: Report) -> Section | None:
         for cell in cells
         for test in [tests[cell.cell]]
     ]
-    margin = within_margin(margin_of(group, report), group.unit, group.better, BASE)
+    margin = within_margin(margin_of(group, report), group.unit, group.better, BASELINE)
     columns = (in_words("difference", unit), "p", "seeds", "seeds needed")
     return Section(
         "safety",
@@ -236,7 +235,11 @@ def _scaling(group: Group) -> Section | None:
 def _curves(group: Group) -> Section | None:
     drawn = pictures.curves(group)
     about = f"Test {in_words(group.score, group.unit)}: a line for each run; dashed is the mean of "
-    return Section("curves", "Learning curves", f"{about}{BASE}.", picture=drawn) if drawn else None
+    return (
+        Section("curves", "Learning curves", f"{about}{BASELINE}.", picture=drawn)
+        if drawn
+        else None
+    )
 
 
 def _numerics(group: Group) -> Section | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ninefold.errors import one_line
+from ninefold.progress import aligned
 from ninefold.report.numbers import MISSING
 from ninefold.report.render.markdown import grid, plain
 from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, OTHER_HOSTS, PASSED, WITHIN
@@ -112,13 +112,6 @@ def markdown(table: Table) -> str:
 
 def lines(table: Table, most: int, columns: int) -> list[str]:
     """Return the first rows and columns of a table as lines of text, its numbers aligned."""
-    cut = [row[:columns] for row in table.rows[:most]]
-    texts = [[column.title for column in table.columns[:columns]]]
-    texts += [[one_line(str(each)) for each in row] for row in cut]
-    heads = [one_line(text) for text in texts[0]]
-    widths = [max(len(row[place]) for row in texts) for place in range(len(heads))]
-    return [_padded(row, widths) for row in texts]
-
-
-def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+    heads = [column.title for column in table.columns[:columns]]
+    cut = [[one_line(str(each)) for each in row[:columns]] for row in table.rows[:most]]
+    return aligned([heads, *cut])

@@ -36,11 +36,12 @@ def parts(report: Report) -> list[dict[str, Any]]:
             "group": group,
             "plot": plot(group, report),
             "caption": caption(group, report),
-            "results": results(group),
-            "about": about(group, report),
+            "results": table,
+            "about": about(table, group, report),
             "sections": sections.of_group(group, report),
         }
         for group in shown(report)
+        for table in [results(group)]
     ]
 
 
