@@ -14,9 +14,9 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from ninefold.engine.parallel import Parallel, Place, resolve_device
 from ninefold.errors import ConfigError
 from ninefold.machine import gpu_number
-from ninefold.parallel import Parallel, Place, resolve_device
 from ninefold.progress import say
 from ninefold.types import Allowed, Count, DeviceList, Filled, If, Whole, different
 

@@ -25,7 +25,7 @@ from ninefold.tree import Tree
 from ninefold.types import ItemKeys
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from ninefold.progress import bar
 from ninefold.types import GrayLevels, String
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 # Folders of images and of their masks, the split in place of {}; the first that is there is taken.
 LAYOUTS = (

@@ -15,7 +15,7 @@ from ninefold.files import read_text
 from ninefold.types import Count
 
 if TYPE_CHECKING:
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 OURS = Path(__file__).with_name("text.txt")  # 10 kB about training networks
 TEST = 0.1  # of the text, its end
