@@ -17,12 +17,12 @@ from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.places import INSTALLED, ROOT
-from ninefold.ranks import Met
 
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
 COMMIT = "COMMIT"  # the file of a packed copy, see `benchmarks.gpu --pack`
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 PROCESSOR = Path("/proc/cpuinfo")
+_shared_cores: int | None = None
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them; the last one on ARM
 
 
@@ -98,10 +98,16 @@ def _driver() -> str | None:
 
 
 def cores() -> int | None:
-    """How many CPUs this process, or all of a run on this host, may use."""
-    if Met.cores is not None:
-        return Met.cores
+    """How many CPUs this process may use, or what `share_cores` was told."""
+    if _shared_cores is not None:
+        return _shared_cores
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+
+
+def share_cores(count: int | None) -> None:
+    """Have `cores` say `count`: how many the processes of a run on this host may use together."""
+    global _shared_cores
+    _shared_cores = count
 
 
 def cpu() -> str:

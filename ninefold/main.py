@@ -170,10 +170,6 @@ class Command:
             exit_process(settled(failure).code)
         if ranks.found(os.environ).rank != 0:
             exit_process(follow())
-        if self.name == "train":
-            more = per_rank.of_restart(self.argv)
-            sys.argv += more
-            self.argv += more
 
     def _show(self) -> None:
         """Let Hydra print what is asked for: the configuration and the like."""

@@ -66,7 +66,7 @@ class HydraTask:
             code = follow()
         finally:
             with suppress(Failure):  # it has been printed
-                per_rank.release_store(code or runs.code)
+                per_rank.leave(code or runs.code)
         if code in (Preempted.code, Interrupted.code):
             raise SystemExit(code)
         return None

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.ours import job
 from ninefold.errors import ConfigError
-from ninefold.ranks import Ranks, found, problems, slurm
+from ninefold.ranks import Ranks, found, problems, slurm, variables
 from tests.conftest import ROOT
 
 SRUN = {
@@ -35,21 +35,16 @@ TORCHRUN = {
 
 
 def test_a_process_that_no_launcher_started_is_alone() -> None:
-    assert found({}) == Ranks(0, 1, 0, 1, attempt=0, launched=False)
-    assert found(TORCHRUN) == Ranks(
-        3, 4, 1, 2, launched=True, run="x", address="node0", ports=(29500,), serves=True
-    )
-    assert not found({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}).serves
+    assert found({}) == Ranks(0, 1, 0, 1, attempt=0)
+    assert found(TORCHRUN) == Ranks(3, 4, 1, 2)
 
 
 def test_a_task_of_srun_is_the_rank_that_slurm_says() -> None:
-    ranks = found(SRUN)
-    assert (ranks.rank, ranks.world_size, ranks.local_rank, ranks.local_world_size) == (3, 4, 1, 2)
-    assert ranks.launched
-    assert (ranks.address, ranks.run, ranks.serves) == ("node07", "7.0.0", True)
+    assert found(SRUN) == Ranks(3, 4, 1, 2, node=1)
+    assert variables(SRUN)["MASTER_ADDR"] == "node07"
     three = {**SRUN, "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "2,1"}
-    last = found({**three, "SLURM_PROCID": "2", "SLURM_LOCALID": "0"})
-    assert (last.rank, last.world_size, last.local_rank, last.local_world_size) == (2, 3, 0, 1)
+    last = {**three, "SLURM_PROCID": "2", "SLURM_LOCALID": "0"}
+    assert found(last) == Ranks(2, 3, 0, 1, node=1)
     assert found({**SRUN, **TORCHRUN}) == found(TORCHRUN)  # torchrun inside srun
 
 
@@ -72,8 +67,7 @@ def test_a_task_of_srun_is_the_rank_that_slurm_says() -> None:
 )
 def test_a_command_that_srun_did_not_start_several_of_is_alone(environment: dict[str, str]) -> None:
     assert problems(environment) == []
-    assert slurm.task(environment) is None
-    assert not found(environment).launched
+    assert variables(environment) == {}
 
 
 def test_a_shell_with_a_terminal_is_one_task_and_what_srun_starts_from_it_is_several() -> None:
@@ -132,19 +126,17 @@ def test_tasks_per_node_are_counted() -> None:
     assert slurm.tasks_per_node("many") == slurm.tasks_per_node("") == []
 
 
-def test_all_tasks_of_a_step_have_the_same_ports_and_another_step_has_others() -> None:
-    def ports(**changes: str) -> tuple[int, ...]:
-        task = slurm.task({**SRUN, **changes})
-        assert task is not None
-        return task.ports
+def test_all_tasks_of_a_step_have_the_same_port_and_another_step_has_another() -> None:
+    def port(**changes: str) -> str:
+        return variables({**SRUN, **changes})["MASTER_PORT"]
 
-    mine = ports()
-    assert len(set(mine)) == 8
-    assert set(mine) <= set(range(20000, 32768))
-    assert mine == ports(SLURM_PROCID="0", SLURM_LOCALID="0", SLURM_NODEID="0")
-    others = [ports(SLURM_JOB_ID="8"), ports(SLURM_STEP_ID="1"), ports(SLURM_RESTART_COUNT="1")]
+    mine = port()
+    assert int(mine) in range(20000, 32768)
+    assert mine == port(SLURM_PROCID="0", SLURM_LOCALID="0", SLURM_NODEID="0")
+    others = [port(SLURM_JOB_ID="8"), port(SLURM_STEP_ID="1"), port(SLURM_RESTART_COUNT="1")]
     assert len({mine, *others}) == 4
-    assert ports(SLURM_RESTART_COUNT="0") == mine
+    assert port(SLURM_RESTART_COUNT="0") == mine
+    assert port(MASTER_PORT="29500") == "29500"
 
 
 def test_several_tasks_for_a_strategy_of_one_process_are_one_line(

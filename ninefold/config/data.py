@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
-from ninefold.config import environment
+from ninefold.config import environment, fingerprint, untrusted
 from ninefold.errors import ConfigError, left_by, memory_failure, unbuilt
 
 if TYPE_CHECKING:  # it imports NumPy
@@ -111,13 +111,18 @@ def fill_cache_of(text: str) -> Files | None:
     return fill_cache(built, job.dataset, job.threads)
 
 
-def fingerprint_of(text: str, check: bool) -> str:
-    """sha256 of the names and sizes of the files that the frozen job `text` reads on this host.
+def facts_of(text: str, check: bool) -> dict[str, str]:
+    """Hashes of what the frozen job `text` reads on this host: the user's modules, and its files'
+    names and sizes.
 
     check: check the data first, and download it if the job says so. Raises Failure.
     """
+    job = OmegaConf.create(text)
+    targets = untrusted.targets_in(OmegaConf.to_container(job, resolve=True))
+    modules = fingerprint.code(map(str, targets.values()))
+    if OmegaConf.select(job, "dataset") is None:
+        return {"modules": modules}
     with _users_code():
-        job = OmegaConf.create(text)
         node = _resolved(job.dataset)
     if check:
         built, _, _ = prepare(node, job.choices.dataset)
@@ -128,7 +133,7 @@ def fingerprint_of(text: str, check: bool) -> str:
         for path in built.sources(split):
             name = os.path.relpath(path, root)  # which each host may have in another place
             digest.update(f"{split} {name} {os.stat(path).st_size}\n".encode())
-    return digest.hexdigest()
+    return {"data": digest.hexdigest(), "modules": modules}
 
 
 def training_examples(dataset: Mapping[str, Any]) -> int:

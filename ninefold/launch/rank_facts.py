@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, Failure, FailureReport
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class RankFacts:
     arguments: those of its command.
     machine: cpu, cores and gpus of its host.
     cpus: those of its host that it may use, which Slurm may have bound it to.
+    problem: the FailureReport of what keeps it from any run; empty if there is nothing.
     """
 
     rank: int
@@ -27,6 +28,7 @@ class RankFacts:
     arguments: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
     cpus: list[int] = field(default_factory=list)
+    problem: str = ""
 
 
 def hosts_of(members: Sequence[RankFacts]) -> list[dict[str, Any]]:
@@ -45,8 +47,10 @@ def hosts_of(members: Sequence[RankFacts]) -> list[dict[str, Any]]:
     ]
 
 
-def difference(first: RankFacts, other: RankFacts) -> ConfigError | None:
+def difference(first: RankFacts, other: RankFacts) -> Failure | None:
     """What `other` has that `first` has not, and must have; None if they agree."""
+    if other.problem:
+        return FailureReport.read(other.problem).failure
     for name, value in first.facts.items():
         if (theirs := other.facts.get(name, "none")) == value:
             continue

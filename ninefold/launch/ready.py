@@ -11,11 +11,11 @@ from pathlib import Path
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config import needs
 from ninefold.config.job import Asked, Checked, Settled, check, settle
-from ninefold.config.resume import holds_a_run
+from ninefold.config.resume import AUTO, holds_a_run
 from ninefold.errors import ConfigError, Failure, Refused, ResourceError, resource_failure
 from ninefold.files import require_regular
 from ninefold.launch import forkserver, limits
-from ninefold.ranks import slurm, started_by
+from ninefold.ranks import found, slurm, started_by
 
 LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
 
@@ -24,24 +24,20 @@ def ready(asked: Asked, folder: Path) -> Settled:
     """The job that is asked for, if it can be run in `folder`. Raises Refused, Failure.
 
     With resume=auto it is that of an unfinished run next to `folder`, if there is one; after
-    Slurm has requeued the command, that of the run in `folder`.
+    Slurm has requeued the command, or torchrun restarted it, that of the run in `folder`.
     """
-    if slurm.restarts(os.environ) and asked.resume is None and not asked.evaluates:
+    if asked.resume is None and not asked.evaluates:
         asked = _taken_up_again(asked, folder)
     _require(_resumed_in_a_sweep(asked, folder))
-    found = checked(asked)
-    start_importing(found)  # while this process looks at the data
-    job = settle(found, folder.parent)
+    whole = checked(asked)
+    start_importing(whole)  # while this process looks at the data
+    job = settle(whole, folder.parent)
     if job.resume is None and not job.evaluates:
         needs.prepare_weights(job.resolved)
     if job.resume is None and not asked.in_sweep:
         _require(_occupied(asked, folder))
-    if _forks(found):
+    if _forks(whole):
         _require(limits.problems(job.processes))
-    if started_by():
-        from ninefold.launch import per_rank  # late, because it imports torch
-
-        per_rank.compare_data(job)
     return job
 
 
@@ -66,10 +62,16 @@ def _require(failures: list[Failure]) -> None:
 
 
 def _taken_up_again(asked: Asked, folder: Path) -> Asked:
-    """After a requeue, whose command is the same: resume the run in `folder`, if one was saved."""
-    if not has_checkpoint(folder):
+    """After a requeue or restart, whose command is the same: resume the run in `folder`.
+
+    If none was saved there, after a restart the newest unfinished one beside it, as resume=auto.
+    """
+    restarted = found(os.environ).attempt > 0
+    if not restarted and not slurm.restarts(os.environ):
         return asked
-    print(f"the job was requeued: resuming {folder}", flush=True)
+    if not has_checkpoint(folder):
+        return replace(asked, resume=AUTO) if restarted else asked
+    print(f"the job was {'restarted' if restarted else 'requeued'}: resuming {folder}", flush=True)
     return replace(asked, resume=str(folder))
 
 

@@ -32,14 +32,7 @@ def require_environment() -> None:
     Each rank prints it: there may be no store through which to agree on one.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch's sockets print more
-    problems = ranks.problems(os.environ)
-    me = ranks.found(os.environ) if not problems else None
-    if me is not None and started_by() and not me.serves:
-        try:
-            ranks.require_store(me)
-        except Failure as failure:
-            problems = [failure]
-    if problems:
+    if problems := ranks.problems(os.environ):
         print("\n".join(map(str, problems)), file=sys.stderr, flush=True)
         os._exit(problems[0].code)
 
@@ -150,7 +143,7 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
         from ninefold.launch import per_rank
 
         with suppress(Failure):
-            per_rank.release_store(code)
+            per_rank.leave(code)
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -130,8 +130,11 @@ def tell(spec: RunSpec, failure: Failure) -> None:
             print(failure, file=sys.stderr, flush=True)
 
 
-def run(spec: RunSpec, inline: bool = False) -> None:
-    """Run `spec` in this process. Raises only Failure and KeyboardInterrupt."""
+def run(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda: None) -> None:
+    """Run `spec` in this process. Raises only Failure and KeyboardInterrupt.
+
+    begin: called once its log is open and the folder is its own.
+    """
     rank, process = found(os.environ).rank, os.getpid()
     with logging_to(spec.folder, rank) as file, environment.noted():
         try:
@@ -139,6 +142,7 @@ def run(spec: RunSpec, inline: bool = False) -> None:
                 exclusive(spec.folder, rank),
                 printing_to(file, inline) if spec.quiet else nullcontext(),
             ):
+                begin()
                 COMMANDS[spec.command](spec, inline)
         except KeyboardInterrupt:
             raise

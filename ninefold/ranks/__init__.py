@@ -1,6 +1,6 @@
 """Reads rank and world size as torchrun, torch elastic or srun give them; refuses what cannot be.
 
-Nothing here imports torch, whose own search for the store takes as long as its timeout.
+Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -8,25 +8,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ninefold.errors import ConfigError, Failure, PeerError
-from ninefold.process import until
+from ninefold.errors import ConfigError, Failure
 from ninefold.ranks import slurm
 
 COUNTS = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}  # each is below the other
-STORE_TIMEOUT = 5  # seconds; the agent serves its store before it starts this process
-
-
-class Met:
-    """What `launch.meeting` tells a run once its ranks have met: how to form the process group.
-
-    init_method: the URL through which torch forms the process group; None: the environment says.
-    cores: the CPUs that the ranks of this host may use together; None: those that this one may.
-    """
-
-    init_method: str | None = None
-    cores: int | None = None
 
 
 @dataclass(frozen=True)
@@ -37,14 +24,7 @@ class Ranks:
     local_rank: among those on this host, local_world_size of them.
     node: the number of this host.
     attempt: how often the processes were restarted.
-    launched: whether a launcher started this process; it is alone if not.
     host: name of this host.
-    run: what tells the store of this run from that of another on the same port.
-    address: name or IP of the host on which the store of all ranks is.
-    ports: its port, or several of which rank 0 takes the first that is free.
-    serves: whether rank 0 serves that store; else it is there before the ranks are, as the one of
-        torchrun's agent.
-    init_method: the URL through which torch forms the process group; None: the environment says.
     """
 
     rank: int = 0
@@ -53,13 +33,7 @@ class Ranks:
     local_world_size: int = 1
     node: int = 0
     attempt: int = 0
-    launched: bool = False
     host: str = field(default_factory=socket.gethostname)
-    run: str = ""
-    address: str = ""
-    ports: tuple[int, ...] = ()
-    serves: bool = False
-    init_method: str | None = None
 
 
 def found(environment: Mapping[str, str]) -> Ranks:
@@ -67,40 +41,23 @@ def found(environment: Mapping[str, str]) -> Ranks:
 
     Raises ConfigError or ValueError where `problems` finds something.
     """
-    if "RANK" not in environment and (task := slurm.task(environment)) is not None:
-        return Ranks(
-            rank=task.rank,
-            world_size=task.size,
-            local_rank=task.local_rank,
-            local_world_size=task.local_size,
-            node=task.node,
-            launched=True,
-            run=task.name,
-            address=task.address,
-            ports=task.ports,
-            serves=True,
-            init_method=Met.init_method,
-        )
-    ranks = Ranks(
-        rank=int(environment.get("RANK", "0")),
-        world_size=int(environment.get("WORLD_SIZE", "1")),
-        local_rank=int(environment.get("LOCAL_RANK", "0")),
-        local_world_size=int(environment.get("LOCAL_WORLD_SIZE", "1")),
-        node=int(environment.get("GROUP_RANK", "0")),
-        attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
-        launched="RANK" in environment,
-        init_method=Met.init_method,
+    given = {**environment, **variables(environment)}
+    return Ranks(
+        rank=int(given.get("RANK", "0")),
+        world_size=int(given.get("WORLD_SIZE", "1")),
+        local_rank=int(given.get("LOCAL_RANK", "0")),
+        local_world_size=int(given.get("LOCAL_WORLD_SIZE", "1")),
+        node=int(given.get("GROUP_RANK", "0")),
+        attempt=int(given.get("TORCHELASTIC_RESTART_COUNT", "0")),
     )
-    if "TORCHELASTIC_RUN_ID" not in environment:
-        return ranks
-    return replace(
-        ranks,
-        run=environment["TORCHELASTIC_RUN_ID"],
-        address=environment.get("MASTER_ADDR", ""),
-        ports=tuple(map(int, filter(None, [environment.get("MASTER_PORT")]))),
-        # TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 keeps the agent's to itself.
-        serves=environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
-    )
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """What srun says to one of several tasks, as the variables of torch's env://; else none.
+
+    Raises ConfigError if its variables do not fit together.
+    """
+    return {} if "TORCHELASTIC_RUN_ID" in environment else slurm.variables(environment)
 
 
 def started_by() -> str:
@@ -110,7 +67,7 @@ def started_by() -> str:
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "torchrun"
-    return "srun" if "RANK" not in os.environ and slurm.in_a_task(os.environ) else ""
+    return "srun" if slurm.in_a_task(os.environ) else ""
 
 
 def problems(environment: Mapping[str, str]) -> list[Failure]:
@@ -167,50 +124,10 @@ def _leftovers(environment: Mapping[str, str]) -> list[Failure]:
 
 def _of_srun(environment: Mapping[str, str]) -> list[Failure]:
     try:
-        slurm.task(environment)
+        slurm.variables(environment)
     except ConfigError as failure:
         return [failure]
     return []
-
-
-def require_store(ranks: Ranks) -> None:
-    """Check that something answers where torchrun's agent serves its store.
-
-    Raises ConfigError if the host has no address, PeerError if nothing answers.
-    """
-    host, (port,) = ranks.address, ranks.ports
-    said = ""
-
-    def answers() -> bool:
-        nonlocal said
-        try:
-            socket.create_connection((host, port), timeout=STORE_TIMEOUT).close()
-            return True
-        except (socket.gaierror, UnicodeError) as error:
-            raise ConfigError(
-                "MASTER_ADDR",
-                host,
-                f"the host has no address; {error!s}; give torchrun a --rdzv-endpoint that "
-                "every host can resolve",
-            ) from error
-        except OSError as error:
-            said = error.strerror or str(error)
-            if isinstance(error, ConnectionRefusedError):
-                raise no_answer(ranks, said) from error
-            return False
-
-    if not until(answers, STORE_TIMEOUT, look=0.2):
-        raise no_answer(ranks, said)
-
-
-def no_answer(ranks: Ranks, reason: str) -> PeerError:
-    """The failure of a process that cannot reach the store of all ranks."""
-    return PeerError(
-        "MASTER_PORT",
-        ", ".join(map(str, ranks.ports)),
-        f"no store answers on {ranks.address}; {reason}; see that "
-        f"{started_by() or 'the launcher'} runs there and that this host may connect to it",
-    )
 
 
 def network_problem(ranks: Ranks, environment: Mapping[str, str], gpus: bool) -> Failure | None:

@@ -6,48 +6,23 @@ import os
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ninefold.errors import ConfigError
 
 SPECIAL_STEPS = 2**32 - 16  # Slurm's numbers of the steps of sbatch and salloc begin here
 PORTS = range(20000, 32768)  # below those that the system hands out by itself
-ATTEMPTS = 8  # ports that are tried; other jobs on the host may have taken some
 OF_A_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 
 
-@dataclass(frozen=True)
-class Task:
-    """One of several tasks that srun started.
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of torch's env:// for one of several tasks of srun; empty for another process.
 
-    rank: among all tasks of the step, size of them.
-    local_rank: among those on this host, local_size of them.
-    node: the number of this host.
-    address: the first host, on which rank 0 is.
-    name: of the step, which no other has: job, step and how often the job was requeued.
-    """
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    node: int
-    address: str
-    name: str
-
-    @property
-    def ports(self) -> tuple[int, ...]:
-        """The ports of which rank 0 takes the first free one: the same list on every task."""
-        return tuple(random.Random(self.name).sample(PORTS, ATTEMPTS))
-
-
-def task(environment: Mapping[str, str]) -> Task | None:
-    """Which task of srun's this process is; None unless srun started several.
-
-    Raises ConfigError if the variables do not fit together.
+    Rank 0 serves the store, on the first host: on MASTER_PORT if it is set, else on a port that all
+    tasks of this step compute alike, and those of another step differently.
+    Raises ConfigError if Slurm's variables do not fit together.
     """
     if not in_a_task(environment):
-        return None
+        return {}
     size = int(environment["SLURM_STEP_NUM_TASKS"])
     numbers = [_number(environment.get(name)) for name in OF_A_TASK]
     for name, number in zip(OF_A_TASK, numbers, strict=True):
@@ -63,8 +38,17 @@ def task(environment: Mapping[str, str]) -> Task | None:
             environment, "SLURM_STEP_TASKS_PER_NODE", f"it has tasks {rank} of {size}, host {host}"
         )
     job, step = environment.get("SLURM_JOB_ID", "0"), environment["SLURM_STEP_ID"]
-    name = f"{job}.{step}.{restarts(environment)}"
-    return Task(rank, size, local_rank, each[host], host, first_host(hosts), name)
+    port = random.Random(f"{job}.{step}.{restarts(environment)}").choice(PORTS)
+    found = {
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": each[host],
+        "GROUP_RANK": host,
+        "MASTER_ADDR": environment.get("MASTER_ADDR") or first_host(hosts),
+        "MASTER_PORT": environment.get("MASTER_PORT") or port,
+    }
+    return {name: str(value) for name, value in found.items()}
 
 
 def in_a_task(environment: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ from ninefold.errors import CheckpointError
 from ninefold.types import MAY_CHANGE
 from tests.conftest import ROOT, Shell, metrics, only_run, result, wait_until
 from tests.faults.runs import one_after_another
-from tests.launch.test_meeting import ends_of
+from tests.launch.test_rendezvous import ends_of
 from tests.launch.test_run import TRAIN
 
 KNOWN = schema.top_level(evaluates=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -17,8 +16,7 @@ from torch import Tensor
 from ninefold import signals
 from ninefold.engine.batches import Batches
 from ninefold.engine.state import State
-from ninefold.launch import meeting
-from ninefold.launch.store_client import StoreClient
+from ninefold.launch import rendezvous
 
 
 def changed_content(change: Callable[[dict[str, Any]], None]) -> None:
@@ -71,19 +69,14 @@ def no_leash() -> None:
 
 def no_agreement() -> None:
     """Hosts are not compared."""
-    meeting.difference = lambda mine, other: None
-
-
-def wait_for_ever(self: StoreClient, request: Callable[[Any], Any]) -> Any:
-    """StoreClient.ask without a bound."""
-    answer: Future[Any] = Future()
-    self._requests.put((request, answer))
-    return answer.result()
+    rendezvous.difference = lambda mine, other: None
 
 
 def unbounded_store() -> None:
     """A request to the store takes as long as it takes."""
-    StoreClient.ask = wait_for_ever  # type: ignore[method-assign]
+    rendezvous.Rendezvous._answer = (  # type: ignore[method-assign]
+        lambda self, request, seconds: request()
+    )
 
 
 def apply() -> None:

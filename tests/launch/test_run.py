@@ -257,7 +257,7 @@ def test_under_torchrun_a_signal_saves_to_the_one_run_folder_before_the_end(shel
     assert result(run)["processes"] == 2
 
 
-@pytest.mark.slow  # tests/launch/test_meeting.py shows it with ranks that are forked
+@pytest.mark.slow  # tests/launch/test_rendezvous.py shows it with ranks that are forked
 def test_under_torchrun_a_rejected_configuration_is_one_line_for_all_ranks(shell: Shell) -> None:
     done = shell.torchrun("parallel=ddp", "epochs=-1")
     assert done.stderr.count("error: ") == 1

@@ -10,7 +10,6 @@ from ninefold.engine.parallel import gpu_numbers, resolve_device
 from ninefold.engine.parallel.group import gpu_of, gpus_of_host
 from ninefold.errors import ConfigError
 from ninefold.machine import gpus, require_gpus
-from ninefold.ranks import Ranks
 from tests.conftest import Shell
 from tests.faults.runs import one_after_another
 
@@ -64,28 +63,32 @@ def test_on_a_machine_without_gpus_a_numbered_one_is_one_line(shell: Shell) -> N
     assert resolve_device("cpu") == torch.device("cpu")
 
 
-RANK = Ranks(rank=7, world_size=8, local_rank=3, local_world_size=4, launched=True)
+OF_HOST = (3, 4)  # local rank and size
 SHOWN = {"CUDA_VISIBLE_DEVICES": "5"}
 
 
 def test_a_process_that_is_shown_one_gpu_of_its_own_takes_it() -> None:
-    numbers = gpus_of_host(None, 1, RANK, SHOWN)
-    assert gpu_of(numbers, RANK.local_rank) == 0
+    numbers = gpus_of_host(None, 1, *OF_HOST, SHOWN)
+    assert gpu_of(numbers, 3) == 0
     assert len(numbers) == 4  # of each process of the host, which all number theirs 0
 
 
 @pytest.mark.parametrize(
-    ("devices", "count", "ranks", "environment", "number"),
+    ("devices", "count", "of_host", "environment", "number"),
     [
-        (None, 1, RANK, {}, 3),  # nobody has restricted it: GPU 3 is missing, which is told then
-        (None, 4, RANK, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, 3),
-        ([6, 4, 2, 0], 8, RANK, {}, 0),
-        (None, 1, Ranks(), SHOWN, 0),
-        (None, 0, Ranks(1, 2, 1, 2), {"CUDA_VISIBLE_DEVICES": ""}, 1),  # on a CPU
+        (None, 1, OF_HOST, {}, 3),  # nobody has restricted it: GPU 3 is missing, which is told then
+        (None, 4, OF_HOST, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, 3),
+        ([6, 4, 2, 0], 8, OF_HOST, {}, 0),
+        (None, 1, (0, 1), SHOWN, 0),
+        (None, 0, (1, 2), {"CUDA_VISIBLE_DEVICES": ""}, 1),  # on a CPU
     ],
 )
 def test_other_processes_take_the_gpu_of_their_local_rank(
-    devices: list[int] | None, count: int, ranks: Ranks, environment: dict[str, str], number: int
+    devices: list[int] | None,
+    count: int,
+    of_host: tuple[int, int],
+    environment: dict[str, str],
+    number: int,
 ) -> None:
-    numbers = gpus_of_host(devices, count, ranks, environment)
-    assert gpu_of(numbers, ranks.local_rank) == number
+    numbers = gpus_of_host(devices, count, *of_host, environment)
+    assert gpu_of(numbers, of_host[0]) == number

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from ninefold.engine.parallel import Parallel, Place, gpu_numbers, resolve_device
 from ninefold.errors import ConfigError
-from ninefold.ranks import Ranks, found
 
 # DDP's reducer holds a reference to the process group. If it were the last one, freeing the reducer
 # would delete the group while holding Python's lock, and wait for gloo's threads, one of which may
@@ -33,8 +32,8 @@ def keep(groups: Iterable[object]) -> None:
 class Group(Parallel):
     """A strategy of one process for each device; `timeout` is the process group's, in seconds.
 
-    Rank, world size and the store's address come from the environment that torch elastic and
-    torchrun set; without one the group has this process alone.
+    Rank, world size and the store's address come from the environment, as torchrun sets it for
+    torch's env://; without one the group has this process alone.
     """
 
     processes: int = 1
@@ -45,17 +44,24 @@ class Group(Parallel):
 
     @contextmanager
     def join(self) -> Iterator[Place]:
-        ranks = found(os.environ)
-        rank, world_size = ranks.rank, ranks.world_size
-        numbers = gpus_of_host(self.devices, torch.cuda.device_count(), ranks, os.environ)
-        device = resolve_device(self.device, gpu_of(numbers, ranks.local_rank))
+        rank, world_size = number("RANK", 0), number("WORLD_SIZE", 1)
+        local_rank, local_size = number("LOCAL_RANK", 0), number("LOCAL_WORLD_SIZE", 1)
+        count = torch.cuda.device_count()
+        numbers = gpus_of_host(self.devices, count, local_rank, local_size, os.environ)
+        device = resolve_device(self.device, gpu_of(numbers, local_rank))
+        timeout = timedelta(seconds=self.timeout)
+        store: dist.Store = dist.HashStore()
+        if "RANK" in os.environ:
+            store, *_ = next(dist.rendezvous("env://", timeout=timeout))
+            # torchrun's static store keeps the addresses of processes that it has restarted.
+            restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            store = dist.PrefixStore(f"attempt_{restarts}", store)
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            init_method=ranks.init_method,
-            store=None if ranks.launched else dist.HashStore(),
+            store=store,
             rank=rank,
             world_size=world_size,
-            timeout=timedelta(seconds=self.timeout),
+            timeout=timeout,
         )
         if _GROUPS:  # free the models of the runs before this one, which are in reference cycles
             gc.collect()
@@ -68,8 +74,8 @@ class Group(Parallel):
                 world_size,
                 device,
                 replicas=1 if self.one_batch else world_size,
-                local_rank=ranks.local_rank,
-                local_size=ranks.local_world_size,
+                local_rank=local_rank,
+                local_size=local_size,
                 host_gpus=numbers if device.type == "cuda" else (),
                 one_batch=self.one_batch,
             )
@@ -99,18 +105,26 @@ def share_buffers(module: nn.Module) -> None:
         dist.broadcast(buffer, src=0)
 
 
+def number(variable: str, default: int) -> int:
+    """The number in a variable of the environment."""
+    return int(os.environ.get(variable, default))
+
+
 def gpus_of_host(
-    devices: Sequence[int] | None, count: int, ranks: Ranks, environment: Mapping[str, str]
+    devices: Sequence[int] | None,
+    count: int,
+    local_rank: int,
+    local_size: int,
+    environment: Mapping[str, str],
 ) -> tuple[int, ...]:
     """The number of the GPU of each process of this host, as each process numbers its own.
 
     devices: those to use, None: all. count: how many this process is shown. A launcher may show
     each of several processes one of its own (Slurm's --gpus-per-task=1): number 0 to all of them.
     """
-    local = ranks.local_world_size
-    if devices is None and count == 1 < local and environment.get("CUDA_VISIBLE_DEVICES"):
-        return (0,) * local
-    return gpu_numbers(devices, max(count, ranks.local_rank + 1))
+    if devices is None and count == 1 < local_size and environment.get("CUDA_VISIBLE_DEVICES"):
+        return (0,) * local_size
+    return gpu_numbers(devices, max(count, local_rank + 1))
 
 
 def gpu_of(numbers: Sequence[int], local_rank: int) -> int:

@@ -1,4 +1,4 @@
-"""The ranks that torchrun starts meet, agree, and end together with one line.
+"""The ranks that torchrun starts agree, and end together with one line.
 
 Here they are processes of this host that have what ranks of two hosts have; real hosts are in
 tests/faults/test_hosts.py.
@@ -7,26 +7,20 @@ tests/faults/test_hosts.py.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 
-from ninefold.errors import ConfigError, Failure, PeerError
-from ninefold.launch import store_client
-from ninefold.launch.meeting import Meeting
+from ninefold.errors import ConfigError, PeerError
+from ninefold.launch import rendezvous
 from ninefold.launch.rank_facts import RankFacts, difference, hosts_of
-from ninefold.launch.store_client import Lost, StoreClient
-from ninefold.ranks import Met, Ranks, network_problem
+from ninefold.launch.rendezvous import Rendezvous
+from ninefold.ranks import Ranks, network_problem
 from tests.conftest import ROOT, Shell, result
 
 MEMBER = RankFacts(
@@ -83,132 +77,24 @@ def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ra
     assert hosts_of([RankFacts(0, 0, "a", machine=machine)])[0]["cores"] == 1
 
 
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(Met, "init_method", None)  # so that what a meeting sets is taken back
-    monkeypatch.setattr(Met, "cores", None)
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return int(server.getsockname()[1])
-
-
-def ranks(number: int, *ports: int, serves: bool = True) -> Ranks:
-    return Ranks(
-        number, 2, 0, 1, node=number, launched=True, host=f"node{number}", run="x",
-        address="127.0.0.1", ports=ports, serves=serves,
-    )  # fmt: skip
-
-
-def met(first: Ranks, second: Ranks) -> list[Meeting]:
-    """The meeting of two ranks, as each of them has it."""
-    found: dict[int, Meeting] = {}
-
-    def meet(me: Ranks) -> None:
-        found[me.rank] = meeting = Meeting(me, patience=20)
-        meeting.agree(RankFacts(me.rank, me.node, me.host))
-
-    threads = [threading.Thread(target=meet, args=(me,)) for me in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return [found[0], found[1]]
-
-
-def left(meetings: list[Meeting]) -> None:
-    for meeting in reversed(meetings):
-        meeting.release_store(0)
-
-
-def test_ranks_meet_where_rank_0_serves_on_the_first_free_port(port: int) -> None:
-    with closing(socket.create_server(("", 0))) as taken:
-        ports = (taken.getsockname()[1], port)
-        meetings = met(ranks(0, *ports), ranks(1, *ports))
-    assert [host["name"] for host in meetings[1].hosts] == ["node0", "node1"]
-    meetings[0].hand_out({"a": 1})
-    assert meetings[1].expect("data", "order") == {"order": {"a": 1}}
-    left(meetings)
-
-
-def test_ranks_that_came_are_told_by_rank_0_which_rank_did_not_before_it_ends(port: int) -> None:
-    meetings: dict[int, Meeting] = {}
-    heard: list[Failure | None] = []
-
-    def come(me: Ranks) -> None:
-        meeting = meetings[me.rank] = Meeting(me, patience=2)
-        with pytest.raises(PeerError) as caught:
-            meeting.agree(RankFacts(me.rank, me.node, me.host))
-        meeting.tell(caught.value)
-        meeting.release_store(
-            PeerError.code
-        )  # after which rank 0's process, and its store, are gone
-        if me.rank == 0:
-            heard.append(meetings[1].cause)
-
-    threads = [
-        threading.Thread(target=come, args=[replace(ranks(number, port), world_size=3)])
-        for number in (0, 1)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    [cause] = heard
-    assert str(cause).startswith("error: rank=2: it did not come to rank 0 on node0;")
-
-
-def test_a_rank_does_not_wait_for_ever_for_a_rank_0_that_freezes_after_its_answer(
-    port: int, monkeypatch: pytest.MonkeyPatch
+def test_a_request_that_is_not_answered_is_a_failure_after_some_seconds(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ninefold.launch.meeting.BEAT_SECONDS", 1.0)
-    # Several signs of life in a second.
-    monkeypatch.setattr("ninefold.launch.failure_agreement.POLL_SECONDS", 0.05)
-    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
-
-    def answer() -> None:
-        name = store.get("ninefold/x/hello/1").decode()
-        store.set(f"ninefold/x/answer/{name}", "ninefold/0")
-
-    frozen = threading.Thread(target=answer)
-    frozen.start()
-    meeting = Meeting(ranks(1, port, serves=False), patience=1)
-    with pytest.raises(PeerError, match=r"^error: rank=0: it does not say its members; it has 2 s"):
-        meeting.agree(RankFacts(1, 1, "node1"))
-    meeting.release_store(0)  # else its watch ends this process when the store is gone
-    frozen.join()
-
-
-def test_restarted_ranks_meet_anew_in_the_store_of_the_agent_and_know_the_folder(
-    port: int,
-) -> None:
-    agent = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
-    agent.add("ninefold/x/hellos", 1)
-    agent.set("ninefold/x/hello/1", "of a process that is gone")
-    agent.add("ninefold/x/hellos", 1)  # of one that was killed before it said its own
-    before = met(ranks(0, port, serves=False), ranks(1, port, serves=False))
-    assert before[0].earlier_folder is None
-    before[0].remember("runs/1")
-    before[0].hand_out(3)
-    after = met(ranks(0, port, serves=False), ranks(1, port, serves=False))
-    assert after[0].earlier_folder == "runs/1"
-    after[0].hand_out(4)
-    assert after[1].expect("order") == {"order": 4}
-    left(before)
-    left(after)
-
-
-def test_a_request_that_is_not_answered_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_client, "ANSWER_SECONDS", 0.1)
-    asked = StoreClient(dist.HashStore())
-    with pytest.raises(Lost, match="no answer") as lost:
-        asked.ask(lambda store: time.sleep(0.5))
-    assert not lost.value.gone
-    time.sleep(0.5)
-    asked.set("key", "value")
-    assert asked.get("key") == "value"
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(silent.getsockname()[1]))
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setattr(rendezvous, "START_SECONDS", 0.2)
+        monkeypatch.setattr(rendezvous, "ANSWER_SECONDS", 0.2)
+        began = time.monotonic()
+        with pytest.raises(PeerError, match=r"^error: MASTER_ADDR=127.0.0.1: rank 0's store does"):
+            Rendezvous(Ranks(1, 2))
+        assert time.monotonic() - began < 5
 
 
 def test_an_interface_that_is_not_there_and_a_name_of_the_loopback_are_refused() -> None:
-    me = ranks(0)
+    me = Ranks(0, 2, 0, 1, host="node0")
     wrong = network_problem(me, {"GLOO_SOCKET_IFNAME": "lo,eth9"}, gpus=False)
     assert str(wrong).startswith("error: GLOO_SOCKET_IFNAME=lo,eth9: no interface eth9 on node0;")
     assert network_problem(me, {"GLOO_SOCKET_IFNAME": "lo"}, gpus=False) is None
@@ -255,7 +141,6 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     shell = Shell(folder)
 
     (folder / "start" / "run.rank1.log").mkdir(parents=True)  # where rank 1 writes its log
-    os.mkfifo(pipe := folder / "pipe")
     cases = {
         "arguments": two(folder / "arguments", only=["seed=7"]),
         "interface": two(folder / "interface", other={"GLOO_SOCKET_IFNAME": "eth9"}),
@@ -266,16 +151,6 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
             other={"DATA": str(folder / "nowhere")},
         ),
         "start": two(folder / "start"),
-        "interrupted": two(
-            folder / "interrupted",
-            "dataset=mapped",
-            f"dataset.train={{_target_:tests.launch.blocked.Blocked,pipe:'{pipe}'}}",
-            "dataset.test=${dataset.train}",
-            job=["parallel=ddp", "device=cpu", "dataset.classes=2", "dataset.shape=[3,8,8]"],
-            kill=1,
-            signal=signal.SIGINT,
-            when=str(pipe),
-        ),
     }
     for rank in (0, 1):
         run = folder / f"rank{rank}"
@@ -321,32 +196,32 @@ HERE = socket.gethostname()
 
 @pytest.mark.slow  # as tests/faults/test_hosts.py shows with real hosts
 @pytest.mark.parametrize(
-    ("name", "code", "begins"),
+    ("name", "begins"),
     [
-        ("arguments", 2, f"error: hosts={HERE}: it was started with seed=7, {HERE} without; "),
-        ("interface", 2, f"error: GLOO_SOCKET_IFNAME=eth9: no interface eth9 on {HERE}; found "),
-        ("data", 4, "error: dataset.root="),
+        ("arguments", f"error: hosts={HERE}: it was started with seed=7, {HERE} without; "),
+        ("interface", f"error: GLOO_SOCKET_IFNAME=eth9: no interface eth9 on {HERE}; found "),
     ],
 )
-def test_what_one_host_lacks_is_one_line_on_all_before_anything_is_written(
-    ended: tuple[Path, dict[str, Any]], name: str, code: int, begins: str
+def test_what_one_host_has_otherwise_is_one_line_on_all_before_anything_is_written(
+    ended: tuple[Path, dict[str, Any]], name: str, begins: str
 ) -> None:
     folder, cases = ended
-    assert [rank["code"] for rank in cases[name]] == [code, code], cases[name]
+    assert [rank["code"] for rank in cases[name]] == [2, 2], cases[name]
     (line,) = lines(cases[name])
     assert line.startswith(begins)
     assert HERE in line
     assert not (folder / name).exists()
 
 
-def test_a_ctrl_c_to_a_rank_that_waits_ends_rank_0_while_it_still_prepares_data(
+def test_data_that_one_host_lacks_are_one_line_on_all_before_the_first_step(
     ended: tuple[Path, dict[str, Any]],
 ) -> None:
-    _, cases = ended
-    assert [rank["code"] for rank in cases["interrupted"]] == [130, 130], cases["interrupted"]
-    (line,) = lines(cases["interrupted"])
-    assert line.startswith("error: signal=SIGINT: interrupted;")
-    assert max(rank["seconds"] for rank in cases["interrupted"]) < 10
+    folder, cases = ended
+    assert [rank["code"] for rank in cases["data"]] == [4, 4], cases["data"]
+    (line,) = lines(cases["data"])
+    assert line.startswith("error: dataset.root=")
+    assert HERE in line
+    assert result(folder / "data")["error"] == line
 
 
 def test_a_failure_before_the_group_is_formed_ends_all_ranks_with_it(
@@ -366,11 +241,11 @@ def test_a_failure_before_the_group_is_formed_ends_all_ranks_with_it(
 @pytest.mark.parametrize(
     ("killed", "begins"),
     [
-        (1, f"error: rank=1 on {HERE}: it is gone or hangs; rank 0 found that a peer went away"),
-        (0, f"error: host={HERE}: rank 0 is gone and with it the store ("),
+        (1, "error: rank=0: a peer went away or did not answer ("),
+        (0, "error: MASTER_ADDR=127.0.0.1: rank 0's store does not answer on port "),
     ],
 )
-def test_a_killed_rank_is_named_by_the_others_and_in_the_result(
+def test_a_killed_rank_ends_the_others_with_one_line_that_rank_0_records(
     ended: tuple[Path, dict[str, Any]], killed: int, begins: str
 ) -> None:
     folder, cases = ended
@@ -379,5 +254,6 @@ def test_a_killed_rank_is_named_by_the_others_and_in_the_result(
     assert ranks[1 - killed]["seconds"] < 10
     (line,) = lines(ranks)
     assert line.startswith(begins)
-    found = result(folder / f"rank{killed}")
-    assert (found["error"], found["exit_code"]) == (line, 7)
+    if killed:
+        found = result(folder / "rank1")
+        assert (found["error"], found["exit_code"]) == (line, 7)
