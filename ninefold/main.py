@@ -32,7 +32,7 @@ from ninefold.config.composition import (
 from ninefold.config.job import Settled, asked
 from ninefold.config.parse import key_of
 from ninefold.errors import Failure, Interrupted, Refused, left_by, require_configuration
-from ninefold.launch import concurrent, events
+from ninefold.launch import events
 from ninefold.launch.ready import ready
 from ninefold.launch.run import (
     exit_process,
@@ -65,7 +65,6 @@ def main(name: str, program: str | None = None) -> NoReturn:
     events.connect()
     open_streams()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
-    os.environ.pop(concurrent.VARIABLE, None)  # inherited where a run starts a command
     if started_by() != "torchrun":
         command.runs.handle_signals()
     else:  # its agent handles signals to the ranks
@@ -129,8 +128,7 @@ class Command:
                 self._make_run(composition)
             return runs.code
         except KeyboardInterrupt as interrupt:
-            signaled = "its runs were signaled to save and have ended"
-            left = signaled if runs.notified else "nothing runs now"
+            left = "nothing of it runs on this host now"
             do = "start again" if self.resume_command is None else RESUME
             stopped = interrupted(interrupt, "interrupted", left, do)
             if first_to_report(stopped):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
@@ -19,7 +18,6 @@ from ninefold import ranks
 from ninefold.config.composition import Composition
 from ninefold.config.parse import key_of
 from ninefold.errors import Failure, Interrupted, Preempted
-from ninefold.launch import concurrent
 from ninefold.launch.run import follow
 from ninefold.launch.runs import Runs
 from ninefold.ranks import started_by
@@ -86,8 +84,6 @@ def objective(result: Result, sweeper: DictConfig) -> float | None:
 def sweep(composition: Composition, runs: Runs) -> None:
     """Have the chosen sweeper make runs, by the chosen launcher. Raises what it raises."""
     maximize(composition.config.hydra)
-    if is_concurrent(composition):
-        announce(composition)
     sweeper = Plugins.instance().instantiate_sweeper(
         hydra_context=composition.context, task_function=HydraTask(runs), config=composition.config
     )
@@ -96,7 +92,6 @@ def sweep(composition: Composition, runs: Runs) -> None:
 
 def launch_of(composition: Composition, runs: Runs) -> Launch:
     """The function of the chosen launcher that makes runs of a study."""
-    announce(composition)
     launcher = Plugins.instance().instantiate_launcher(
         hydra_context=composition.context, task_function=HydraTask(runs), config=composition.config
     )
@@ -106,19 +101,6 @@ def launch_of(composition: Composition, runs: Runs) -> Launch:
             _ = done.return_value  # raises what the task did, which is a bug
 
     return launch
-
-
-def is_concurrent(composition: Composition) -> bool:
-    """Whether the chosen launcher makes runs in processes of its own, at the same time."""
-    return composition.choice("hydra/launcher") != "basic"
-
-
-def announce(composition: Composition) -> None:
-    """Tell the processes of the launcher where to look for a signal of this command."""
-    config = composition.config
-    on_other_hosts = str(composition.choice("hydra/launcher")).startswith("submitit")
-    shared = Path(os.path.abspath(config.hydra.sweep.dir)) if on_other_hosts else None
-    concurrent.announce(config.launch.grace, shared)
 
 
 def maximize(hydra: DictConfig) -> None:

@@ -209,7 +209,7 @@ def test_the_packages_stay_small_enough_to_find_things_in() -> None:
 OWN_FILES = {
     "config/conf_files", "config/fingerprint", "config/reference", "config/search_path",
     "config/untrusted",
-    "dataset/cache", "launch/concurrent", "launch/limits", "launch/mailbox", "machine",
+    "dataset/cache", "launch/limits", "launch/mailbox", "machine",
     "measure/devices", "report/render/page", "study/load", "study/start",
 }  # fmt: skip
 WHOLE = ("read_bytes", "read_text", "write_bytes", "write_text")

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from ninefold import signals
 from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure, NoReader
-from ninefold.launch import Outcome, concurrent, events
+from ninefold.launch import Outcome, events
 from ninefold.launch.ready import ready
 from ninefold.launch.run import failure_of, first_to_report, outcome_of, run
 from ninefold.launch.run_folder import record
@@ -38,7 +38,6 @@ class Runs:
     quiet: whether what a run prints goes to its log only: a study shows how its runs end.
     aside: a context manager, inside of which lines may be printed.
     patience: seconds that what the user's code has left in this process may take to end.
-    notified: how many runs in other processes were sent the signal that this one received.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
@@ -47,12 +46,10 @@ class Runs:
         self.of_sweep = self.quiet = False
         self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
         self.patience = OWN_END
-        self.notified = 0
         self._told: set[str] = set()  # lines of failures of runs
         self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
         self._process = os.getpid()
         self._signal: int | None = None  # the last one received
-        self._waits_for_runs = False  # which save after a signal
 
     @property
     def code(self) -> int:
@@ -176,15 +173,9 @@ class Runs:
         Whoever took the first one, such as the launcher of a run.
         """
         if not first:
-            if not self._waits_for_runs or number == signal.SIGINT:
-                hurry(number, signals.failure(number).code)
+            hurry(number, signals.failure(number).code)
             return
         self._signal = number  # the exception alone could be lost in somebody's destructor
-        announced = concurrent.announced()
-        if announced is not None and not self.elsewhere:
-            self._waits_for_runs = True
-            self.notified = announced.stop(number)
-            self._waits_for_runs = False
         raise KeyboardInterrupt(number)
 
     @contextmanager
@@ -206,8 +197,7 @@ class Runs:
             signal.signal(signal.SIGUSR2, save)
         self.handle_signals()
         try:
-            with concurrent.registered():
-                yield
+            yield
         except SystemExit:  # it was stopped, which ends other launchers' sweeps
             if asked and callable(requeue):
                 requeue(signal.SIGUSR2, None)

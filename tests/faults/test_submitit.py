@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import result, wait_until
-from tests.faults.login import QUICK, SLOW, Login, equal, needed, own_lines, saved, train
-from tests.faults.runs import RUN, last_step
+from tests.faults.login import QUICK, SLOW, Login, equal, needed, saved, train
+from tests.faults.runs import RUN
 
 pytestmark = needed
 
@@ -73,16 +72,3 @@ def test_a_cancelled_job_of_submitit_does_not_end_the_others(login: Login) -> No
     assert process.returncode != 0, stderr
     wait_until(lambda: not login.cluster.running())
     assert sorted(result(run)["exit_code"] for run in runs_of(login)) == [0, 75]
-
-
-@pytest.mark.slow
-def test_ctrl_c_of_the_command_stops_the_jobs_of_submitit(login: Login) -> None:
-    process = login.spawn(train(*SUBMITIT, *TASKS, *CELLS, "epochs=1000"), env=SLOW)
-    wait_until(lambda: list(map(saved, runs_of(login))) == [True, True], process)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=90)
-    assert process.returncode == 130, stderr
-    assert len(own_lines(stderr)) == 1
-    wait_until(lambda: not login.cluster.running())
-    for run in runs_of(login):
-        assert f"it is saved at step {last_step(run)}" in result(run)["error"]
