@@ -148,7 +148,7 @@ def _not_in_turns(when: Callable[[Job], object], wrong: str) -> Combination:
         "study.ask",
         lambda job: "time" in (job["study.ask"] or []) and when(job),
         f"{wrong}; cells are timed in turns, in processes that are alive at the same time; leave "
-        "it out, or set study.ask=null",
+        "it out, or set study.ask=[accuracy]",
     )
 
 

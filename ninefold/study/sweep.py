@@ -90,6 +90,9 @@ def planned(composition: Composition) -> PlannedStudy:
     cells = plan.Plan(jobs, compose, settings["study"])
     if launcher == "basic" and (failures := refused(cells, folder)):
         raise Refused(failures)
+    if settings["study"]["ask"] is None:
+        turns = launcher == "basic" and not config.launch.inline and cells.compares_cells
+        settings["study"]["ask"] = ["time", "accuracy"] if turns else ["accuracy"]
     return PlannedStudy(config, folder, cells, settings, resumed is not None, launcher)
 
 
@@ -118,7 +121,7 @@ def begun(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
             write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
-        asked, quiet = settings["study"]["ask"] or [], len(planned.plan.cells) > 1
+        asked, quiet = settings["study"]["ask"], len(planned.plan.cells) > 1
         recording.words = words_of_a_run(argv, planned.plan, config)
         turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
         yield Study(

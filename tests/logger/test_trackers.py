@@ -252,7 +252,7 @@ def test_a_sweep_of_nine_cells_is_nine_finished_runs(shell: Shell) -> None:
     done = shell.train(
         "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "logger=mlflow", "max_steps=4",
         "log_every=2", "batch_size=8", "dataset.limit=64", "launch.cpu_processes=2",
-        "study.burn_in=0", "hydra.sweep.dir=sweep",
+        "study.ask=[accuracy]", "hydra.sweep.dir=sweep",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr

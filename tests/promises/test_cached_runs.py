@@ -65,7 +65,7 @@ def test_a_sweep_trains_bitwise_the_same_from_files_and_from_a_cache(
     shell: Shell, photos: Path
 ) -> None:
     done = shell.train(
-        "-m", *RUN, "study.burn_in=0", "dataset.cache=null,disk", "hydra.sweep.dir=sweep"
+        "-m", *RUN, "study.ask=[accuracy]", "dataset.cache=null,disk", "hydra.sweep.dir=sweep"
     )
     assert done.returncode == 0, done.stderr
     found = runs(shell.folder / "sweep")
@@ -83,7 +83,7 @@ def test_weights_are_the_same_for_every_cache_loader_and_number_of_processes(
 ) -> None:
     grid = (
         *RUN,
-        "study.burn_in=0",
+        "study.ask=[accuracy]",
         "loader.workers=0,2",
         "parallel=none,ddp",
         "parallel.processes=auto",

@@ -227,7 +227,7 @@ def test_a_clone_and_a_wheel_share_runs_and_studies(shell: Shell, installed: Ins
     done = typed(shell, installed.bin, "python", "-c", asked)
     assert done.out.strip() == fingerprint.code()
     words = ("amp=fp32,autocast", "seed=0,1", "max_steps=4", "dataset.limit=256")
-    small = ("-m", *words, "study.ask=[accuracy]", "study.burn_in=0")
+    small = ("-m", *words, "study.ask=[accuracy]")
     done_here = shell.train(*small, "study.budget=0.001", "hydra.sweep.dir=study")
     assert done_here.returncode == 0
     (line,) = re.findall("^resume the study with: (.*)$", done_here.stdout, re.MULTILINE)

@@ -142,7 +142,8 @@ def test_curves_are_the_evaluations_of_the_runs(tmp_path: Path) -> None:
     assert {point.folder for point in points} == {"runs/0_none_fp32"}
 
 
-EMPTY = StudyRecord()
+TIMED = {"study": {"ask": ["time"]}}
+EMPTY = StudyRecord(settings=TIMED)
 SECONDS = {NONE: 5.0, NONE_AUTOCAST: 4.0, DDP: 3.0, DDP_AUTOCAST: 2.0}
 
 
@@ -180,7 +181,9 @@ def evidence(
 ) -> Evidence:  # fmt: skip
     """What runs come to."""
     [group] = groups(runs)
-    return gather_evidence(group, points, StudyRecord(settings={"report": report}), numerics)
+    return gather_evidence(
+        group, points, StudyRecord(settings={"report": report, **TIMED}), numerics
+    )
 
 
 def reasons(known: Evidence) -> str:
@@ -188,7 +191,7 @@ def reasons(known: Evidence) -> str:
 
 
 def report_of(runs: Sequence[Run], **environment: Any) -> Report:
-    recording = Recording(runs, environment, [], [])
+    recording = Recording(runs, {"sweep": {"settings": TIMED}, **environment}, [], [])
     return build(recording, evidence_of(recording))
 
 
@@ -238,7 +241,7 @@ def test_a_study_of_scores_alone_answers_on_scores_and_claims_nothing_on_times()
     answer = answer_of(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DP: 5.0, DDP: 3.0}), **asked)
     assert answer.lead == "All 2 other configurations keep accuracy."
     assert (answer.cell, answer.chance, answer.train) == (None, None, None)
-    assert ("times", "not asked for") in [(chip.name, chip.text) for chip in answer.chips]
+    assert ("times", "not measured in turns") in [(chip.name, chip.text) for chip in answer.chips]
     assert not any("s per epoch" in reason for reason in answer.reasons)
     off = {DDP: -2.0, NONE_AUTOCAST: -0.45}
     answer = answer_of(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DDP: 3.0}, off, spread=0.2), **asked)

@@ -77,8 +77,8 @@ def sweep(folder: Path, *results: dict, **facts: Any) -> Path:
         run = folder / "runs" / f"{number}_{content['parallel']}_{content['amp']}"
         run.mkdir(parents=True)
         (run / "result.json").write_text(json.dumps(content))
-    if facts:
-        (folder / "sweep.json").write_text(json.dumps(facts))
+    facts.setdefault("settings", {}).setdefault("study", {}).setdefault("ask", ["time", "accuracy"])
+    (folder / "sweep.json").write_text(json.dumps(facts))
     return folder
 
 
@@ -344,7 +344,9 @@ def test_the_environment_holds_what_the_runs_share_and_lists_what_differs(tmp_pa
     assert environment["environment"]["time"] == {
         "first": "2026-01-02T03:04:00Z", "last": "2026-01-02T03:04:05Z"
     }  # fmt: skip
-    assert environment["sweep"] == {"wall_seconds": 50.0, "runs": 2}
+    assert environment["sweep"] == {
+        "wall_seconds": 50.0, "runs": 2, "settings": {"study": {"ask": ["time", "accuracy"]}}
+    }  # fmt: skip
     assert "hostname" not in environment["environment"]
 
 

@@ -35,7 +35,7 @@ def study(
     noise: float,
     lost: float,
     margin: float | None = None,
-    ask: Sequence[str] = (),
+    ask: Sequence[str] = ("time",),
 ) -> Written:
     """A study of four cells and four seeds, and its report. lost: by none-autocast."""
     rounds = []

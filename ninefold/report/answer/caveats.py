@@ -54,10 +54,10 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"Nothing says how much of the {name} may be lost: a cell counts as safe only if it is "
             f"shown to lose nothing. report.margin sets that{unit and f', in {unit}'}."
         )
-    if sweep.asked == ["accuracy"]:
+    if sweep.asked == ["accuracy"] and len(evidence.cells) > 1:
         found.append(
-            "The study asked for scores alone: its times are of whole runs, without a burn-in and "
-            "without a check for drift. study.ask=[time] measures them."
+            "The times are those of whole runs, not measured in turns. "
+            "study.ask=[time] measures them."
         )
     if evidence.group.timing and (count := sweep.timing_groups) > 1:
         found.append(

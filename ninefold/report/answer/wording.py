@@ -126,10 +126,10 @@ def chips(found: Recommendation) -> list[Chip]:
 
 
 def chips_of_scores(evidence: Evidence) -> list[Chip]:
-    """Return what a study of scores alone allows for, and what it did not ask."""
+    """Return what a study of scores alone allows for, and that it tells no times."""
     scoring, margin = evidence.group.scoring, evidence.settings.margin
     allowed = within_margin(margin, scoring.mark, scoring.better, evidence.label(PLAIN))
-    return [Chip("kept means", allowed, "even"), Chip("times", "not asked for", "open")]
+    return [Chip("kept means", allowed, "even"), Chip("times", "not measured in turns", "open")]
 
 
 def reasons(found: Recommendation) -> list[str]:
