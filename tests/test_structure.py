@@ -193,7 +193,7 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 MOST_LINES = {
     "api": 2700, "checkpoint": 1440, "engine": 3800, "config": 4825, "dataset": 6060, "export": 985,
     "launch": 3450, "logger": 720, "measure": 1080, "model": 905, "ranks": 375,
-    "report": 8085, "stats": 920, "study": 2865, "task": 1295, "train": 4700, "ground": 3740,
+    "report": 8290, "stats": 925, "study": 2865, "task": 1295, "train": 4700, "ground": 3740,
 }  # fmt: skip
 
 
