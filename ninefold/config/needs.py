@@ -24,11 +24,11 @@ def require_packages(job: Mapping[str, Any]) -> None:
             require_package(group, package, package, package)
 
 
-def prepare_weights(job: Mapping[str, Any]) -> None:
-    """See that the weights that a new run of `job` begins with are on this host; fetch pretrained
-    ones. Raises Failure.
+def prepare_weights(init: Any, net: Mapping[str, Any]) -> None:
+    """See that the weights that a new run begins with are on this host; fetch pretrained ones.
+
+    init: as typed. net: `model.net`. Raises Failure.
     """
-    net, init = job["model"]["net"], job.get("init")
     asked = untrusted.pretrained(net)
     if init is not None:
         if asked is not None:

@@ -82,16 +82,6 @@ def of_class(target: str) -> dict[str, Key]:
 
 
 @functools.cache
-def declares(target: str, fact: str) -> bool:
-    """Whether the class with the dotted name `target` has `fact: ClassVar[bool] = True` itself."""
-    return any(
-        ast.unparse(each) == f"{fact}: ClassVar[bool] = True"
-        for node in _classes(target, fact)
-        for each in node.body
-    )
-
-
-@functools.cache
 def extra_of(target: str) -> str | None:
     """The package that our option with the dotted name `target` needs, which is no dependency.
 

@@ -33,7 +33,7 @@ def ready(asked: Asked, folder: Path) -> Settled:
     start_importing(found)  # while this process looks at the data
     job = settle(found, folder.parent)
     if job.resume is None and not job.evaluates:
-        needs.prepare_weights(job.resolved)
+        needs.prepare_weights(found.resolved["init"], job.resolved["model"]["net"])
     if job.resume is None and not asked.in_sweep:
         _require(_occupied(asked, folder))
     if _forks(found):

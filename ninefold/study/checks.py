@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from ninefold.config import combinations, letters, rules
 from ninefold.config.composition import Composition
-from ninefold.config.job import GROUPS, UNSAID, not_a_name
+from ninefold.config.job import GROUPS, KEYS_NOT_IN_RESULT, not_a_name
 from ninefold.config.parse import value_of
 from ninefold.errors import Failure
 from ninefold.places import CONF
@@ -68,7 +68,7 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
     found: list[Failure] = []
     for override in overrides:
         group = override.key_or_group
-        if group in UNSAID and override.is_sweep_override():
+        if group in KEYS_NOT_IN_RESULT and override.is_sweep_override():
             found.append(plan.in_one_cell(group, value_of(override)))
         if group not in (*GROUPS, "experiments"):
             continue

@@ -75,7 +75,7 @@ def planned(composition: Composition) -> PlannedStudy:
         raise Refused(problems)
     settings: dict[str, Any] = {
         section: OmegaConf.to_container(config[section], resolve=True)
-        for section in rules.OF_A_SWEEP
+        for section in rules.SWEEP_SECTIONS
     }
     resumed, settings["study"]["resume"] = settings["study"]["resume"], None
     # Without the .. that a path may have, as Hydra names the folders of runs. It may be named after
