@@ -9,7 +9,6 @@ from traceback import walk_tb
 from typing import Any, NoReturn
 
 import yaml
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -17,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import letters, search_path
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
+from ninefold.config.hydra_internal import get_args_parser
 from ninefold.config.parse import key_and_value, key_of, likely_a_sweep, parsed, value_of
 from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold import study_record
 from ninefold.config import fingerprint, rules
 from ninefold.config.composition import Composition, flags_of
+from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked
 from ninefold.config.overlay import NOT_TAKEN
 from ninefold.config.parse import key_of, parsed

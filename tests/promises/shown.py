@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import OmegaConf
 from torch.distributed.run import get_args_parser
 
@@ -23,6 +22,7 @@ from ninefold import __main__ as ninefold
 from ninefold import pack
 from ninefold.config import letters, overrides, resolvers, shown
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
+from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import Asked, asked
 from ninefold.errors import Failure, Refused
 from ninefold.export import __main__ as export
