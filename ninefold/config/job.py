@@ -23,7 +23,6 @@ from ninefold.config import (
     combinations,
     data,
     environment,
-    needs,
     options,
     processes,
     resume,
@@ -154,11 +153,9 @@ class Checked(_Job):
 
         Last, the examples are decoded into dataset.cache. Raises Failure.
         """
-        if not self.asked.evaluates:
-            needs.require_packages(self.resolved)
-            if (mode := self.resolved["compile"]["mode"]) is not None:
-                on_gpu = self.resolved["device"] != "cpu" and machine.gpu_driver()
-                machine.require_compiler(mode, on_gpu)
+        if (mode := (self.resolved.get("compile") or {}).get("mode")) is not None:
+            on_gpu = self.resolved["device"] != "cpu" and machine.gpu_driver()
+            machine.require_compiler(mode, on_gpu)
         config, fill_cache = self._with_data()
         strategy, parallel = str(self.choices["parallel"]), config.resolved["parallel"]
         count = processes.number(

@@ -67,9 +67,11 @@ def keys_of(section: type[Section], prefix: str = "") -> dict[str, Key]:
 def _sentence(section: type[Section], field: str) -> str:
     """The sentence of a field of a section, or of a section it inherits from; "": its own."""
     places = (
-        _sentences(inspect.getfile(each)).get((each.__name__, field)) for each in section.__mro__
+        _sentences(inspect.getfile(each)).get((each.__name__, field))
+        for each in section.__mro__
+        if issubclass(each, Section)
     )
-    return next(filter(None, places))
+    return next(filter(None, places), "")
 
 
 @functools.cache
