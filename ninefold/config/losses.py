@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from ninefold.config.spelling import suggestion
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError, Failure, suggestion
 
 # Those of torch.nn that take an output and a target, with their arguments. A number, a flag or a
 # word can do no harm as one of these; a tensor of class weights is built from numbers: TENSOR.

@@ -21,8 +21,8 @@ from ninefold.config.hydra_internal import get_args_parser
 from ninefold.config.parse import key_and_value, key_of, likely_a_sweep, parsed, quoted, value_of
 from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS
-from ninefold.config.spelling import nearest, spelled, suggestion
-from ninefold.errors import ConfigError, Failure, ResourceError, not_installed
+from ninefold.config.spelling import nearest, spelled
+from ninefold.errors import ConfigError, Failure, ResourceError, not_installed, suggestion
 from ninefold.places import CONF, see, typed_as
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")

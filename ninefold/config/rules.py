@@ -10,8 +10,8 @@ from typing import Any
 
 from ninefold.config import combinations, losses, options
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
-from ninefold.config.spelling import spelled, suggestion
-from ninefold.errors import ConfigError, Failure
+from ninefold.config.spelling import spelled
+from ninefold.errors import ConfigError, Failure, suggestion
 from ninefold.places import CONF
 from ninefold.types import Call, accepts, allowed
 

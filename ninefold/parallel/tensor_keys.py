@@ -7,5 +7,4 @@ class TensorParallelKeys(Section, kw_only=True):
     colwise: Names = None
     """Linear layers of which each process computes a part of the outputs (parallel=tensor)."""
     rowwise: Names = None
-    """Linear layers that take such parts and follow them; their outputs are summed over the
-    processes (parallel=tensor)."""
+    """Linear layers that take such parts and follow them; their outputs are summed over all."""
